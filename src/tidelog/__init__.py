@@ -1,0 +1,96 @@
+"""tidelog learns to act from a log, and says how far the result can be trusted.
+
+Names load what they need when they are first used (PEP 562), so that `import tidelog` stays quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = [
+    "BC",
+    "IQL",
+    "CheckpointError",
+    "Columns",
+    "ConfigError",
+    "DivergenceError",
+    "EnvironmentFailure",
+    "ExportError",
+    "Log",
+    "LogError",
+    "Policy",
+    "Run",
+    "SpecError",
+    "TidelogError",
+    "collect",
+    "finish",
+    "fit",
+    "load",
+    "load_policy",
+    "open_log",
+    "prepare",
+    "read_log",
+    "read_minari",
+    "read_npz",
+    "resume",
+    "rollout",
+    "validate",
+]
+
+if TYPE_CHECKING:
+    from tidelog.acting.policy import Policy, load_policy
+    from tidelog.acting.rollout import collect, rollout
+    from tidelog.algorithms.bc import BC
+    from tidelog.algorithms.iql import IQL
+    from tidelog.data.columns import Columns
+    from tidelog.data.door import read_log, read_minari, read_npz, validate
+    from tidelog.data.log import Log
+    from tidelog.data.storage import open_log
+    from tidelog.errors import (
+        CheckpointError,
+        ConfigError,
+        DivergenceError,
+        EnvironmentFailure,
+        ExportError,
+        LogError,
+        SpecError,
+        TidelogError,
+    )
+    from tidelog.training.fit import finish, fit, load, prepare, resume
+    from tidelog.training.run import Run
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "acting.policy": ("Policy", "load_policy"),
+    "acting.rollout": ("collect", "rollout"),
+    "algorithms.bc": ("BC",),
+    "algorithms.iql": ("IQL",),
+    "data.columns": ("Columns",),
+    "data.door": ("read_log", "read_minari", "read_npz", "validate"),
+    "data.log": ("Log",),
+    "data.storage": ("open_log",),
+    "errors": (
+        "CheckpointError",
+        "ConfigError",
+        "DivergenceError",
+        "EnvironmentFailure",
+        "ExportError",
+        "LogError",
+        "SpecError",
+        "TidelogError",
+    ),
+    "training.fit": ("finish", "fit", "load", "prepare", "resume"),
+    "training.run": ("Run",),
+}
+_HOME = {name: f"tidelog.{module}" for module, names in _NAMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'tidelog' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,1 @@
+"""Acting: the policy object, play in environments, and statistics of returns."""

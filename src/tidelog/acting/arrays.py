@@ -1,0 +1,81 @@
+"""Pytrees as files of named arrays: safetensors, never pickle. Arrays are named by their path in the pytree."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from tidelog.errors import CheckpointError
+
+Tree = TypeVar("Tree")
+Named = dict[str, np.ndarray[Any, Any]]
+
+
+def named_arrays(tree: Any) -> Named:
+    """Every array of a pytree by its path; random keys as their data."""
+    found = {}
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        if eqx.is_array(leaf):
+            found[jax.tree_util.keystr(path)] = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    return found
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def array_file(tree: Any) -> bytes:
+    """A pytree's arrays as the content of a safetensors file."""
+    return bytes(save({name: np.array(array, order="C") for name, array in named_arrays(tree).items()}))
+
+
+def parse_arrays(content: bytes, where: str) -> Named:
+    """The arrays of a safetensors file; CheckpointError where it is none."""
+    try:
+        return dict(load(content))
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{where} is no safetensors file: {error}") from error
+
+
+def fill(template: Tree, arrays: Mapping[str, np.ndarray[Any, Any]], where: str) -> Tree:
+    """The template with its arrays replaced by those of a file; CheckpointError unless names and shapes agree."""
+    paths, structure = jax.tree_util.tree_flatten_with_path(template)
+    wanted = {jax.tree_util.keystr(path) for path, leaf in paths if eqx.is_array(leaf)}
+    if wanted != set(arrays):
+        odd = sorted(wanted.symmetric_difference(arrays))
+        raise CheckpointError(
+            f"{where} holds {len(arrays)} arrays where this algorithm has {len(wanted)}; first differences: "
+            f"{', '.join(odd[:3])}. It was made by other settings: pass the algorithm that made it"
+        )
+    leaves = [_filled(leaf, arrays.get(jax.tree_util.keystr(path)), where, path) for path, leaf in paths]
+    filled: Tree = jax.tree_util.tree_unflatten(structure, leaves)
+    return filled
+
+
+def _filled(leaf: Any, array: np.ndarray[Any, Any] | None, where: str, path: Any) -> Any:
+    if array is None:
+        return leaf
+    expected = jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    if array.shape != expected.shape or array.dtype != expected.dtype:
+        raise CheckpointError(
+            f"{where}: {jax.tree_util.keystr(path)} is {array.dtype}{list(array.shape)}, "
+            f"expected {expected.dtype}{list(expected.shape)}"
+        )
+    return jax.random.wrap_key_data(jnp.array(array)) if _is_key(leaf) else jnp.array(array)
+
+
+def fingerprint(tree: Any) -> str:
+    """SHA-256 over names, types, shapes and bits of all arrays of a pytree."""
+    digest = hashlib.sha256()
+    for name, array in sorted(named_arrays(tree).items()):
+        digest.update(f"{name}{array.dtype}{array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()

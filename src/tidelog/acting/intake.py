@@ -1,0 +1,184 @@
+"""Reading what a user hands to a policy: one observation, a batch, a mapping by name, or a data frame.
+
+Everything ends as the spec's leaves, padded to a few batch sizes so that few programs are compiled. Wrong names or
+counts, text, missing numbers and unknown words are SpecErrors that name the feature. A categorical feature is looked up
+in its vocabulary, unless integers are handed in under the leaf's name: those are codes already.
+
+Letters: `B` batch, `P` padded batch, `A` number of actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidelog.errors import SpecError, nearest
+from tidelog.types import Codes, Discrete, Leaf, Spec, Vector
+
+NumpyArray = np.ndarray[Any, Any]
+
+
+class Intake(NamedTuple):
+    """Observations as a policy reads them."""
+
+    leaves: dict[str, NumpyArray]  # [P, ...]
+    size: int  # B: how many were handed in
+    single: bool  # whether it was one observation, not a batch of one
+    mask: NumpyArray | None = None  # [P, A] bool
+
+    @property
+    def padding(self) -> int:
+        """Rows added to reach a batch size that is compiled already."""
+        return len(next(iter(self.leaves.values()))) - self.size
+
+
+def read_observation(observation: Any, spec: Spec) -> Intake:
+    """The leaves of a raw observation or batch; SpecError where names, counts or values do not fit."""
+    leaves = spec.observation
+    if hasattr(observation, "columns"):
+        found, single = _named({str(c): _column(observation, c) for c in observation.columns}, leaves), False
+    elif isinstance(observation, Mapping):
+        found, single = _mapping(observation, leaves)
+    else:
+        found, single = _array(observation, leaves)
+    counts = {name: len(leaf) for name, leaf in found.items()}
+    if len(set(counts.values())) != 1:
+        raise SpecError(f"observation leaves differ in how many rows they have: {counts}")
+    count = next(iter(counts.values()))
+    if count == 0:
+        raise SpecError("no observation was handed in: the batch has 0 rows")
+    return Intake({name: _padded(leaf, count) for name, leaf in found.items()}, count, single)
+
+
+def read_mask(intake: Intake, mask: Any, spec: Spec) -> Intake:
+    """The intake with an action mask [A] or [B, A]; SpecError where it does not fit or allows nothing."""
+    if mask is None:
+        return intake
+    if not isinstance(spec.action, Discrete):
+        raise SpecError("a mask says which discrete actions are allowed; these actions are not discrete")
+    allowed = np.asarray(mask, bool)
+    allowed = allowed[None] if allowed.ndim == 1 else allowed
+    wanted = (intake.size, spec.action.n)
+    if allowed.shape != wanted:
+        raise SpecError(f"mask must have shape {list(wanted)} (or [{wanted[1]}] for one), found {list(allowed.shape)}")
+    if not allowed.any(axis=1).all():
+        raise SpecError(f"the mask of row {int(np.argmin(allowed.any(axis=1)))} allows no action at all")
+    return intake._replace(mask=_padded(allowed, intake.size))
+
+
+def feature_names(spec: Spec) -> list[str]:
+    """The column names that a table of observations needs, where the log had names."""
+    return [name for leaf in spec.observation.values() for name in leaf.names]
+
+
+def _column(frame: Any, name: Any) -> NumpyArray:
+    return np.asarray(frame[name].to_numpy())
+
+
+def _mapping(observation: Mapping[str, Any], leaves: Mapping[str, Leaf]) -> tuple[dict[str, NumpyArray], bool]:
+    if set(observation) == set(leaves) and not set(leaves) & set(_all_names(leaves)):
+        parts = {name: _leaf(observation[name], name, leaf) for name, leaf in leaves.items()}
+        if len({single for _, single in parts.values()}) > 1:
+            raise SpecError("some leaves are one observation and some are batches; give all of them one shape")
+        return {name: part for name, (part, _) in parts.items()}, next(iter(parts.values()))[1]
+    known = _all_names(leaves)
+    for name in observation:
+        if str(name) not in known:
+            raise SpecError(f"unknown feature '{name}': {nearest(str(name), known or leaves)}")
+    columns = {str(name): np.asarray(value) for name, value in observation.items()}
+    single = all(column.ndim == 0 for column in columns.values())
+    return _named({name: np.atleast_1d(column) for name, column in columns.items()}, leaves), single
+
+
+def _all_names(leaves: Mapping[str, Leaf]) -> list[str]:
+    return [name for leaf in leaves.values() for name in leaf.names]
+
+
+def _named(columns: Mapping[str, NumpyArray], leaves: Mapping[str, Leaf]) -> dict[str, NumpyArray]:
+    known = _all_names(leaves)
+    if not known:
+        raise SpecError(f"the log had no feature names: hand in arrays for {', '.join(leaves)}")
+    missing = [name for name in known if name not in columns]
+    if missing:
+        raise SpecError(f"missing features {', '.join(missing[:5])}: {nearest(missing[0], columns)}")
+    return {name: _from_columns(columns, leaf) for name, leaf in leaves.items()}
+
+
+def _from_columns(columns: Mapping[str, NumpyArray], leaf: Leaf) -> NumpyArray:
+    if isinstance(leaf, Vector):
+        return np.stack([_numbers(columns[name], name) for name in leaf.names], axis=-1)
+    words = leaf.vocabularies or ((),) * len(leaf.sizes)
+    coded = [_codes(columns[n], n, s, v) for n, s, v in zip(leaf.names, leaf.sizes, words, strict=True)]
+    return np.stack(coded, axis=-1)
+
+
+def _array(observation: Any, leaves: Mapping[str, Leaf]) -> tuple[dict[str, NumpyArray], bool]:
+    if len(leaves) != 1:
+        raise SpecError(f"this policy sees {', '.join(leaves)}: hand in a mapping or a data frame with named features")
+    ((name, leaf),) = leaves.items()
+    part, single = _leaf(observation, name, leaf)
+    return {name: part}, single
+
+
+def _leaf(values: Any, name: str, leaf: Leaf) -> tuple[NumpyArray, bool]:
+    array = np.asarray(values)
+    width = leaf.size if isinstance(leaf, Vector) else len(leaf.sizes)
+    if isinstance(leaf, Codes) and width == 1 and array.ndim <= 1 and array.shape != (1,):
+        array = array[..., None]
+    if array.ndim not in (1, 2) or array.shape[-1] != width:
+        raise SpecError(f"'{name}' must have shape [{width}] or [B, {width}], found {list(array.shape)}")
+    single = array.ndim == 1
+    rows = array[None] if single else array
+    if isinstance(leaf, Vector):
+        return _numbers(rows, name), single
+    coded_already = np.issubdtype(rows.dtype, np.integer)
+    words = leaf.vocabularies if leaf.vocabularies and not coded_already else ((),) * width
+    coded = [_codes(rows[:, c], f"{name}[{c}]", leaf.sizes[c], words[c]) for c in range(width)]
+    return np.stack(coded, axis=-1), single
+
+
+def _numbers(values: NumpyArray, name: str) -> NumpyArray:
+    try:
+        numbers = values.astype(np.float32)
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"'{name}' must hold numbers: {error}") from None
+    bad = ~np.isfinite(numbers)
+    if bad.any():
+        raise SpecError(
+            f"'{name}' is missing or infinite in row {int(np.argwhere(bad)[0][0])}; a policy needs a number"
+        )
+    return numbers
+
+
+def _codes(values: NumpyArray, name: str, size: int, vocabulary: tuple[str, ...]) -> NumpyArray:
+    if vocabulary:
+        return _looked_up(values, name, vocabulary)
+    try:
+        codes = values.astype(np.int32)
+        exact = bool(np.all(codes == values))
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"'{name}' must hold codes 0 to {size - 1}: {error}") from None
+    outside = (codes < 0) | (codes >= size)
+    if not exact or outside.any():
+        row = int(np.argmax(outside))
+        raise SpecError(f"'{name}' must hold whole codes 0 to {size - 1}, found {values[row]!r} in row {row}")
+    return codes
+
+
+def _looked_up(values: NumpyArray, name: str, vocabulary: tuple[str, ...]) -> NumpyArray:
+    table = {word: code for code, word in enumerate(vocabulary)}
+    words, back = np.unique(np.asarray(values).astype(str), return_inverse=True)
+    for word in words:
+        if str(word) not in table:
+            row = int(np.argmax(np.asarray(values).astype(str) == word))
+            raise SpecError(
+                f"'{name}' has the word {str(word)!r} in row {row}, never seen in the log: {nearest(str(word), table)}"
+            )
+    return np.asarray([table[str(word)] for word in words], np.int32)[back]
+
+
+def _padded(leaf: NumpyArray, count: int) -> NumpyArray:
+    size = 1 << max(count - 1, 0).bit_length() if count <= 1024 else -(-count // 1024) * 1024
+    return np.concatenate([leaf, np.repeat(leaf[-1:], size - count, axis=0)]) if size > count else leaf

@@ -1,0 +1,193 @@
+"""The policy: NumPy in, NumPy out, raw observations in, actions in their own units out.
+
+It holds an algorithm's acting part, the spec, and the scaler of the log that it was trained on. Letters: `B` batch,
+`A` number of actions or action size.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.acting.arrays import array_file, fill, parse_arrays
+from tidelog.acting.intake import Intake, read_mask, read_observation
+from tidelog.algorithms import algorithm_class, algorithm_name
+from tidelog.algorithms.hyper import from_config, to_config
+from tidelog.data.scaling import Scaler
+from tidelog.errors import CheckpointError, SpecError
+from tidelog.folders import read_file, read_manifest, write_folder
+from tidelog.types import Continuous, Discrete, Spec
+
+SCHEMA = 1
+NumpyArray = np.ndarray[Any, Any]
+
+
+CHUNK = 16384  # rows in one call of a compiled program
+
+# Compiled once for each kind of algorithm and batch size; all take (algorithm, acting, leaves, mask, action, key).
+
+
+@eqx.filter_jit
+def _mode(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: None) -> Any:
+    return algorithm.act(acting, leaves, mask=mask).action
+
+
+@eqx.filter_jit
+def _sample(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: Any) -> Any:
+    return algorithm.act(acting, leaves, mask=mask, key=key).action
+
+
+@eqx.filter_jit
+def _probabilities(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: None) -> Any:
+    return algorithm.distribution(acting, leaves, mask).probabilities()
+
+
+@eqx.filter_jit
+def _log_probability(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: Any, key: None) -> Any:
+    policy = algorithm.distribution(acting, leaves, mask)
+    return None if policy is None else policy.log_probability(action)
+
+
+@eqx.filter_jit
+def _q_values(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: None) -> Any:
+    return algorithm.q_values(acting, leaves)
+
+
+class Policy:
+    """Acts on raw observations: one, a batch, a mapping by name, or a data frame."""
+
+    def __init__(
+        self, algorithm: Any, spec: Spec, scaler: Scaler, acting: Any, origin: Mapping[str, Any] | None = None
+    ) -> None:
+        self.algorithm = algorithm
+        self.spec = spec
+        self.scaler = scaler
+        self.acting = acting
+        self.origin = dict(origin or {})
+        self._numbers = jax.tree.map(jnp.float32, algorithm)
+
+    def __call__(self, observation: Any, mask: Any = None) -> NumpyArray:
+        """The deterministic action of one observation, or actions [B, ...] of a batch; `mask` [A] or [B, A] bool."""
+        intake = self._read(observation, mask)
+        return self._give(self._apply(_mode, intake), intake)
+
+    def sample(self, observation: Any, seed: int = 0, mask: Any = None) -> NumpyArray:
+        """Random actions of the stochastic policy; the same seed and observations give the same actions."""
+        return self.sample_with_propensity(observation, seed, mask)[0]
+
+    def sample_with_propensity(
+        self, observation: Any, seed: int = 0, mask: Any = None
+    ) -> tuple[NumpyArray, NumpyArray | None]:
+        """Random actions, and their probability or density [B] in the actions' own units (None without a density).
+
+        Continuous samples are cut at the bounds; the density given is the uncut Gaussian's at the executed action.
+        """
+        intake = self._read(observation, mask)
+        given = self._give(self._apply(_sample, intake, seed=seed), intake)
+        likely = self._log_density(intake, given[None] if intake.single else given)
+        return given, None if likely is None else _unbatched(np.exp(likely), intake)
+
+    def probabilities(self, observation: Any, mask: Any = None) -> NumpyArray:
+        """Probabilities [A] or [B, A] of discrete actions when sampling; SpecError for continuous ones."""
+        if not isinstance(self.spec.action, Discrete):
+            raise SpecError("probabilities are for discrete actions: use log_probability(observation, action)")
+        intake = self._read(observation, mask)
+        return _unbatched(self._apply(_probabilities, intake), intake)
+
+    def log_probability(self, observation: Any, action: Any, mask: Any = None) -> NumpyArray | None:
+        """Log-probability (or log-density, in the actions' own units) of given actions; None without a density."""
+        intake = self._read(observation, mask)
+        given = np.asarray(action)
+        batched = given[None] if intake.single else given
+        result = self._log_density(intake, batched)
+        return None if result is None else _unbatched(result, intake)
+
+    def _log_density(self, intake: Intake, action: NumpyArray) -> Any:
+        space = self.spec.action
+        unit = space.to_unit(action.astype(np.float32)) if isinstance(space, Continuous) else action.astype(np.int32)
+        if len(unit) != intake.size:
+            raise SpecError(f"{intake.size} observations but {len(unit)} actions")
+        result = self._apply(
+            _log_probability, intake, np.concatenate([unit, np.repeat(unit[-1:], intake.padding, axis=0)])
+        )
+        if result is None:
+            return None
+        return result - (space.log_volume() if isinstance(space, Continuous) else 0.0)
+
+    def q_values(self, observation: Any) -> NumpyArray:
+        """The critic's values [A] or [B, A] of discrete actions, in scaled rewards; SpecError where there are none."""
+        intake = self._read(observation, None)
+        values = self._apply(_q_values, intake)
+        if values is None:
+            raise SpecError(
+                f"{type(self.algorithm).__name__} with {type(self.spec.action).__name__} actions rates no action by itself"
+            )
+        return _unbatched(values, intake)
+
+    def _apply(self, function: Any, intake: Intake, action: NumpyArray | None = None, seed: int | None = None) -> Any:
+        """Run a compiled function over at most `CHUNK` rows at a time, and cut the padding off."""
+        parts = []
+        for i, start in enumerate(range(0, intake.size + intake.padding, CHUNK)):
+            rows = slice(start, start + CHUNK)
+            leaves = {name: leaf[rows] for name, leaf in intake.leaves.items()}
+            mask = None if intake.mask is None else intake.mask[rows]
+            given = None if action is None else action[rows]
+            key = None if seed is None else jax.random.fold_in(jax.random.key(seed), i)
+            parts.append(function(self._numbers, self.acting, leaves, mask, given, key))
+        return None if parts[0] is None else np.concatenate([np.asarray(part) for part in parts])[: intake.size]
+
+    def _read(self, observation: Any, mask: Any) -> Intake:
+        intake = read_observation(observation, self.spec)
+        return read_mask(intake._replace(leaves=self.scaler.observation(intake.leaves)), mask, self.spec)
+
+    def _give(self, action: Any, intake: Intake) -> NumpyArray:
+        raw = np.asarray(action)
+        if isinstance(self.spec.action, Continuous):
+            raw = self.spec.action.from_unit(np.clip(raw, -1.0, 1.0)).astype(np.float32)
+        return _unbatched(raw, intake)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the policy as a folder: weights, manifest, a checksum a file; replaces an older policy there."""
+        target = Path(folder)
+        if target.exists() and not (target / "manifest.json").exists():
+            raise CheckpointError(f"{target} exists and is no saved policy: choose another folder, nothing was written")
+        manifest = {
+            "kind": "policy",
+            "algorithm": algorithm_name(self.algorithm),
+            "config": to_config(self.algorithm),
+            "spec": self.spec.to_json(),
+            "scaler": self.scaler.to_json(),
+            "origin": self.origin,
+        }
+        write_folder(target, {"weights.safetensors": array_file(self.acting)}, manifest, schema=SCHEMA)
+        return target
+
+
+def load_policy(folder: str | Path, algorithm: Any = None) -> Policy:
+    """Read a saved policy; `algorithm` only where it was made with parts of your own.
+
+    Raises CheckpointError where the folder is missing, foreign, changed or cut.
+    """
+    path = Path(folder)
+    manifest = read_manifest(path, schema=SCHEMA)
+    if manifest.get("kind") != "policy":
+        raise CheckpointError(f"{path} holds a {manifest.get('kind')}, not a policy")
+    try:
+        made_by = algorithm or from_config(algorithm_class(manifest["algorithm"]), manifest["config"])
+        spec, scaler = Spec.from_json(manifest["spec"]), Scaler.from_json(manifest["scaler"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path}/manifest.json is not what a policy needs: {json.dumps(str(error))}") from error
+    template = made_by.acting(made_by.init(spec, jax.random.key(0), 1))
+    arrays = parse_arrays(read_file(path, "weights.safetensors", manifest), str(path / "weights.safetensors"))
+    return Policy(made_by, spec, scaler, fill(template, arrays, str(path)), manifest["origin"])
+
+
+def _unbatched(values: NumpyArray, intake: Intake) -> NumpyArray:
+    return values[0] if intake.single else values

@@ -1,0 +1,119 @@
+"""Acting on the rows of a table: features by name in, the same rows with their actions out. Letters: `B` rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tidelog.acting.intake import feature_names
+from tidelog.acting.policy import Policy
+from tidelog.data import parse
+from tidelog.data.columns import Columns, names
+from tidelog.data.sources import table_of
+from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.types import Codes, Continuous, Discrete, Leaf, Spec
+
+
+def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) -> pl.DataFrame:
+    """The table's rows with one column `action` (or `action_0`, ... for vectors), deterministic.
+
+    Raises LogError where the table cannot be read, SpecError (naming column and rows) where a feature is missing, does
+    not parse, or holds a word that the log never had. `mapping` tells where the allowed actions stand.
+    """
+    wanted = feature_names(policy.spec)
+    if not wanted:
+        raise SpecError("this policy was trained on arrays without feature names: call it from Python")
+    frame = table_of(path).frame
+    if not frame.height:
+        raise SpecError(f"{path} has no rows to act on")
+    lacking = [name for name in wanted if name not in frame.columns]
+    if lacking:
+        raise SpecError(
+            f"{path} lacks the column '{lacking[0]}' ({len(lacking)} in all): {nearest(lacking[0], frame.columns)}"
+        )
+    leaves = {name: _leaf(frame, leaf) for name, leaf in policy.spec.observation.items()}
+    actions = policy(leaves, _mask(frame, policy.spec, mapping))
+    return frame.with_columns(**_action_columns(actions, policy.spec, frame.columns))
+
+
+def _leaf(frame: pl.DataFrame, leaf: Leaf) -> np.ndarray[Any, Any]:
+    if isinstance(leaf, Codes):
+        words = leaf.vocabularies or ((),) * len(leaf.sizes)
+        return np.stack([_codes(frame[n], v) for n, v in zip(leaf.names, words, strict=True)], axis=-1)
+    return np.stack([_numbers(frame[name]) for name in leaf.names], axis=-1).astype(np.float32)
+
+
+def _numbers(series: pl.Series) -> np.ndarray[Any, Any]:
+    column = parse.number(series)
+    bad = np.flatnonzero(~(column.usable & np.isfinite(column.values)))
+    if len(bad):
+        raise SpecError(
+            f"column '{series.name}' has no number in {_rows(bad)}, found {series[int(bad[0])]!r}: fill it in"
+        )
+    return np.asarray(column.values)
+
+
+def _codes(series: pl.Series, words: tuple[str, ...]) -> np.ndarray[Any, Any]:
+    known = pl.Series(words, dtype=pl.String)
+    text = series.cast(pl.String)
+    codes = text.replace_strict(
+        known, pl.Series(range(len(words)), dtype=pl.Int32), default=None, return_dtype=pl.Int32
+    )
+    bad = np.flatnonzero(codes.is_null().to_numpy())
+    if len(bad):
+        word = str(text[int(bad[0])])
+        raise SpecError(
+            f"column '{series.name}' has {word!r} in {_rows(bad)}, which the log never had: {nearest(word, words)}"
+        )
+    return codes.to_numpy()
+
+
+def _rows(bad: np.ndarray[Any, Any]) -> str:
+    listed = ", ".join(str(row + 1) for row in bad[:10])
+    return f"{len(bad)} row(s) ({listed}{', ...' if len(bad) > 10 else ''})"
+
+
+def _mask(frame: pl.DataFrame, spec: Spec, mapping: str | Path | None) -> np.ndarray[Any, Any] | None:
+    if mapping is None:
+        return None
+    columns = names(Columns.from_file(mapping).action_mask)
+    if not columns:
+        return None
+    lacking = [name for name in columns if name not in frame.columns]
+    if lacking:
+        raise SpecError(f"the table lacks the mask column '{lacking[0]}': {nearest(lacking[0], frame.columns)}")
+    column = parse.mask([frame[name] for name in columns])
+    bad = np.flatnonzero(~column.usable)
+    if len(bad):
+        raise SpecError(f"the action mask cannot be read in {_rows(bad)}; expected {column.expects}")
+    return np.asarray(column.values == 1)
+
+
+def _action_columns(actions: np.ndarray[Any, Any], spec: Spec, taken: list[str]) -> Mapping[str, Any]:
+    space = spec.action
+    if isinstance(space, Continuous):
+        labels = space.names or tuple(str(i) for i in range(space.size))
+        found = {f"action_{label}": actions[:, i] for i, label in enumerate(labels)}
+    elif isinstance(space, Discrete) and space.names:
+        found = {"action": np.asarray(space.names)[actions]}
+    else:
+        found = {"action": actions}
+    return {(name if name not in taken else f"policy_{name}"): values for name, values in found.items()}
+
+
+def write_table(frame: pl.DataFrame, path: Path) -> None:
+    """Write a table as .csv or .parquet, whole or not at all."""
+    writers: dict[str, Callable[[Path], Any]] = {".csv": frame.write_csv, ".parquet": frame.write_parquet}
+    if path.suffix not in writers:
+        raise ConfigError(f"{path}: expected a file that ends in .csv or .parquet")
+    aside = path.with_name(f".{path.name}.writing")
+    try:
+        writers[path.suffix](aside)
+        aside.replace(path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise ConfigError(f"{path} cannot be written: {error}") from error

@@ -1,0 +1,150 @@
+"""How a phase reads a store: in which unit, in which order, how many at a time.
+
+A unit gathers samples out of a store; an order chooses their rows. Both are values with pure methods, so that a new
+unit or order is one class and the loop stays as it is. Letters: `B` batch, `N` steps, `M` stored observations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.algorithms.contract import Batch
+from tidelog.types import Decision, Observation, Transition
+
+
+class Stored(NamedTuple):
+    """A log on the device, in the units that networks see; columns that no phase reads are None."""
+
+    observation: Observation  # leaves [M, ...]
+    position: jax.Array  # [N] int32: where the observation of step i is stored
+    next_position: jax.Array  # [N] int32: where the observation after it is stored
+    reach: jax.Array  # [N] int32: last row that a window starting here may use
+    action: jax.Array  # [N], [N, M] or [N, A]
+    usable: jax.Array | None = None  # [U] int32: rows that can be a target of value learning; None: all
+    reward: jax.Array | None = None  # [N] or [N, K]
+    terminated: jax.Array | None = None  # [N] bool
+    mask: jax.Array | None = None  # [M, A] bool
+    weight: jax.Array | None = None  # [N]
+
+
+class Unit(Protocol):
+    """What one sample is."""
+
+    def rows(self, store: Stored) -> tuple[int, jax.Array | None]:
+        """How many samples there are, and their rows (None: 0 .. count - 1)."""
+
+    def gather(self, store: Stored, rows: jax.Array) -> Any:
+        """The samples at `rows` [B]."""
+
+
+class Order(Protocol):
+    """In which order samples are drawn; `init` makes the state that the loop carries for it."""
+
+    def init(self, count: int) -> Any:
+        """The order's state over `count` samples."""
+
+    def draw(self, state: Any, key: jax.Array, size: int, count: int) -> tuple[jax.Array, jax.Array | None]:
+        """Indices [size] into the samples, and their importance weights or None."""
+
+    def learn(self, state: Any, indices: jax.Array, priority: jax.Array | None) -> Any:
+        """The state after the step said what it thought of its samples."""
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Every sample equally likely, with replacement."""
+
+    def init(self, count: int) -> None:
+        """Nothing is remembered."""
+
+    def draw(self, state: None, key: jax.Array, size: int, count: int) -> tuple[jax.Array, None]:
+        """Indices [size], each uniform on `0 .. count - 1`."""
+        return jax.random.randint(key, (size,), 0, count), None
+
+    def learn(self, state: None, indices: jax.Array, priority: jax.Array | None) -> Any:
+        """Nothing is learnt."""
+        return state
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A decision alone: what was seen and what was done, without what followed."""
+
+    def rows(self, store: Stored) -> tuple[int, None]:
+        """Every step of the log."""
+        return store.position.shape[0], None
+
+    def gather(self, store: Stored, rows: jax.Array) -> Decision:
+        """Decisions at `rows` [B]."""
+        here = store.position[rows]
+        mask = None if store.mask is None else store.mask[here]
+        return Decision(_at(store.observation, here), store.action[rows], mask)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A decision and what followed within `n_step` steps, never across the end of an episode.
+
+    The n-step return is not corrected for the logger's choices in between: it favours what the logger did.
+    """
+
+    n_step: int
+    discount: Any  # float, or a tracer in a population
+
+    def rows(self, store: Stored) -> tuple[int, jax.Array | None]:
+        """The steps whose window ends in a terminal or a known observation."""
+        return (store.position.shape[0], None) if store.usable is None else (store.usable.shape[0], store.usable)
+
+    def gather(self, store: Stored, rows: jax.Array) -> Transition:
+        """Transitions at `rows` [B]."""
+        if store.reward is None or store.terminated is None:
+            raise TypeError("a Row reads the columns 'reward' and 'terminated': the algorithm must Keep them")
+        last = jnp.minimum(rows + (self.n_step - 1), store.reach[rows])
+        reward = store.reward[rows]
+        for k in range(1, self.n_step):
+            inside = (rows + k <= last).reshape(-1, *[1] * (reward.ndim - 1))
+            reward += jnp.where(inside, self.discount**k * store.reward[jnp.minimum(rows + k, last)], 0.0)
+        length = last - rows + 1
+        factor = self.discount if self.n_step == 1 else self.discount ** length.astype(jnp.float32)
+        here, after = store.position[rows], store.next_position[last]
+        return Transition(
+            observation=_at(store.observation, here),
+            action=store.action[rows],
+            reward=reward,
+            discount=factor * (1.0 - store.terminated[last].astype(jnp.float32)),
+            next_observation=_at(store.observation, after),
+            mask=None if store.mask is None else store.mask[here],
+            next_mask=None if store.mask is None else store.mask[after],
+        )
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One batch of a phase: `size` samples of a unit from a store, in an order."""
+
+    store: str
+    size: int
+    unit: Row | Choice
+    order: Uniform = Uniform()
+
+    def batch(self, store: Stored, state: Any, key: jax.Array) -> tuple[Batch, jax.Array]:
+        """A batch, and the indices that its feedback goes back to."""
+        count, rows = self.unit.rows(store)
+        indices, importance = self.order.draw(state, key, self.size, count)
+        return self.at(store, indices if rows is None else rows[indices], importance), indices
+
+    def at(self, store: Stored, rows: jax.Array, importance: jax.Array | None = None) -> Batch:
+        """The batch of given rows [B] of the store."""
+        weight = importance
+        if store.weight is not None:
+            logged = store.weight[rows]
+            weight = logged if importance is None else importance * logged
+        return Batch(self.unit.gather(store, rows), rows, weight)
+
+
+def _at(observation: Observation, positions: jax.Array) -> Observation:
+    return {name: leaf[positions] for name, leaf in observation.items()}

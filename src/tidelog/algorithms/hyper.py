@@ -1,0 +1,174 @@
+"""Hyper-parameters as pytrees: numbers are leaves, so that a population shares one compilation; the rest is static.
+
+A field made by `number` is a leaf. A field made by `static` belongs to the compiled program: a size, a switch, a
+function. A function with a name in `choices` can be written in a file or on a command line; any other can be passed in
+Python, and a run that used one asks for the algorithm again when it is resumed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+
+from tidelog.errors import ConfigError, nearest
+
+T = TypeVar("T")
+
+
+def number(
+    default: float | None,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    open_ends: bool = False,
+    help: str = "",
+) -> Any:
+    """A number within `[least, most]` (or strictly inside, with `open_ends`): a leaf of the pytree."""
+    return dataclasses.field(default=default, metadata={"leaf": True, "range": (least, most, open_ends), "help": help})
+
+
+def static(default: Any, *, least: int | None = None, choices: Mapping[str, Any] | None = None, help: str = "") -> Any:
+    """A value that the compiled program is made for; `choices` maps the names usable in files to their values."""
+    metadata = {"leaf": False, "least": least, "choices": choices, "help": help}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(number, static))
+def hyper(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass whose `number` fields are pytree leaves, and which refuses unknown or unusable values."""
+    cls = dataclasses.dataclass(frozen=True)(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    leaves = tuple(f.name for f in fields if f.metadata["leaf"])
+    rest = tuple(f.name for f in fields if not f.metadata["leaf"])
+    _check_on_construction(cls, [f.name for f in fields])
+
+    def flatten(self: T) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return tuple(getattr(self, n) for n in leaves), tuple(getattr(self, n) for n in rest)
+
+    def flatten_with_keys(self: T) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        keyed = tuple((jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in leaves)
+        return keyed, tuple(getattr(self, n) for n in rest)
+
+    def unflatten(static_values: tuple[Any, ...], leaf_values: Iterable[Any]) -> T:
+        self = object.__new__(cls)
+        for name, value in (*zip(leaves, leaf_values, strict=True), *zip(rest, static_values, strict=True)):
+            object.__setattr__(self, name, value)
+        return self
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
+
+
+def _check_on_construction(cls: type[Any], names: list[str]) -> None:
+    original = cls.__init__
+
+    def checking(self: Any, *args: Any, **kwargs: Any) -> None:
+        if args:
+            raise ConfigError(f"{cls.__name__} takes named values only, as in {cls.__name__}({names[0]}=...)")
+        for name in kwargs:
+            if name not in names:
+                raise ConfigError(f"{cls.__name__} has no hyper-parameter '{name}': {nearest(name, names)}")
+        original(self, **kwargs)
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, checked(cls.__name__, field, getattr(self, field.name)))
+        getattr(self, "check", lambda: None)()
+
+    cls.__init__ = checking
+
+
+def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
+    """Return `value` in the field's type, or raise ConfigError with what was expected."""
+    where = f"{owner}.{field.name} = {value!r}"
+    if field.metadata["leaf"]:
+        return _checked_number(where, field, value)
+    choices = field.metadata["choices"]
+    if choices is not None:
+        if isinstance(value, str) and value not in choices:
+            raise ConfigError(f"{where}: {nearest(value, choices)}")
+        return choices[value] if isinstance(value, str) else value
+    return _checked_static(where, field, value)
+
+
+def _checked_number(where: str, field: dataclasses.Field[Any], value: Any) -> float | None:
+    if value is None and "None" in str(field.type):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{where}: expected a number")
+    least, most, open_ends = field.metadata["range"]
+    inside = least < value < most if open_ends else least <= value <= most
+    if not (inside and math.isfinite(value)):
+        left, right = "()" if open_ends else "[]"
+        raise ConfigError(f"{where}: expected a finite number in {left}{least:g}, {most:g}{right}")
+    return float(value)
+
+
+def _checked_static(where: str, field: dataclasses.Field[Any], value: Any) -> Any:
+    least, default = field.metadata["least"], field.default
+    if isinstance(default, bool) and not isinstance(value, bool):
+        raise ConfigError(f"{where}: expected true or false")
+    if isinstance(default, tuple):
+        if not isinstance(value, tuple | list) or not all(isinstance(v, int) and v > 0 for v in value):
+            raise ConfigError(f"{where}: expected a list of positive whole numbers")
+        return tuple(value)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if type(default) is int and not (whole and (least is None or value >= least)):
+        raise ConfigError(f"{where}: expected a whole number" + (f" of at least {least}" if least is not None else ""))
+    return value
+
+
+def to_config(algorithm: Any) -> dict[str, Any]:
+    """Plain values by field name; a function without a name becomes `{"own": its name}`, which cannot be read back."""
+    return {f.name: _plain(f, getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm)}
+
+
+def _plain(field: dataclasses.Field[Any], value: Any) -> Any:
+    for name, choice in (field.metadata.get("choices") or {}).items():
+        if choice is value:
+            return name
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple):
+        return list(value)
+    if hasattr(value, "dtype"):
+        return float(value)
+    return {"own": getattr(value, "__name__", type(value).__name__)}
+
+
+def from_config(cls: type[T], values: Mapping[str, Any]) -> T:
+    """Rebuild hyper-parameters from `to_config`; ConfigError where a function of the user's own is needed."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and "own" in value:
+            raise ConfigError(
+                f"{cls.__name__}.{name} was '{value['own']}', a part of your own that no file can hold: "
+                f"pass the algorithm again, as in resume(..., algorithm={cls.__name__}({name}=...))"
+            )
+    return cls(**values)
+
+
+def same_program(algorithms: list[Any]) -> None:
+    """Raise ConfigError unless all members of a population differ in numbers only."""
+    first = algorithms[0]
+    for other in algorithms[1:]:
+        if type(other) is not type(first):
+            raise ConfigError(
+                f"a population has one algorithm, found {type(first).__name__} and {type(other).__name__}"
+            )
+        for field in dataclasses.fields(first):
+            one, two = getattr(first, field.name), getattr(other, field.name)
+            differs = (one is None) != (two is None) if field.metadata["leaf"] else one != two
+            if differs:
+                raise ConfigError(
+                    f"members of a population may differ in numbers only, but {type(first).__name__}.{field.name} is "
+                    f"{one!r} in one and {two!r} in another: train them as separate runs"
+                )
+
+
+def chosen_preset(owner: str, presets: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
+    """The values of a preset, or ConfigError with the nearest name."""
+    if name not in presets:
+        raise ConfigError(f"{owner} has no preset '{name}': {nearest(name, presets)}")
+    return dict(presets[name])

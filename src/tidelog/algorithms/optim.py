@@ -1,0 +1,64 @@
+"""Descending a gradient and following slowly: the two ways in which networks move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+Network = TypeVar("Network")
+Schedule = Callable[[jax.Array], jax.Array]
+Transformation = Callable[[], optax.GradientTransformation]
+
+
+def constant(progress: jax.Array) -> jax.Array:
+    """1, whatever the progress in [0, 1]."""
+    return jnp.ones_like(progress)
+
+
+def cosine(progress: jax.Array) -> jax.Array:
+    """From 1 to 0 along half a cosine, as progress goes from 0 to 1 (Loshchilov and Hutter 2017)."""
+    return 0.5 * (1.0 + jnp.cos(jnp.pi * jnp.clip(progress, 0.0, 1.0)))
+
+
+def linear(progress: jax.Array) -> jax.Array:
+    """From 1 to 0 along a line, as progress goes from 0 to 1."""
+    return 1.0 - jnp.clip(progress, 0.0, 1.0)
+
+
+SCHEDULES: Mapping[str, Schedule] = {"constant": constant, "cosine": cosine, "linear": linear}
+OPTIMISERS: Mapping[str, Transformation] = {"adam": optax.scale_by_adam, "rmsprop": optax.scale_by_rms}
+
+
+def optimiser_memory(optimiser: Transformation, network: Any) -> Any:
+    """The optimiser's fresh state for all arrays of a network."""
+    return optimiser().init(eqx.filter(network, eqx.is_inexact_array))
+
+
+def descend(
+    optimiser: Transformation,
+    network: Network,
+    gradient: Any,
+    memory: Any,
+    rate: jax.Array | float,
+    clip: jax.Array | float | None,
+) -> tuple[Network, Any]:
+    """One step against the gradient, `rate` times the optimiser's direction; `clip` bounds the gradient's norm."""
+    if clip is not None:
+        shrink = jnp.minimum(1.0, clip / jnp.maximum(optax.global_norm(gradient), 1e-12))
+        gradient = jax.tree.map(lambda g: g * shrink, gradient)
+    direction, memory = optimiser().update(gradient, memory, eqx.filter(network, eqx.is_inexact_array))
+    moved = eqx.apply_updates(network, jax.tree.map(lambda d: -rate * d, direction))
+    return moved, memory
+
+
+def follow(target: Network, network: Network, rate: jax.Array | float) -> Network:
+    """The target moved by `rate` of its gap to the network (Polyak averaging)."""
+    moved: Network = jax.tree.map(
+        lambda t, n: (1.0 - rate) * t + rate * n if eqx.is_inexact_array(t) else t, target, network
+    )
+    return moved

@@ -1,0 +1,65 @@
+"""The command line: one module a command, found by name, imported when it is called.
+
+Exit codes: 0 done, 1 unexpected, 2 the user's input is wrong, 4 stopped by a failure (saved, resumable), 130 and 143
+interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import tidelog
+from tidelog.errors import DivergenceError, EnvironmentFailure, TidelogError, nearest
+
+COMMANDS = {
+    "demo": "the whole story on a log that it makes itself",
+    "data": "inspect or validate a log",
+    "train": "learn a policy from a log",
+    "resume": "go on with an interrupted run",
+    "evaluate": "play a run's policies, or compare them with a log",
+    "act": "actions for new rows",
+    "collect": "play an environment and keep the log",
+    "bench": "measure the speed of training on this machine",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words)
+    except TidelogError as error:
+        print(f"tidelog: {error}", file=sys.stderr)  # noqa: T201
+        return 4 if isinstance(error, DivergenceError | EnvironmentFailure) else 2
+    except KeyboardInterrupt:
+        print("tidelog: interrupted; what was saved can be resumed", file=sys.stderr)  # noqa: T201
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_overview())  # noqa: T201
+        return 0
+    if words[0] == "--version":
+        print(f"tidelog {tidelog.__version__}")  # noqa: T201
+        return 0
+    command = words[0]
+    if command not in COMMANDS:
+        print(f"tidelog: no command '{command}': {nearest(command, COMMANDS)}", file=sys.stderr)  # noqa: T201
+        return 2
+    module = importlib.import_module(f"tidelog.cli.{command}")
+    code: int = module.run(words[1:])
+    return code
+
+
+def _overview() -> str:
+    lines = [f"  tidelog {name:<10} {what}" for name, what in COMMANDS.items()]
+    return "\n".join(
+        ["tidelog learns to act from a log, and says how far the result can be trusted.", "", *lines, "",
+         "`tidelog COMMAND --help` says more; `tidelog demo` is the place to begin."]
+    )  # fmt: skip

@@ -1,0 +1,53 @@
+"""`tidelog act POLICY --data new.csv --out actions.csv`: the practitioner's last step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from tidelog.acting.policy import Policy, load_policy
+from tidelog.acting.tables import act_on_table, write_table
+from tidelog.cli.options import parse
+from tidelog.cli.tables import say
+from tidelog.errors import ConfigError
+from tidelog.training.acting import policy_of_run
+
+
+@dataclass
+class Act:
+    """Write the policy's action for every row of a table, beside the row."""
+
+    policy: tyro.conf.Positional[str]
+    """a saved policy, or a run folder (its first seed, or the best policy if one was kept)"""
+    data: str
+    """new rows with the features that the log had (.csv, .csv.gz, .parquet); other columns are passed through"""
+    out: str
+    """where to write them with their actions (.csv or .parquet)"""
+    seed: int | None = None
+    """for a run folder: which seed acts"""
+    columns: str | None = None
+    """the mapping file of the log, where its action mask should be honoured"""
+
+
+def run(words: list[str]) -> int:
+    """Act on a table."""
+    options = parse(Act, words, "act")
+    target = Path(options.out)
+    if target.exists():
+        raise ConfigError(f"{target} exists: choose another file, nothing was written")
+    acted = act_on_table(open_policy(options.policy, options.seed), Path(options.data), options.columns)
+    write_table(acted, target)
+    say(f"{len(acted):,} rows with their actions: {target}")
+    return 0
+
+
+def open_policy(path: str, seed: int | None = None) -> Policy:
+    """The policy of a saved folder or of a run; ConfigError where it is neither."""
+    folder = Path(path)
+    if (folder / "run.json").exists():
+        return policy_of_run(folder, seed)
+    if not folder.exists():
+        raise ConfigError(f"{folder} does not exist: give a run folder or a saved policy")
+    return load_policy(folder)

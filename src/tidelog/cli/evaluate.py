@@ -1,0 +1,100 @@
+"""`tidelog evaluate RUN --env NAME | --log LOG`: what the policies of a run are worth."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tyro
+
+from tidelog.acting.rollout import rollout
+from tidelog.acting.statistics import bootstrap_interval, iqm, mean
+from tidelog.cli.options import parse
+from tidelog.cli.tables import say, table
+from tidelog.data.origin import read_any
+from tidelog.errors import ConfigError
+from tidelog.training.acting import member_policy
+from tidelog.training.agreement import agreement
+from tidelog.training.record import Record
+
+
+@dataclass
+class Evaluate:
+    """Play every seed of a run in an environment, or compare its actions with those of a log."""
+
+    run: tyro.conf.Positional[str]
+    """the run folder"""
+    env: str | None = None
+    """a built-in environment or a gymnasium id"""
+    episodes: int = 50
+    """episodes a seed"""
+    sample: bool = False
+    """draw actions from the policy instead of taking the most likely one"""
+    seed: int = 0
+    """what the play depends on"""
+    log: str | None = None
+    """a log: a table (with --columns), a saved log, an .npz file, or the id of a Minari data set"""
+    columns: str | None = None
+    """for tables: the mapping file"""
+
+
+def run(words: list[str]) -> int:
+    """Evaluate a run."""
+    options = parse(Evaluate, words, "evaluate")
+    if (options.env is None) == (options.log is None):
+        raise ConfigError("say either --env NAME (play) or --log LOG (compare)")
+    folder = Path(options.run)
+    record = Record.read(folder)
+    return _play(options, folder, record) if options.env else _compare(options, folder, record)
+
+
+def _play(options: Evaluate, folder: Path, record: Record) -> int:
+    seeds, count = record.settings.seeds, len(record.configs) * len(record.settings.seeds)
+    returns = [
+        rollout(member_policy(folder, record, i), options.env, options.episodes, options.seed, sample=options.sample)
+        for i in range(count)
+    ]
+    rows = [[f"member {i} (seed {seeds[i % len(seeds)]})", *_cells(r)] for i, r in enumerate(returns)]
+    if count > 1:
+        whole = bootstrap_interval(np.stack(returns), mean, whole_runs=True)
+        rows.append(
+            [
+                "all members",
+                f"{whole.estimate:.4g}",
+                f"{whole.low:.4g} to {whole.high:.4g}",
+                f"{iqm(np.stack(returns)):.4g}",
+            ]
+        )
+    how = "sampled" if options.sample else "deterministic"
+    table(
+        f"{options.env}: {options.episodes} episodes a member, {how}", ["", "mean return", "95 % interval", "IQM"], rows
+    )
+    kept = folder / "evaluations" / f"{Path(str(options.env)).name}-{how}-{options.seed}.json"
+    kept.parent.mkdir(exist_ok=True)
+    content = {
+        "env": options.env,
+        "sampled": options.sample,
+        "seed": options.seed,
+        "returns": [r.tolist() for r in returns],
+    }
+    kept.write_text(json.dumps(content), encoding="utf-8")
+    say(f"every return: {kept}")
+    return 0
+
+
+def _cells(returns: np.ndarray) -> list[str]:
+    interval = bootstrap_interval(returns, mean)
+    return [f"{interval.estimate:.4g}", f"{interval.low:.4g} to {interval.high:.4g}", f"{iqm(returns):.4g}"]
+
+
+def _compare(options: Evaluate, folder: Path, record: Record) -> int:
+    log = read_any(str(options.log), options.columns)
+    count = len(record.configs) * len(record.settings.seeds)
+    found = [agreement(member_policy(folder, record, i), log) for i in range(count)]
+    head = ["", *(f"member {i}" for i in range(count))]
+    table(
+        f"{options.log}: {log.steps:,} steps", head, [[name, *(f"{f[name]:.4g}" for f in found)] for name in found[0]]
+    )
+    return 0

@@ -1,0 +1,35 @@
+"""`tidelog resume RUN`: go on with an interrupted run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tyro
+
+from tidelog.cli.options import parse
+from tidelog.cli.tables import say, show_run
+from tidelog.training.fit import finish, load
+
+
+@dataclass
+class Resume:
+    """Go on with an interrupted run, from its last checkpoint."""
+
+    run: tyro.conf.Positional[str]
+    """the run folder"""
+    checkpoint: int | None = None
+    """go back to the checkpoint at this update"""
+
+
+def run(words: list[str]) -> int:
+    """Resume, and say what came of it."""
+    options = parse(Resume, words, "resume")
+    training = load(options.run, checkpoint=options.checkpoint)
+    if training.finished:
+        say(f"{options.run} is complete at update {training.update:,}: there is nothing to resume")
+        return 0
+    for difference in training.record.differences():
+        say(f"note: {difference}; the last bits may differ from an uninterrupted run")
+    say(f"resuming {options.run} at update {training.update:,} of {training.record.settings.steps:,}")
+    show_run(finish(training))
+    return 0

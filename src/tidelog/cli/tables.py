@@ -1,0 +1,40 @@
+"""What commands print: tables and next steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tidelog.training.run import Run
+
+
+def table(title: str, head: list[str], rows: list[list[str]]) -> None:
+    """Print a table; the first column is text, the others are numbers."""
+    made = Table(title=title, title_justify="left")
+    for i, name in enumerate(head):
+        made.add_column(name, justify="left" if i == 0 else "right")
+    for row in rows:
+        made.add_row(*row)
+    Console().print(made)
+
+
+def say(text: str) -> None:
+    """Print a line of plain text as it is."""
+    Console(highlight=False, soft_wrap=True, markup=False).print(text)
+
+
+def show_run(run: Run) -> None:
+    """Print each member's last report, and what to do with the run."""
+    last = {row["member"]: row for row in run.metrics}
+    names = [name for name in next(iter(last.values()), {}) if name not in ("update", "member", "seed")]
+    head = ["metric", *(f"seed {last[m]['seed']}" for m in sorted(last))]
+    rows = [[name, *(_number(last[m].get(name)) for m in sorted(last))] for name in names]
+    table(f"{run.record.algorithm}: last report, update {run.update:,}", head, rows)
+    say(f"run folder: {run.folder}")
+    say(f"next: tidelog act {run.folder} --data NEW_ROWS.csv --out actions.csv")
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}"

@@ -1,0 +1,118 @@
+"""`tidelog train ALGORITHM --data LOG`: learn a policy from a log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from tidelog.algorithms import ALGORITHMS, algorithm_class
+from tidelog.cli.options import flags_of, is_flag, pairs, parse, peek, read_config, with_defaults
+from tidelog.cli.tables import show_run
+from tidelog.data.origin import read_any
+from tidelog.errors import ConfigError
+from tidelog.training.fit import finish, prepare
+from tidelog.training.sinks import TensorBoard, Trackio, WandB
+
+
+@dataclass(kw_only=True)
+class Train:
+    """Learn a policy from a log. Every hyper-parameter of the algorithm is a flag."""
+
+    data: str
+    """the log: a table (.csv, .csv.gz, .parquet), a saved log, an .npz file, or the id of a Minari data set"""
+    columns: str | None = None
+    """for tables: the mapping file that says which column is what (`tidelog data inspect` proposes one)"""
+    steps: int = 20_000
+    """updates a seed"""
+    seeds: int = 1
+    """how many seeds to train side by side"""
+    out: str | None = None
+    """the run folder; default: runs/<algorithm>, with a number if that is taken"""
+    held_out: float = 0.2
+    """share of the episodes kept from training, for validation losses and judgement; 0 keeps none"""
+    evaluate: tuple[str, ...] = ()
+    """environments to play at every report, as NAME=EPISODES"""
+    every: int | None = None
+    """updates between reports; default: 50 reports a run"""
+    scale: Literal["standard", "none"] | None = None
+    """standardise numeric features; default: standard for tables, none for arrays and Minari"""
+    best: str | None = None
+    """keep the policy at the best report of this metric"""
+    patience: int | None = None
+    """stop after so many reports without a better one"""
+    warm_start: tuple[str, ...] = ()
+    """start parts from other runs, as PART=RUN"""
+    sink: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    """where metrics go besides the run folder"""
+    preset: str | None = None
+    """published settings to start from"""
+    config: str | None = None
+    """a TOML file with values for any of these flags; flags on the command line win"""
+
+
+def run(words: list[str]) -> int:
+    """Train, and say what came of it and what to do next."""
+    if not words or words[0].startswith("-"):
+        if not words or words[0] in ("-h", "--help"):
+            print(f"usage: tidelog train {{{','.join(ALGORITHMS)}}} --data LOG [flags]")  # noqa: T201
+            return 0 if words else 2
+        raise ConfigError(f"name the algorithm first: tidelog train {{{','.join(ALGORITHMS)}}} --data LOG")
+    name, rest = words[0], words[1:]
+    cls = algorithm_class(name)
+    flags = flags_of(cls, Train)
+    defaults = {**_preset(cls, peek(rest, "--preset")), **read_config(peek(rest, "--config"), flags)}
+    options = parse(flags, rest, f"train {name}", with_defaults(flags, defaults))
+    algorithm = cls(**{f.name: getattr(options, f.name) for f in fields(cls) if is_flag(f)})
+    log = read_any(options.data, options.columns)
+    folder = Path(options.out) if options.out else _free_folder(name)
+    training = prepare(
+        algorithm,
+        log,
+        options.steps,
+        options.seeds,
+        folder,
+        held_out=options.held_out,
+        evaluate=_episodes(options.evaluate),
+        every=options.every,
+        scale=options.scale,
+        best=options.best,
+        patience=options.patience,
+        warm_start=pairs(options.warm_start, "PART=RUN, as in critic=runs/iql"),
+        sinks=[_sink(kind, folder) for kind in options.sink],
+    )
+    show_run(finish(training))
+    return 0
+
+
+def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:
+    if name is None:
+        return {}
+    if not hasattr(cls, "PRESETS"):
+        raise ConfigError(f"{cls.__name__} has no presets")
+    from tidelog.algorithms.hyper import chosen_preset
+
+    return chosen_preset(cls.__name__, cls.PRESETS, name)
+
+
+def _episodes(values: tuple[str, ...]) -> dict[str, int]:
+    expected = "NAME=EPISODES, as in Pendulum-v1=10"
+    found = pairs(values, expected)
+    for name, count in found.items():
+        if not count.isdigit():
+            raise ConfigError(f"'{name}={count}': expected {expected}")
+    return {name: int(count) for name, count in found.items()}
+
+
+def _sink(kind: str, folder: Path) -> Any:
+    if kind == "tensorboard":
+        return TensorBoard(folder / "tensorboard")
+    return WandB(project="tidelog", name=folder.name) if kind == "wandb" else Trackio(project="tidelog")
+
+
+def _free_folder(name: str) -> Path:
+    folder, number = Path("runs") / name, 1
+    while folder.exists() and any(folder.iterdir()):
+        number += 1
+        folder = Path("runs") / f"{name}-{number}"
+    return folder

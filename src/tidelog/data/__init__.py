@@ -1,0 +1,60 @@
+"""The door for logs: sources, one validation, and the canonical log. Names load what they need when first used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidelog.data.columns import Columns
+    from tidelog.data.door import read_log, read_minari, read_npz, validate
+    from tidelog.data.inspect import describe_table, inspect_log
+    from tidelog.data.log import Log
+    from tidelog.data.nstep import n_step
+    from tidelog.data.report import Problem, Report
+    from tidelog.data.scaling import Scaler, by_return_range, minus_one, unscaled
+    from tidelog.data.statistics import Statistics
+    from tidelog.data.storage import open_log
+
+__all__ = [
+    "Columns",
+    "Log",
+    "Problem",
+    "Report",
+    "Scaler",
+    "Statistics",
+    "by_return_range",
+    "describe_table",
+    "inspect_log",
+    "minus_one",
+    "n_step",
+    "open_log",
+    "read_log",
+    "read_minari",
+    "read_npz",
+    "unscaled",
+    "validate",
+]
+
+_HOME = {
+    "columns": ("Columns",),
+    "door": ("read_log", "read_minari", "read_npz", "validate"),
+    "inspect": ("describe_table", "inspect_log"),
+    "log": ("Log",),
+    "nstep": ("n_step",),
+    "report": ("Problem", "Report"),
+    "scaling": ("Scaler", "by_return_range", "minus_one", "unscaled"),
+    "statistics": ("Statistics",),
+    "storage": ("open_log",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(importlib.import_module(f"tidelog.data.{module}"), name)
+    raise AttributeError(f"module 'tidelog.data' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

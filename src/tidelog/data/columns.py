@@ -1,0 +1,161 @@
+"""The mapping from a user's columns to what a log is made of."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tidelog.errors import ConfigError, nearest
+
+Names: TypeAlias = str | Sequence[str]
+Bounds: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Which column of a table holds what; ConfigError for values that cannot be meant.
+
+    `episode=None`: every row is an episode of one step. `step=None`: steps follow `time`, or else the order of the
+    rows. `reward=None`: only cloning can learn from the log. `terminated=True`: the world ended every episode at its
+    last row, and no column says so. `action` and `reward` may be several columns. A mask is one column an action, or
+    one column that holds lists such as `1,0,1`. `actions`: how many there are (a list for several choices at once).
+    `bounds`: `(low, high)`, numbers or one a dimension. `terminations="ignore"`: the task has a fixed length, and
+    terminated rows count as truncated. `extra`: further columns to carry along.
+    """
+
+    observation: Names
+    action: Names
+    reward: Names | None
+    episode: str | None = None
+    step: str | None = None
+    terminated: str | bool | None = None
+    truncated: str | None = None
+    propensity: str | None = None
+    action_mask: Names | None = None
+    next_action_mask: Names | None = None
+    next_observation: Names | None = None
+    weight: str | None = None
+    time: str | None = None
+    actions: int | Sequence[int] | None = None
+    bounds: Sequence[Any] | None = None
+    categorical: Names = ()
+    extra: Names = ()
+    missing: str = "error"
+    terminations: str = "stop"
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check_names(field.name, getattr(self, field.name))
+        _one_of("missing", self.missing, ("error",))
+        _one_of("terminations", self.terminations, ("stop", "ignore"))
+        declared_actions(self.actions, self.bounds)
+        if self.next_action_mask is not None and self.action_mask is None:
+            raise ConfigError("next_action_mask is named without action_mask; name both, or action_mask alone")
+        following = names(self.next_observation)
+        if following and len(following) != len(names(self.observation)):
+            raise ConfigError(
+                f"next_observation names {len(following)} columns, observation {len(names(self.observation))}; "
+                "name them in the same order, one for one"
+            )
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Columns:
+        """Read a mapping from a TOML or JSON file; ConfigError if it is unreadable or holds an unknown key."""
+        path = Path(path)
+        return cls.from_mapping(_parse(path), str(path))
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], source: str = "the mapping") -> Columns:
+        """Build from keys and values; ConfigError names unknown and lacking keys."""
+        known = [field.name for field in fields(cls)]
+        unknown = [key for key in data if key not in known]
+        if unknown:
+            said = "; ".join(f"unknown key '{key}' ({nearest(key, known)})" for key in unknown)
+            raise ConfigError(f"{source}: {said}")
+        lacking = [key for key in ("observation", "action") if key not in data]
+        if lacking:
+            raise ConfigError(f"{source}: {' and '.join(lacking)} must name a column of the log")
+        return cls(**{"reward": None, **data})
+
+    def used(self) -> dict[str, list[str]]:
+        """Role -> the names of the columns it reads."""
+        roles = {field.name: getattr(self, field.name) for field in fields(self)}
+        settings = {"actions", "bounds", "categorical", "missing", "terminations"}
+        named = {role: names(value) for role, value in roles.items() if role not in settings and value is not True}
+        return {role: found for role, found in named.items() if found}
+
+
+def names(value: Names | bool | None) -> list[str]:
+    """A name, several, or none as a list."""
+    if value is None or isinstance(value, bool):
+        return []
+    return [value] if isinstance(value, str) else list(value)
+
+
+def declared_actions(actions: Any, bounds: Any) -> tuple[tuple[int, ...] | None, Bounds | None]:
+    """Check `actions` and `bounds` as a user declares them: sizes, and (low, high) with equally many numbers."""
+    if actions is not None and bounds is not None:
+        raise ConfigError(
+            "actions and bounds are both declared: actions counts choices, bounds limit numbers; keep one"
+        )
+    return _sizes(actions), _limits(bounds)
+
+
+def _sizes(actions: Any) -> tuple[int, ...] | None:
+    if actions is None:
+        return None
+    listed = list(actions) if isinstance(actions, Sequence) and not isinstance(actions, str) else [actions]
+    if not listed or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in listed):
+        raise ConfigError(f"actions must be a whole number of at least 1, or a list of them, found {actions!r}")
+    return tuple(listed)
+
+
+def _limits(bounds: Any) -> Bounds | None:
+    if bounds is None:
+        return None
+    try:
+        low, high = (tuple(map(float, end)) if isinstance(end, Sequence) else (float(end),) for end in bounds)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"bounds must be (low, high), numbers or one a dimension, found {bounds!r}") from error
+    size = max(len(low), len(high))
+    low, high = (end * size if len(end) == 1 else end for end in (low, high))
+    ordered = all(math.isfinite(a) and math.isfinite(b) and a <= b for a, b in zip(low, high, strict=False))
+    if len(low) != len(high) or not ordered:
+        raise ConfigError(f"bounds must be finite, ordered and equally many, found {bounds!r}")
+    return low, high
+
+
+def _check_names(field: str, value: Any) -> None:
+    if field in ("actions", "bounds", "missing", "terminations") or value is None:
+        return
+    if field == "terminated" and value is True:
+        return
+    listed = [value] if isinstance(value, str) else value
+    several = field in ("observation", "next_observation", "action", "reward", "action_mask", "next_action_mask")
+    if not (several or field in ("categorical", "extra") or isinstance(value, str)):
+        raise ConfigError(f"{field} must name one column, found {value!r}")
+    if not isinstance(listed, Sequence) or not all(isinstance(name, str) for name in listed):
+        raise ConfigError(f"{field} must name a column or a list of columns, found {value!r}")
+    if several and not listed:
+        raise ConfigError(f"{field} names no column")
+
+
+def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{field}={value!r} is not known; {nearest(str(value), known)}")
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        data = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: the mapping cannot be read ({error})") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: a mapping is keys and values, found {type(data).__name__}")
+    return data

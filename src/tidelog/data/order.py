@@ -1,0 +1,69 @@
+"""Rows into episodes: which row belongs to which episode, and in what order they follow each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+Values = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """`rows` [N] takes rows from file order into episode order; `episode`, `step`, `last` [N] are in episode order."""
+
+    rows: Values
+    episode: Values
+    step: Values
+    last: Values
+    ids: Values
+    key: Values | None
+
+    @cached_property
+    def moved(self) -> bool:
+        """Whether any row left its place."""
+        return bool(np.any(self.rows != np.arange(len(self.rows))))
+
+    @cached_property
+    def tied(self) -> Values:
+        """[N] bool: rows whose key equals that of the row before, in the same episode."""
+        tied = np.zeros(len(self.rows), bool)
+        if self.key is not None and len(tied):
+            tied[1:] = (self.key[1:] == self.key[:-1]) & ~self.last[:-1]
+        return tied
+
+    def sort(self, values: Values) -> Values:
+        """Take values from file order into episode order."""
+        return values[self.rows] if self.moved else values
+
+
+def arrange(count: int, episode: Values | None, words: tuple[str, ...] | None, key: Values | None) -> Order:
+    """Group rows by episode (in the order of first appearance) and sort each by key; ties keep file order."""
+    if episode is None:
+        every = np.arange(count, dtype=np.int32)
+        return Order(every, every, np.zeros(count, np.int32), np.ones(count, bool), np.arange(count), None)
+    ordinal, ids = _ordinals(episode)
+    rows = _sorted_rows(ordinal, key)
+    ordinal = ordinal[rows]
+    last = np.append(ordinal[1:] != ordinal[:-1], True) if count else np.ones(0, bool)
+    starts = np.flatnonzero(np.append(True, last[:-1])) if count else np.zeros(0, int)
+    step = (np.arange(count) - np.repeat(starts, np.diff(np.append(starts, count)))).astype(np.int32)
+    named = np.asarray(words)[ids] if words is not None else ids
+    return Order(rows, ordinal, step, last, named, None if key is None else key[rows])
+
+
+def _ordinals(episode: Values) -> tuple[Values, Values]:
+    ids, first, inverse = np.unique(episode, return_index=True, return_inverse=True)
+    appearance = np.argsort(first, kind="stable")
+    rank = np.empty(len(ids), np.int32)
+    rank[appearance] = np.arange(len(ids), dtype=np.int32)
+    return rank[inverse.reshape(-1)], ids[appearance]
+
+
+def _sorted_rows(ordinal: Values, key: Values | None) -> Values:
+    if key is None:
+        return np.argsort(ordinal, kind="stable")
+    return np.lexsort((key, ordinal))

@@ -1,0 +1,63 @@
+"""Where a log came from, so that the same log can be read again: any source by its name alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from tidelog.data.columns import Columns
+from tidelog.data.door import read_log, read_minari, read_npz
+from tidelog.data.log import Log
+from tidelog.data.sources import SOURCES
+from tidelog.data.storage import MANIFEST, open_log
+from tidelog.errors import ConfigError, LogError
+
+ADVICE = "a table (.csv, .csv.gz, .parquet) with a mapping, a saved log, an .npz file, or the id of a Minari data set"
+
+
+def is_table(source: str | Path) -> bool:
+    """Whether a source is a file that needs a mapping, by its ending."""
+    name = Path(source).name.lower()
+    return any(name.endswith(ending) for ending in SOURCES)
+
+
+def read_any(source: str | Path, columns: Columns | Mapping[str, Any] | str | Path | None = None) -> Log:
+    """Read whatever `source` names: a table (with a mapping), a saved log, an npz file, or a Minari data set.
+
+    Raises LogError with the report where the log is not usable, ConfigError where a mapping is lacking or superfluous.
+    """
+    path = Path(source)
+    mapping = None
+    if is_table(source):
+        if columns is None:
+            raise ConfigError(
+                f"{source} is a table, and no mapping says which column is what: `tidelog data inspect {source}` "
+                "proposes one; write it to a file and pass --columns FILE"
+            )
+        mapping = _mapping(columns)
+        log = read_log(path, mapping)
+    elif columns is not None:
+        raise ConfigError(f"{source} is no table: a mapping is for tables, leave it away")
+    elif (path / MANIFEST).exists():
+        log = open_log(path)
+    elif path.suffix == ".npz":
+        log = read_npz(path)
+    elif path.exists() and not path.is_dir():
+        raise LogError(f"{source} has the ending '{path.suffix}', which no source reads; expected {ADVICE}")
+    else:
+        log = read_minari(str(source))
+    absolute = str(path.absolute()) if path.exists() else str(source)
+    return replace(log, origin={"source": absolute, "columns": None if mapping is None else asdict(mapping)})
+
+
+def reopen(origin: Mapping[str, Any]) -> Log:
+    """Read the log again that `read_any` read."""
+    return read_any(origin["source"], origin["columns"])
+
+
+def _mapping(columns: Columns | Mapping[str, Any] | str | Path) -> Columns:
+    if isinstance(columns, Columns):
+        return columns
+    return Columns.from_mapping(columns) if isinstance(columns, Mapping) else Columns.from_file(columns)

@@ -1,0 +1,83 @@
+"""The list of checks: each is one small function that yields findings, registered under a name and a level."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from tidelog.data.raw import Finding, RawLog
+from tidelog.data.report import Level, Problem, Report
+
+CheckFunction: TypeAlias = Callable[[RawLog], Iterable[Finding]]
+_SHOWN_ROWS = 10
+
+
+@dataclass(frozen=True)
+class Check:
+    """A rule of the door; `run` is None where readers and parsers report it themselves."""
+
+    name: str
+    level: Level
+    meaning: str
+    run: CheckFunction | None = None
+
+
+CHECKS: dict[str, Check] = {}
+
+
+def rule(name: str, level: Level, meaning: str) -> None:
+    """Register a rule that is found while a source is read."""
+    CHECKS[name] = Check(name, level, meaning)
+
+
+def check(name: str, level: Level) -> Callable[[CheckFunction], CheckFunction]:
+    """Register a function `(raw) -> findings` under a name; its docstring is the rule's meaning in the docs."""
+
+    def register(run: CheckFunction) -> CheckFunction:
+        CHECKS[name] = Check(name, level, (run.__doc__ or "").strip(), run)
+        return run
+
+    return register
+
+
+def examine(raw: RawLog) -> Report:
+    """Run every check and return one report; without rows only that is said."""
+    problems = [_problem(raw, CHECKS[name], finding) for name, finding in raw.found]
+    for one in CHECKS.values():
+        if one.run is not None and (raw.rows or one.name == "empty log"):
+            problems += [_problem(raw, one, finding) for finding in one.run(raw)]
+    return Report(raw.source, raw.rows, tuple(problems))
+
+
+def refusal(source: str, name: str, found: str, expected: str, advice: str) -> Report:
+    """A report of the one error that kept a source from being read at all."""
+    return Report(source, 0, (Problem(CHECKS[name].level, name, None, (), 0, found, expected, advice),))
+
+
+def _problem(raw: RawLog, one: Check, finding: Finding) -> Problem:
+    at = np.sort(finding.at)[:_SHOWN_ROWS] if finding.at is not None else np.zeros(0, int)
+    rows = tuple(int(number) for number in raw.numbers[at])
+    lines = tuple(row + 1 for row in rows) if raw.has_lines else ()
+    count = 0 if finding.at is None else len(finding.at)
+    return Problem(
+        one.level, one.name, finding.column, rows, count, finding.found, finding.expected, finding.advice, lines
+    )
+
+
+rule("unreadable file", "error", "The file is missing, cut off, empty, or not what its name says.")
+rule("unknown mapping key", "error", "The mapping holds a key that no column or setting is called.")
+rule("bad mapping", "error", "The mapping contradicts itself or holds a value that cannot be meant.")
+rule("missing column", "error", "The mapping names a column that the log does not have.")
+rule("ragged rows", "error", "Rows of a text file have more or fewer fields than its header.")
+rule("duplicate column name", "error", "A column that the mapping names stands twice in the header.")
+rule("wrong length", "error", "An array, a mask or a list of bounds has another length than the log needs.")
+rule("changing shapes", "error", "Rows of one column have different shapes, or more axes than a log can hold.")
+rule("blank lines", "note", "Lines without any value were passed over.")
+rule(
+    "converted",
+    "note",
+    "A source's convention was translated, such as actions that are counted from another number than 0.",
+)

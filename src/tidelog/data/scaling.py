@@ -1,0 +1,93 @@
+"""Scales of observations and rewards, learnt from a log and kept with the policy. Letter: `O` features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tidelog.data.log import Log
+from tidelog.data.order import Values
+from tidelog.data.statistics import Statistics, moments
+from tidelog.errors import ConfigError
+from tidelog.types import Vector
+
+RewardScaling: TypeAlias = Callable[[Statistics], tuple[float, float]]
+_SMALLEST_STD = 1e-6
+
+
+def unscaled(statistics: Statistics) -> tuple[float, float]:
+    """Rewards as they are: scale 1, shift 0."""
+    return 1.0, 0.0
+
+
+def by_return_range(statistics: Statistics) -> tuple[float, float]:
+    """1000 / (largest - smallest episode return): IQL's locomotion rule; ConfigError where all returns are equal."""
+    returns = statistics.returns
+    if returns is None or isinstance(returns["max"], list) or returns["max"] <= returns["min"]:
+        raise ConfigError("by_return_range needs one reward and episode returns that differ; use unscaled or minus_one")
+    return 1000.0 / (returns["max"] - returns["min"]), 0.0
+
+
+def minus_one(statistics: Statistics) -> tuple[float, float]:
+    """Rewards minus 1: IQL's rule for sparse goals."""
+    return 1.0, -1.0
+
+
+REWARD_SCALINGS: Mapping[str, RewardScaling] = {
+    "none": unscaled,
+    "return-range": by_return_range,
+    "minus-one": minus_one,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Scaler:
+    """Networks see `(observation - mean) / std` and `reward * reward_scale + reward_shift`.
+
+    `mean` and `std` hold `[size]` float32 for each standardised Vector leaf; other leaves pass through.
+    """
+
+    mean: dict[str, Values] = field(default_factory=dict)
+    std: dict[str, Values] = field(default_factory=dict)
+    reward_scale: float = 1.0
+    reward_shift: float = 0.0
+
+    @classmethod
+    def fit(cls, log: Log, observations: bool = True, rewards: RewardScaling | None = None) -> Scaler:
+        """Measure all stored observations of a log; a column whose std is below 1e-6 is only centred."""
+        scale, shift = (1.0, 0.0) if rewards is None else rewards(log.statistics())
+        mean, std = {}, {}
+        for name, leaf in log.spec.observation.items():
+            if observations and isinstance(leaf, Vector):
+                centre, spread = moments(log.observation[name])
+                mean[name] = centre.astype(np.float32)
+                std[name] = np.where(spread < _SMALLEST_STD, 1.0, spread).astype(np.float32)
+        return cls(mean, std, float(scale), float(shift))
+
+    def observation(self, observation: Mapping[str, Values]) -> dict[str, Values]:
+        """Leaves `[..., size]` as networks see them, float32."""
+        return {
+            name: (leaf - self.mean[name]) / self.std[name] if name in self.mean else leaf
+            for name, leaf in observation.items()
+        }
+
+    def reward(self, reward: Values) -> Values:
+        """Rewards as networks see them, float32."""
+        scaled: Values = reward * np.float32(self.reward_scale) + np.float32(self.reward_shift)
+        return scaled
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain numbers that `from_json` reads back to the last bit."""
+        leaves = {name: {"mean": self.mean[name].tolist(), "std": self.std[name].tolist()} for name in self.mean}
+        return {"observation": leaves, "reward_scale": self.reward_scale, "reward_shift": self.reward_shift}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Scaler:
+        """Rebuild a scaler from `to_json`."""
+        leaves = data["observation"]
+        mean = {name: np.asarray(leaf["mean"], np.float32) for name, leaf in leaves.items()}
+        std = {name: np.asarray(leaf["std"], np.float32) for name, leaf in leaves.items()}
+        return cls(mean, std, data["reward_scale"], data["reward_shift"])

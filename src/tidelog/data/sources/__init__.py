@@ -1,0 +1,7 @@
+"""Where logs come from: one small function a kind of file, registered under its endings."""
+
+from __future__ import annotations
+
+from tidelog.data.sources.files import SOURCES, Reader, table_of
+
+__all__ = ["SOURCES", "Reader", "table_of"]

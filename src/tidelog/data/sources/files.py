@@ -1,0 +1,77 @@
+"""The registry of table files, and the frames that need no file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import polars as pl
+
+from tidelog.data.registry import refusal
+from tidelog.data.sources.frames import is_pandas, polars_of
+from tidelog.data.sources.text import read_separated
+from tidelog.data.tables import Table
+from tidelog.errors import LogError, nearest
+
+Reader: TypeAlias = Callable[[Path, Sequence[str] | None], Table]  # (path, names wanted or None for all) -> table
+
+
+def read_csv(path: Path, wanted: Sequence[str] | None) -> Table:
+    """Comma-separated text, gzipped or not."""
+    return read_separated(path, ",")
+
+
+def read_tsv(path: Path, wanted: Sequence[str] | None) -> Table:
+    """Tab-separated text, gzipped or not."""
+    return read_separated(path, "\t")
+
+
+def read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
+    """Parquet; only the columns that are wanted are read."""
+    columns = list(pl.read_parquet_schema(path))
+    kept = columns if wanted is None else [name for name in columns if name in set(wanted)]
+    frame = pl.read_parquet(path, columns=kept or columns[:1])
+    return Table.of(frame, str(path), columns)
+
+
+SOURCES: dict[str, Reader] = {
+    ".csv": read_csv,
+    ".csv.gz": read_csv,
+    ".tsv": read_tsv,
+    ".tsv.gz": read_tsv,
+    ".parquet": read_parquet,
+}
+
+
+def table_of(source: Any, wanted: Sequence[str] | None = None) -> Table:
+    """A table from a path, a Polars frame or a pandas frame; LogError says why it cannot be had."""
+    if isinstance(source, pl.DataFrame | pl.LazyFrame):
+        frame = source.collect() if isinstance(source, pl.LazyFrame) else source
+        return Table.of(frame, "the frame")
+    if is_pandas(source):
+        return Table.of(polars_of(source), "the frame", [str(label) for label in source.columns])
+    if not isinstance(source, str | Path):
+        raise _refused(
+            repr(type(source).__name__), "neither a path nor a frame", "pass a path, or a Polars or pandas frame"
+        )
+    return _from_path(Path(source), wanted)
+
+
+def _from_path(path: Path, wanted: Sequence[str] | None) -> Table:
+    endings = [ending for ending in SOURCES if path.name.lower().endswith(ending)]
+    if not endings:
+        ending = "".join(path.suffixes[-2:]) or path.name
+        advice = f"{nearest(ending, SOURCES)}; tidelog.read_npz and read_minari read arrays"
+        raise _refused(str(path), f"a file ending that is not known: '{ending}'", advice)
+    if not path.is_file():
+        raise _refused(str(path), "no such file", "check the path")
+    try:
+        return SOURCES[max(endings, key=len)](path, wanted)
+    except (OSError, EOFError, pl.exceptions.PolarsError) as error:
+        raise _refused(str(path), str(error).split("\n")[0], "export or copy the file again") from error
+
+
+def _refused(source: str, found: str, advice: str) -> LogError:
+    report = refusal(source, "unreadable file", found, f"a table: {', '.join(SOURCES)}, or a frame", advice)
+    return LogError(report.text(), report)

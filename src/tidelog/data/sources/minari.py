@@ -1,0 +1,155 @@
+"""Minari data sets: T + 1 observations an episode, all of them kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidelog.data.arrays import from_arrays
+from tidelog.data.order import Values
+from tidelog.data.raw import Finding, RawLog
+from tidelog.data.registry import refusal
+from tidelog.errors import LogError
+
+_BROKEN = (OSError, ValueError, KeyError, TypeError, AssertionError, RuntimeError, json.JSONDecodeError)
+
+
+def raw_minari(source: Any) -> RawLog:
+    """All episodes of a data set as arrays; LogError if it is not there, broken, or of a kind that no log holds."""
+    dataset = _dataset(source)
+    spaces = dict(_flat_space("", dataset.observation_space, str(source)))
+    _check_action(dataset.action_space, str(source))
+    try:
+        episodes = list(dataset.iterate_episodes())
+        if not episodes:
+            raise ValueError("there are none")
+        leaves = [dict(_flat_values("", episode.observations)) for episode in episodes]
+        observation, following = _both_sides(episodes, leaves, spaces)
+        actions = _joined(episode.actions for episode in episodes)
+        lengths = [len(episode.rewards) for episode in episodes]
+        columns: dict[str, Any] = {
+            name: _joined(getattr(episode, field) for episode in episodes) for name, field in _FIELDS.items()
+        }
+    except _BROKEN as error:
+        raise _refused(str(source), f"episodes that cannot be read ({error})", "download or make it again") from error
+    declared, action, found = _action(dataset.action_space, actions)
+    raw = from_arrays(
+        f"minari data set {dataset.id}",
+        observation=observation,
+        next_observation=following,
+        action=action,
+        episode=np.repeat([int(episode.id) for episode in episodes], lengths),
+        sizes={name: kind.sizes for name, kind in spaces.items() if kind.sizes},
+        **declared,
+        **columns,
+    )
+    return raw if found is None else replace(raw, found=(*raw.found, ("converted", found)))
+
+
+_FIELDS = {"reward": "rewards", "terminated": "terminations", "truncated": "truncations"}
+
+
+class _Leaf:
+    """How values of one leaf are counted: `sizes` of codes (None for numbers), which start at `start`."""
+
+    def __init__(self, sizes: tuple[int, ...] | None = None, start: Values | int = 0) -> None:
+        self.sizes = sizes
+        self.start = start
+
+    def column(self, values: Values) -> Values:
+        if self.sizes is not None:
+            return (values.reshape(len(values), -1) - self.start).astype(np.int64)
+        return values if values.dtype.kind == "f" else values.astype(np.float64)
+
+
+def _dataset(source: Any) -> Any:
+    if hasattr(source, "iterate_episodes"):
+        return source
+    import minari
+
+    try:
+        if Path(source).exists():
+            inner = Path(source) / "data"
+            return minari.MinariDataset(inner if inner.is_dir() else Path(source))
+        return minari.load_dataset(str(source))
+    except FileNotFoundError as error:
+        advice = f"run `minari download {source}`, set MINARI_DATASETS_PATH, or pass the folder's path"
+        raise _refused(str(source), f"no such data set here ({error})", advice) from error
+    except _BROKEN as error:
+        raise _refused(
+            str(source), f"a data set that cannot be opened ({error})", "download or make it again"
+        ) from error
+
+
+def _flat_space(name: str, space: Any, source: str) -> Iterator[tuple[str, _Leaf]]:
+    """Leaves of a space: Dict by key and Tuple by place, joined by '/'."""
+    kind = type(space).__name__
+    if kind in ("Dict", "Tuple"):
+        items = space.items() if kind == "Dict" else enumerate(space)
+        for key, inner in items:
+            yield from _flat_space(f"{name}/{key}" if name else str(key), inner, source)
+    elif kind == "Discrete":
+        yield name or "observation", _Leaf((int(space.n),), int(space.start))
+    elif kind == "MultiDiscrete" and space.nvec.ndim == 1:
+        yield name or "observation", _Leaf(tuple(map(int, space.nvec)), np.asarray(space.start))
+    elif kind in ("Box", "MultiBinary") and len(space.shape) <= 1:
+        yield name or "observation", _Leaf()
+    else:
+        shape = f" of shape {list(space.shape)}" if getattr(space, "shape", None) else ""
+        raise _refused(source, f"observations that are {kind}{shape}", "flatten them to Box, Discrete, Dict or Tuple")
+
+
+def _flat_values(name: str, values: Any) -> Iterator[tuple[str, Values]]:
+    if isinstance(values, dict | tuple):
+        for key, inner in values.items() if isinstance(values, dict) else enumerate(values):
+            yield from _flat_values(f"{name}/{key}" if name else str(key), inner)
+    else:
+        yield name or "observation", np.asarray(values)
+
+
+def _both_sides(
+    episodes: list[Any], leaves: list[dict[str, Values]], spaces: dict[str, _Leaf]
+) -> tuple[dict[str, Values], dict[str, Values]]:
+    """Observations 0 .. T-1 and 1 .. T of every episode; ValueError where an episode has not one more than steps."""
+    for episode, named in zip(episodes, leaves, strict=True):
+        for name, values in named.items():
+            if len(values) != len(episode.rewards) + 1:
+                said = f"{len(values)} observations for {len(episode.rewards)} steps in '{name}'"
+                raise ValueError(f"episode {episode.id}: {said}")
+    now = {name: leaf.column(_joined(named[name][:-1] for named in leaves)) for name, leaf in spaces.items()}
+    then = {name: leaf.column(_joined(named[name][1:] for named in leaves)) for name, leaf in spaces.items()}
+    return now, then
+
+
+def _check_action(space: Any, source: str) -> None:
+    kind = type(space).__name__
+    box = kind == "Box" and len(space.shape) <= 1 and space.dtype.kind == "f"
+    if not (box or kind == "Discrete" or (kind == "MultiDiscrete" and space.nvec.ndim == 1)):
+        raise _refused(source, f"actions that are {kind}", "use Discrete, MultiDiscrete, or a flat Box of floats")
+
+
+def _action(space: Any, values: Values) -> tuple[dict[str, Any], Values, Finding | None]:
+    """What is declared about the action, its values counted from 0, and a note where they were not."""
+    if type(space).__name__ == "Box":
+        finite = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
+        limits = [np.atleast_1d(end).tolist() for end in (space.low, space.high)]
+        return {"bounds": limits if finite else None}, values, None
+    start = np.asarray(space.start)
+    sizes = int(space.n) if start.ndim == 0 else list(map(int, space.nvec))
+    said = Finding("action", None, f"actions from {start}", "actions from 0", f"add {start} to what a policy says")
+    return {"actions": sizes}, values - start, said if start.any() else None
+
+
+def _joined(parts: Any) -> Values:
+    listed = [np.asarray(part) for part in parts]
+    return np.concatenate(listed) if listed else np.zeros(0)
+
+
+def _refused(source: str, found: str, advice: str) -> LogError:
+    report = refusal(source, "unreadable file", found, "a Minari data set", advice)
+    return LogError(report.text(), report)

@@ -1,0 +1,128 @@
+"""Separated text: everything is read as text, so that one odd word does not change a column's type unseen."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from tidelog.data.raw import Finding
+from tidelog.data.registry import refusal
+from tidelog.data.report import Report
+from tidelog.data.tables import Table, unique
+from tidelog.errors import LogError
+
+_BOM = b"\xef\xbb\xbf"
+_WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
+
+
+def read_separated(path: Path, separator: str) -> Table:
+    """A table of text columns; LogError for files that are cut off, of another encoding, empty or ragged."""
+    data = _content(path)
+    header = _header(path, data, separator)
+    try:
+        frame = pl.read_csv(data, separator=separator, infer_schema=False, new_columns=unique(header))
+    except pl.exceptions.PolarsError as error:
+        raise _explained(path, data, separator, str(error)) from error
+    if frame.height and frame[:, -1].null_count():
+        _refuse_ragged(path, data, separator)
+    return _numbered(path, data, frame, header)
+
+
+def _content(path: Path) -> bytes:
+    data = path.read_bytes()
+    if path.name.lower().endswith(".gz"):
+        try:
+            data = gzip.decompress(data)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise _unreadable(path, f"the gzip file is cut off or damaged ({error})") from error
+    if data.startswith(_WIDE_BOMS):
+        raise _unreadable(path, "text in UTF-16", "save the file as UTF-8")
+    data = data.removeprefix(_BOM)
+    if not data.strip():
+        raise _unreadable(path, "an empty file")
+    return data
+
+
+def _header(path: Path, data: bytes, separator: str) -> list[str]:
+    try:
+        return next(_records(data, separator))[1]
+    except UnicodeDecodeError as error:
+        raise _unreadable(path, f"bytes that are not UTF-8 ({error})", "save the file as UTF-8") from error
+    except csv.Error as error:
+        raise _unreadable(path, f"a header that cannot be read ({error})") from error
+
+
+def _numbered(path: Path, data: bytes, frame: pl.DataFrame, header: list[str]) -> Table:
+    """Count rows from 1, pass over blank lines (and say so), and see whether rows stand on lines of their own."""
+    numbers = np.arange(1, frame.height + 1)
+    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    has_lines = lines == frame.height + 1
+    found = []
+    blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series().to_numpy()
+    if blank.any() and frame.width > 1:
+        listed = ", ".join(map(str, numbers[blank][:10]))
+        said = f"{int(blank.sum()):,} lines without any value (rows {listed}), passed over"
+        found.append(
+            ("blank lines", Finding(None, None, said, "a decision on every line", "nothing, if they are stray"))
+        )
+        frame, numbers = frame.filter(~pl.Series(blank)), numbers[~blank]
+    return Table(str(path), frame, numbers, header, has_lines, found)
+
+
+def _explained(path: Path, data: bytes, separator: str, said: str) -> LogError:
+    """Why Polars could not read: ragged rows if there are any, else its own first line."""
+    try:
+        _refuse_ragged(path, data, separator)
+    except LogError as error:
+        return error
+    return _unreadable(path, said.split("\n")[0])
+
+
+def _refuse_ragged(path: Path, data: bytes, separator: str) -> None:
+    """Walk the file record by record (only where something is wrong) and name those of another width."""
+    rows: list[int] = []
+    lines: list[int] = []
+    width = count = 0
+    try:
+        for row, (line, record) in enumerate(_records(data, separator)):
+            width = width or len(record)
+            if record and len(record) != width:
+                count += 1
+                rows, lines = [*rows, row][:10], [*lines, line][:10]
+    except UnicodeDecodeError as error:
+        raise _unreadable(path, f"bytes that are not UTF-8 ({error})", "save the file as UTF-8") from error
+    except csv.Error as error:
+        raise _unreadable(path, f"a quote that is not closed or misplaced ({error})") from error
+    if count:
+        raise _ragged(path, rows, lines, count, width)
+
+
+def _ragged(path: Path, rows: list[int], lines: list[int], count: int, width: int) -> LogError:
+    advice = "mend these lines, or quote fields that hold the separator; a last line cut short means a cut file"
+    found = "rows with more or fewer fields than the header"
+    problem = refusal(str(path), "ragged rows", found, f"{width} fields in every row", advice).problems[0]
+    report = Report(str(path), 0, (replace(problem, rows=tuple(rows), count=count, lines=tuple(lines)),))
+    return LogError(report.text(), report)
+
+
+def _records(data: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of each record; the header is record 0."""
+    with io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", newline="") as text:
+        reader = csv.reader(text, delimiter=separator, strict=True)
+        before = 0
+        for record in reader:
+            yield before + 1, record
+            before = reader.line_num
+
+
+def _unreadable(path: Path, found: str, advice: str = "export or copy the file again") -> LogError:
+    report = refusal(str(path), "unreadable file", found, "text in UTF-8 with one header line", advice)
+    return LogError(report.text(), report)

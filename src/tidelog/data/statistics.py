@@ -1,0 +1,135 @@
+"""A log in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tidelog.data.order import Values
+from tidelog.types import Codes, Discrete, MultiDiscrete
+
+if TYPE_CHECKING:
+    from tidelog.data.log import Log
+
+_CHUNK = 65_536
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Plain numbers, lists and dictionaries; returns are undiscounted sums of an episode's rewards.
+
+    `lengths`, `returns` and `propensities` hold min, mean, median and max. `actions` holds counts (discrete) or mean,
+    std, min and max a dimension. `features` holds mean, std, min and max of each numeric column over all stored
+    observations, `categories` how often each code was stored. `missing_propensities` is a share of the rows.
+    """
+
+    episodes: int
+    steps: int
+    observations: int
+    terminated: int
+    truncated: int
+    without_target: int
+    lengths: dict[str, float]
+    returns: dict[str, Any] | None
+    rewards: dict[str, Any] | None
+    actions: dict[str, Any]
+    propensities: dict[str, Any] | None
+    missing_propensities: float
+    features: dict[str, dict[str, float]]
+    categories: dict[str, dict[str, int]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists."""
+        return asdict(self)
+
+
+def describe(log: Log) -> Statistics:
+    """Measure a log."""
+    returns = episode_returns(log)
+    return Statistics(
+        episodes=len(log.episode_ids),
+        steps=log.steps,
+        observations=stored(log),
+        terminated=int(log.terminated.sum()),
+        truncated=int(log.truncated.sum()),
+        without_target=int((~log.has_target).sum()),
+        lengths=summary(np.diff(log.starts)),
+        returns=None if returns is None else summary(returns),
+        rewards=None if log.reward is None else summary(log.reward),
+        actions=_actions(log),
+        propensities=None if log.propensity is None else summary(log.propensity),
+        missing_propensities=1.0 if log.propensity is None else 0.0,
+        features=dict(_features(log)),
+        categories=dict(_categories(log)),
+    )
+
+
+def episode_returns(log: Log) -> Values | None:
+    """[E] or [E, K] float64: the undiscounted sum of each episode's rewards; None without rewards."""
+    if log.reward is None:
+        return None
+    returns: Values = np.add.reduceat(log.reward.astype(np.float64), log.starts[:-1], axis=0)
+    return returns
+
+
+def stored(log: Log) -> int:
+    """M: the number of stored observations."""
+    return int(log.next_position[-1]) + 1
+
+
+def summary(values: Values) -> dict[str, Any]:
+    """Minimum, mean, median and maximum along the first axis, as numbers or lists."""
+    wide = values.astype(np.float64)
+    measures = {"min": wide.min(axis=0), "mean": wide.mean(axis=0)}
+    measures |= {"median": np.median(wide, axis=0), "max": wide.max(axis=0)}
+    return {name: np.asarray(value).tolist() for name, value in measures.items()}
+
+
+def moments(values: Values) -> tuple[Values, Values]:
+    """Mean and standard deviation [O] float64 of `[M, O]`, in two passes of chunks so that nothing large is copied."""
+    chunks = range(0, len(values), _CHUNK)
+    mean = sum(values[at : at + _CHUNK].astype(np.float64).sum(axis=0) for at in chunks) / len(values)
+    squares = sum(np.square(values[at : at + _CHUNK].astype(np.float64) - mean).sum(axis=0) for at in chunks)
+    return np.asarray(mean), np.sqrt(np.asarray(squares) / len(values))
+
+
+def _actions(log: Log) -> dict[str, Any]:
+    space = log.spec.action
+    if isinstance(space, Discrete):
+        counts = np.bincount(log.action, minlength=space.n).tolist()
+        return {"counts": dict(zip(space.names or map(str, range(space.n)), counts, strict=True))}
+    if isinstance(space, MultiDiscrete):
+        columns = (np.bincount(log.action[:, place], minlength=size) for place, size in enumerate(space.sizes))
+        return {"counts": {str(place): counts.tolist() for place, counts in enumerate(columns)}}
+    mean, std = moments(log.action)
+    low, high = log.action.min(axis=0), log.action.max(axis=0)
+    return {"mean": mean.tolist(), "std": std.tolist(), "min": low.tolist(), "max": high.tolist()}
+
+
+def _features(log: Log) -> Iterator[tuple[str, dict[str, float]]]:
+    for name, leaf in log.observation.items():
+        if isinstance(log.spec.observation[name], Codes):
+            continue
+        mean, std = moments(leaf)
+        measures = {"mean": mean, "std": std, "min": leaf.min(axis=0), "max": leaf.max(axis=0)}
+        for place, label in enumerate(_labels(log, name)):
+            yield label, {measure: float(values[place]) for measure, values in measures.items()}
+
+
+def _categories(log: Log) -> Iterator[tuple[str, dict[str, int]]]:
+    for name, leaf in log.observation.items():
+        spec = log.spec.observation[name]
+        if isinstance(spec, Codes):
+            for place, label in enumerate(_labels(log, name)):
+                counts = np.bincount(leaf[:, place], minlength=spec.sizes[place]).tolist()
+                words = spec.vocabularies[place] if spec.vocabularies else tuple(map(str, range(len(counts))))
+                yield label, dict(zip(words, counts, strict=True))
+
+
+def _labels(log: Log, name: str) -> list[str]:
+    leaf = log.spec.observation[name]
+    width = len(leaf.sizes) if isinstance(leaf, Codes) else leaf.size
+    return list(leaf.names) or [f"{name}[{place}]" for place in range(width)]

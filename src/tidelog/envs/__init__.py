@@ -1,0 +1,26 @@
+"""Environments: one small protocol, adapters to it, and problems whose exact values are known."""
+
+from __future__ import annotations
+
+from tidelog.envs.icu import icu_sepsis
+from tidelog.envs.play import Episodes, play
+from tidelog.envs.protocol import Environment, Observed, Outcome
+from tidelog.envs.registry import make
+from tidelog.envs.tabular import Tabular, View
+from tidelog.envs.tabular_environment import TabularEnvironment
+from tidelog.envs.treatment import clinician, treatment
+
+__all__ = [
+    "Environment",
+    "Episodes",
+    "Observed",
+    "Outcome",
+    "Tabular",
+    "TabularEnvironment",
+    "View",
+    "clinician",
+    "icu_sepsis",
+    "make",
+    "play",
+    "treatment",
+]

@@ -1,0 +1,101 @@
+"""The small promise that every environment here keeps: `W` copies stepped together, nothing hidden by resets.
+
+Copies that end are reset within the same step. What truly followed the action is in `Outcome.following`, so that a
+truncation can be bootstrapped; what to act on next is in `Outcome.current`, which differs only in copies that ended.
+
+Letters in shapes: `W` copies, `A` action size or number of actions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.errors import ConfigError, SpecError
+from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
+
+Leaves: TypeAlias = dict[str, NDArray[Any]]
+
+
+class Observed(NamedTuple):
+    """What every copy shows: leaves `[W, ...]` (Vector float32, Codes int32) and the allowed actions."""
+
+    observation: Leaves
+    action_mask: NDArray[np.bool_] | None = None  # [W, A]; None: every action is allowed
+
+
+class Outcome(NamedTuple):
+    """What one step of all copies brought; `terminated` and `truncated` may both be set, as a time limit can do."""
+
+    reward: NDArray[np.float32]  # [W]
+    terminated: NDArray[np.bool_]  # [W]
+    truncated: NDArray[np.bool_]  # [W]
+    following: Observed  # before any reset
+    current: Observed  # after the reset of copies that ended
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """`count` copies of one problem, stepped together."""
+
+    @property
+    def name(self) -> str:
+        """How people call it."""
+
+    @property
+    def spec(self) -> Spec:
+        """What is seen and what can be done."""
+
+    @property
+    def count(self) -> int:
+        """How many copies `W` are stepped together."""
+
+    def reset(self, seed: int) -> Observed:
+        """Start every copy anew; the same seed gives the same future."""
+
+    def step(self, action: NDArray[Any]) -> Outcome:
+        """Act in every copy: action `[W]`, `[W, M]` or `[W, A]`; raises EnvironmentFailure or SpecError."""
+
+    def close(self) -> None:
+        """Let go of whatever the copies hold."""
+
+
+def check_action(spec: Spec, action: NDArray[Any], count: int) -> NDArray[Any]:
+    """Return the action as int32 or float32; SpecError where its shape, range or finiteness is wrong."""
+    action = np.asarray(action)
+    space = spec.action
+    if isinstance(space, Continuous):
+        _same_shape(action, (count, space.size))
+        if not np.isfinite(action).all():
+            raise SpecError(f"actions must be finite, found {action[~np.isfinite(action)][0]}")
+        return action.astype(np.float32)
+    sizes = (space.n,) if isinstance(space, Discrete) else space.sizes
+    _same_shape(action, (count,) if isinstance(space, Discrete) else (count, len(sizes)))
+    if not np.issubdtype(action.dtype, np.integer):
+        raise SpecError(f"{_words(space)} takes whole numbers, found {action.dtype}")
+    columns = action.reshape(count, len(sizes))
+    if (columns < 0).any() or (columns >= np.asarray(sizes)).any():
+        raise SpecError(f"{_words(space)} takes 0 up to {'/'.join(str(n - 1) for n in sizes)}, found {_wrong(columns)}")
+    return action.astype(np.int32)
+
+
+def _same_shape(action: NDArray[Any], expected: tuple[int, ...]) -> None:
+    if action.shape != expected:
+        raise SpecError(f"the environment takes actions of shape {expected}, found {action.shape}")
+
+
+def _words(space: Discrete | MultiDiscrete) -> str:
+    return "a discrete action" if isinstance(space, Discrete) else "a multi-discrete action"
+
+
+def _wrong(columns: NDArray[Any]) -> str:
+    return f"values from {columns.min()} to {columns.max()}"
+
+
+def positive(what: str, number: int) -> int:
+    """Return a whole number above zero, or raise a ConfigError that names it."""
+    if number < 1:
+        raise ConfigError(f"{what} must be at least 1, found {number}")
+    return number

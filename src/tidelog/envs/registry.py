@@ -1,0 +1,91 @@
+"""From a name to an environment: problems built in here first, then whatever gymnasium knows."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from tidelog.envs.icu import icu_sepsis
+from tidelog.envs.protocol import Environment
+from tidelog.envs.tabular import Tabular
+from tidelog.envs.tabular_environment import TabularEnvironment
+from tidelog.envs.toys import PointMass
+from tidelog.envs.treatment import treatment
+from tidelog.errors import ConfigError
+
+_BUILT_IN: dict[str, Callable[[int], Environment]] = {
+    "treatment": lambda count: TabularEnvironment(treatment(), count),
+    "point-mass": lambda count: PointMass(count),
+}
+_FROM_FILE: dict[str, Callable[[str, int], Environment]] = {
+    "icu-sepsis": lambda path, count: TabularEnvironment(icu_sepsis(path)[0], count),
+}
+
+
+def make(name_or_env: Any, count: int = 1) -> Environment:
+    """Make `count` copies of an environment, stepped together.
+
+    Takes a built-in name ("treatment", "point-mass", "icu-sepsis:PATH" with the path of dynamics.npz), a gymnasium
+    id, a gymnasium environment or a function that makes one, a `Tabular`, or an `Environment` of that many copies.
+    ConfigError for unknown names, with the nearest known one.
+    """
+    if isinstance(name_or_env, str):
+        return _named(name_or_env, count)
+    if isinstance(name_or_env, Tabular):
+        return TabularEnvironment(name_or_env, count)
+    if isinstance(name_or_env, Environment):
+        if name_or_env.count != count:
+            raise ConfigError(f"{name_or_env.name} has {name_or_env.count} copies and {count} were asked for")
+        return name_or_env
+    if hasattr(name_or_env, "observation_space") or callable(name_or_env):
+        return _from_gymnasium(name_or_env, count)
+    raise ConfigError(f"expected the name of an environment or an environment, found {type(name_or_env).__name__}")
+
+
+def _named(name: str, count: int) -> Environment:
+    kind, _, path = name.partition(":")
+    if kind in _FROM_FILE:
+        if not path:
+            raise ConfigError(f"{kind} is read from a file: write {kind}:PATH")
+        return _FROM_FILE[kind](path, count)
+    if name in _BUILT_IN:
+        return _BUILT_IN[name](count)
+    return _from_gymnasium(name, count)
+
+
+def _from_gymnasium(source: Any, count: int) -> Environment:
+    import gymnasium
+    from gymnasium import error
+
+    from tidelog.envs.gym import Gymnasium
+
+    try:
+        return Gymnasium(_maker(source, count), count, source if isinstance(source, str) else None)
+    except error.DependencyNotInstalled as missing:
+        raise ConfigError(f"{source} needs a package that is not installed: {missing}") from missing
+    except (error.Error, ImportError) as broken:
+        if isinstance(source, str) and source not in gymnasium.registry:
+            raise ConfigError(_unknown(source, [*gymnasium.registry], broken)) from broken
+        raise ConfigError(f"gymnasium cannot make {source}: {broken}") from broken
+
+
+def _maker(source: Any, count: int) -> Callable[[], Any]:
+    import gymnasium
+
+    if isinstance(source, str):
+        return lambda: gymnasium.make(source)
+    if callable(source):
+        return source  # type: ignore[no-any-return]
+    if getattr(source, "spec", None) is not None:
+        return lambda: gymnasium.make(source.spec)
+    if count == 1:
+        return lambda: source
+    raise ConfigError(f"one {type(source).__name__} cannot become {count} copies; pass a function that makes one")
+
+
+def _unknown(name: str, registered: list[str], reason: Exception) -> str:
+    known = sorted({*_BUILT_IN, *(f"{kind}:PATH" for kind in _FROM_FILE), *registered})
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    mend = f"did you mean {' or '.join(map(repr, close))}?" if close else f"built in: {', '.join(_BUILT_IN)}"
+    return f"there is no environment called {name!r}; {mend} (gymnasium: {reason})"

@@ -1,0 +1,108 @@
+"""Small problems with known optima, for tests of learning, and a hand-made controller for Pendulum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.envs.protocol import Observed, Outcome, check_action, positive
+from tidelog.envs.tabular import Tabular
+from tidelog.errors import ConfigError, EnvironmentFailure
+from tidelog.types import Continuous, Spec, Vector
+
+
+class PointMass:
+    """A point in `size` dimensions that is to be brought to the origin and kept there, for 20 steps.
+
+    It starts uniformly within [-1, 1]; `position += 0.2 * action`, action in [-1, 1]; the reward is minus the squared
+    distance afterwards. The twentieth step truncates. The leaf "observation" is the position, `[W, size]`.
+    Dimensions do not meet and nothing is gained by waiting, so `best` is optimal at every discount.
+    """
+
+    REACH = 0.2
+    HORIZON = 20
+
+    def __init__(self, count: int, size: int = 1) -> None:
+        self.name = "point-mass"
+        self.count = positive("count", count)
+        self.size = positive("size", size)
+        self.spec = Spec({"observation": Vector(size)}, Continuous((-1.0,) * size, (1.0,) * size))
+        self._generator: np.random.Generator | None = None
+        self._position = np.zeros((count, size))
+        self._age = 0
+
+    def reset(self, seed: int) -> Observed:
+        """Start every copy at a random position."""
+        self._generator = np.random.default_rng(seed)
+        return self._begin(self._generator)
+
+    def step(self, action: NDArray[Any]) -> Outcome:
+        """Move every copy, `[W, size]`; what lies outside the bounds is cut, EnvironmentFailure before a reset."""
+        if self._generator is None:
+            raise EnvironmentFailure(f"{self.name}: reset it before the first step")
+        self._position = self._position + self.REACH * np.clip(check_action(self.spec, action, self.count), -1, 1)
+        self._age += 1
+        reward = -np.square(self._position).sum(1).astype(np.float32)
+        following = self._observed()
+        truncated = np.full(self.count, self._age == self.HORIZON)
+        current = self._begin(self._generator) if truncated[0] else following
+        return Outcome(reward, np.zeros(self.count, bool), truncated, following, current)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    @classmethod
+    def best(cls, position: NDArray[Any]) -> NDArray[np.float32]:
+        """The optimal action: straight to the origin, then stay; `[..., size]` to `[..., size]`."""
+        return np.clip(-position / cls.REACH, -1.0, 1.0).astype(np.float32)
+
+    @classmethod
+    def best_return(cls, position: NDArray[Any]) -> NDArray[np.float64]:
+        """The optimal undiscounted return from the given starts, `[..., size]` to `[...]`."""
+        steps = np.arange(1, cls.HORIZON + 1)
+        left = np.maximum(np.abs(position)[..., None] - cls.REACH * steps, 0.0)
+        return np.asarray(-np.square(left).sum((-1, -2)))
+
+    def _begin(self, generator: np.random.Generator) -> Observed:
+        self._position = generator.uniform(-1.0, 1.0, (self.count, self.size))
+        self._age = 0
+        return self._observed()
+
+    def _observed(self) -> Observed:
+        return Observed({"observation": self._position.astype(np.float32)})
+
+
+def chain(length: int, slip: float = 0.0) -> Tabular:
+    """A corridor of `length` states walked left (0) or right (1) from the left end; leaving on the right earns 1.
+
+    Each move goes the other way with probability `slip`; the left end holds. Without slip the optimal value is
+    `discount ** (length - 1)`. ConfigError for fewer than one state or a slip outside [0, 1).
+    """
+    if length < 1 or not 0.0 <= slip < 1.0:
+        raise ConfigError(f"a chain has at least one state and a slip in [0, 1), found {length} and {slip}")
+    transition = np.zeros((length + 1, 2, length + 1))
+    for state in range(length):
+        for action, right in ((0, slip), (1, 1.0 - slip)):
+            transition[state, action, state + 1] += right
+            transition[state, action, max(state - 1, 0)] += 1.0 - right
+    transition[length, :, length] = 1.0
+    reward = np.broadcast_to(np.eye(length + 1)[length], transition.shape)
+    initial, final = np.eye(length + 1)[0], np.arange(length + 1) == length
+    return Tabular(transition, reward, initial, final, name="chain", action_names=("left", "right"))
+
+
+def pendulum_controller(observation: NDArray[Any], strength: float = 1.0) -> NDArray[np.float32]:
+    """Torque for gymnasium's Pendulum-v1: `[W, 3]` (cosine, sine, angular speed) to `[W, 1]` newton metres in [-2, 2].
+
+    Swings up by pumping energy and holds upright by a proportional-derivative law; `strength` scales the torque, so
+    that 1 is good (mean return above -300), 0 does nothing, and what lies between makes logs of mixed quality.
+    """
+    cosine, sine, speed = (observation[:, column].astype(np.float64) for column in range(3))
+    angle = np.arctan2(sine, cosine)
+    missing = 30.0 * (1.0 - cosine) / 2.0 - speed**2 / 2.0
+    pump = 2.0 * np.where(speed == 0.0, 1.0, np.sign(speed)) * np.sign(missing)
+    hold = -(16.0 * angle + 4.0 * speed)
+    torque = np.where(np.abs(angle) < 0.6, hold, pump)
+    return (strength * np.clip(torque, -2.0, 2.0)).astype(np.float32)[:, None]

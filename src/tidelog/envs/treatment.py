@@ -1,0 +1,176 @@
+"""The built-in treatment problem: five visits, six treatments, 362 states, every value known exactly.
+
+A patient has a severity (1-4), organ strain (0-2), drug toxicity (0-2) and kidneys that are healthy or impaired.
+At each visit, eight hours apart, somebody chooses a dose (none, low, high) and whether to support the organs.
+Doses cure, a high one most, and build up toxicity, which strains the organs a visit later; strain makes patients worse
+and kills. Impaired kidneys clear the drug badly. Support relieves strain but slows the cure. So the quickest cure is
+often not the best treatment, and the right dose depends on a word in a table and not on severity alone.
+
+The reward is 1 on recovery and 0 otherwise: a policy's value at discount 1 is its share of recovered patients.
+The visit is part of the state and shown as `hour`. After the last visit the patient recovers or dies with odds set by
+what was reached, so every episode *terminates* and nothing is cut off: no bootstrap at the end, one policy `[S, A]`
+for all visits, and values that are exact.
+
+Five visits rather than ten, and a clinician who is often right, because products of probability ratios must stay small
+if a better policy is to be recognised from the clinician's log. At discount 1: clinician 0.625, the clinician's
+commonest choice 0.683, always a high dose 0.697, optimal 0.792, uniform 0.487.
+
+This is not medicine: the numbers were chosen so that policies are told apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.envs.tabular import Floats, Tabular, View
+from tidelog.types import Codes, Vector
+
+VISITS, HOURS = 5, 8
+SEVERITIES, STRAINS, TOXICITIES = 4, 3, 3
+KIDNEYS = ("healthy", "impaired")
+ACTIONS = ("none", "low", "high", "none+support", "low+support", "high+support")
+NUMERIC = ("severity", "strain", "toxicity", "hour")
+
+_CLINICAL = SEVERITIES * STRAINS * TOXICITIES * len(KIDNEYS)
+RECOVERED = VISITS * _CLINICAL
+DIED = RECOVERED + 1
+
+_DEATH = (0.0, 0.02, 0.06, 0.08)  # a visit, by severity
+_DEATH_BY_STRAIN, _DEATH_AVERTED = 0.10, 0.6
+_CURE = (0.05, 0.65, 0.75)  # one severity less, by dose
+_CURE_WITH_SUPPORT = 0.7
+_WORSE = (0.40, 0.12, 0.08)  # one severity more, by dose
+_WORSE_BY_STRAIN = 0.30
+_TOXICITY = ((0.0, 0.1, 0.5), (0.0, 0.1, 0.95))  # one more, by kidneys and dose
+_CLEARED = (0.6, 0.3)  # one less without a dose, by kidneys
+_STRAINED = (0.02, 0.30, 0.95)  # one more, by toxicity
+_STRAINED_WITH_SUPPORT = 0.3
+_RELIEVED, _RELIEVED_ALONE = 0.9, 0.2
+_DISCHARGE = np.outer((0.80, 0.35, 0.10, 0.02), (1.0, 0.7, 0.35))  # recovery after the last visit: severity, strain
+
+_FIRST_SEVERITY, _FIRST_STRAIN, _FIRST_KIDNEYS = (0.15, 0.35, 0.30, 0.20), (0.65, 0.25, 0.10), (0.6, 0.4)
+_PROTOCOL, _OVERTREATING, _ERRATIC = 0.50, 0.38, 0.12
+
+
+class _Patient(NamedTuple):
+    severity: int
+    strain: int
+    toxicity: int
+    kidneys: int
+
+
+@cache
+def treatment() -> Tabular:
+    """The problem, 362 states (the last two are final: recovered, died) and 6 actions.
+
+    Leaves: "numeric", severity, strain, toxicity and hour as they stand in a table; "categorical", the kidneys.
+    """
+    transition = _transition()
+    earned = np.zeros(len(transition))
+    earned[RECOVERED] = 1.0
+    initial = np.zeros(len(transition))
+    first = initial[:_CLINICAL].reshape(SEVERITIES, STRAINS, TOXICITIES, len(KIDNEYS))
+    first[:, :, 0] = np.einsum("g,s,k->gsk", _FIRST_SEVERITY, _FIRST_STRAIN, _FIRST_KIDNEYS)
+    return Tabular(
+        transition,
+        np.broadcast_to(earned, transition.shape),
+        initial,
+        final=np.arange(len(transition)) >= RECOVERED,
+        name="treatment",
+        action_names=ACTIONS,
+        views=_views(),
+    )
+
+
+def clinician(problem: Tabular | None = None) -> Floats:
+    """The logger's policy, `[362, 6]`, every action at 0.02 or more: three ways of treating, mixed at each visit.
+
+    Half follows a protocol that is sensible but looks neither at the kidneys nor at mild strain, 38 % treat with all
+    there is, 12 % act at random. Each state of the given problem (by default `treatment()`) has a row.
+    """
+    leaves = (problem or treatment()).observations()
+    severity, strain, toxicity, _ = leaves["numeric"].T
+    dose = np.where(toxicity == TOXICITIES - 1, 0, np.where(severity == SEVERITIES, 2, 1))
+    protocol = dose + 3 * (strain == STRAINS - 1)
+    chances = np.full((len(dose), len(ACTIONS)), _ERRATIC / len(ACTIONS))
+    chances[np.arange(len(dose)), protocol] += _PROTOCOL
+    chances[:, ACTIONS.index("high+support")] += _OVERTREATING
+    return chances
+
+
+def exact_value(policy: NDArray[Any], discount: float = 1.0) -> float:
+    """Exact value of a policy, `[362, 6]` probabilities or `[362]` actions: at discount 1, the share that recovers."""
+    return treatment().value_of(policy, discount)
+
+
+def _views() -> dict[str, View]:
+    levels = (range(VISITS), range(1, SEVERITIES + 1), range(STRAINS), range(TOXICITIES), range(len(KIDNEYS)))
+    rows = np.asarray([*itertools.product(*levels), (0,) * 5, (0,) * 5])
+    visit, severity, strain, toxicity, kidneys = rows.T
+    numeric = np.stack([severity, strain, toxicity, HOURS * visit], axis=1).astype(np.float32)
+    codes = kidneys[:, None].astype(np.int32)
+    return {
+        "numeric": View(Vector(len(NUMERIC), NUMERIC), numeric),
+        "categorical": View(Codes((len(KIDNEYS),), ("kidneys",), (KIDNEYS,)), codes),
+    }
+
+
+def _transition() -> Floats:
+    live, recovers, dies = _visit()
+    transition = np.zeros((DIED + 1, len(ACTIONS), DIED + 1))
+    for visit in range(VISITS):
+        now, later = (slice(_CLINICAL * step, _CLINICAL * (step + 1)) for step in (visit, visit + 1))
+        transition[now, :, RECOVERED], transition[now, :, DIED] = recovers, dies
+        if visit + 1 < VISITS:
+            transition[now, :, later] = live
+        else:
+            odds = np.broadcast_to(_DISCHARGE[:, :, None, None], _shape()).ravel()
+            transition[now, :, RECOVERED] += live @ odds
+            transition[now, :, DIED] += live @ (1.0 - odds)
+    transition[[RECOVERED, DIED], :, [RECOVERED, DIED]] = 1.0
+    return transition
+
+
+def _visit() -> tuple[Floats, Floats, Floats]:
+    live = np.zeros((_CLINICAL, len(ACTIONS), *_shape()))
+    recovers, dies = np.zeros((2, _CLINICAL, len(ACTIONS)))
+    patients = itertools.starmap(_Patient, itertools.product(*map(range, _shape())))
+    for (row, patient), action in itertools.product(enumerate(patients), range(len(ACTIONS))):
+        dies[row, action] = _death(patient, support=action >= 3)
+        after = _after(patient, dose=action % 3, support=action >= 3) * (1.0 - dies[row, action])
+        recovers[row, action] = after[0].sum()
+        live[row, action, ..., patient.kidneys] = after[1:]
+    return live.reshape(_CLINICAL, len(ACTIONS), _CLINICAL), recovers, dies
+
+
+def _death(patient: _Patient, support: bool) -> float:
+    by_strain = _DEATH_BY_STRAIN * patient.strain
+    return _DEATH[patient.severity] + by_strain * (1.0 - _DEATH_AVERTED * support)
+
+
+def _after(patient: _Patient, dose: int, support: bool) -> Floats:
+    cure = _CURE[dose] * (_CURE_WITH_SUPPORT if support else 1.0)
+    worse = (1.0 - cure) * (_WORSE[dose] + _WORSE_BY_STRAIN * patient.strain * (0.5 if support else 1.0))
+    strained = _STRAINED[patient.toxicity] * (_STRAINED_WITH_SUPPORT if support else 1.0)
+    relieved = _RELIEVED if support else _RELIEVED_ALONE * (patient.toxicity == 0)
+    cleared = _CLEARED[patient.kidneys] if dose == 0 else 0.0
+    severity = _moved(patient.severity + 1, cure, worse, SEVERITIES + 1)
+    strain = _moved(patient.strain, (1.0 - strained) * relieved, strained, STRAINS)
+    toxicity = _moved(patient.toxicity, cleared, _TOXICITY[patient.kidneys][dose], TOXICITIES)
+    return np.asarray(np.einsum("g,s,t->gst", severity, strain, toxicity))
+
+
+def _moved(level: int, down: float, up: float, levels: int) -> Floats:
+    chances = np.zeros(levels)
+    for place, chance in ((level - 1, down), (level, 1.0 - down - up), (level + 1, up)):
+        chances[min(max(place, 0), levels - 1)] += chance
+    return chances
+
+
+def _shape() -> tuple[int, int, int, int]:
+    return SEVERITIES, STRAINS, TOXICITIES, len(KIDNEYS)

@@ -1,0 +1,15 @@
+"""Expectile regression. Letters: `B` batch."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def expectile_error(difference: jax.Array, expectile: jax.Array | float) -> jax.Array:
+    """Asymmetric squared error `|expectile - 1(difference < 0)| difference**2`, of the shape of `difference`.
+
+    At 1/2 it is half the squared error. Source: Newey and Powell 1987; Kostrikov et al. 2021, equation 5.
+    """
+    weight = jnp.where(difference < 0, 1.0 - expectile, expectile)
+    return jax.lax.stop_gradient(weight) * jnp.square(difference)

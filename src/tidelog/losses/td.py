@@ -1,0 +1,31 @@
+"""Temporal-difference errors of a critic ensemble. Letters: `B` batch, `E` ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+
+PointLoss = Callable[[jax.Array], jax.Array]
+
+
+def squared(difference: jax.Array) -> jax.Array:
+    """`difference**2`, of the shape of `difference`."""
+    return jnp.square(difference)
+
+
+def huber(difference: jax.Array) -> jax.Array:
+    """Half the square up to 1, beyond that the distance less a half, of the shape of `difference`."""
+    size = jnp.abs(difference)
+    return jnp.where(size <= 1.0, 0.5 * jnp.square(difference), size - 0.5)
+
+
+POINT_LOSSES: Mapping[str, PointLoss] = {"squared": squared, "huber": huber}
+
+
+def ensemble_error(values: jax.Array, target: jax.Array, loss: PointLoss = squared) -> jax.Array:
+    """Sum over the ensemble of `loss(values - target)`: values [E, B], target [B] (held fixed) -> [B]."""
+    if values.ndim != 2 or values.shape[1:] != target.shape:
+        raise TypeError(f"values must be [E, B] and target [B], found {values.shape} and {target.shape}")
+    return jnp.sum(loss(values - jax.lax.stop_gradient(target)), axis=0)

@@ -1,0 +1,1 @@
+"""Equinox modules that know no algorithm; all of them take whole batches, `[..., features]`."""

@@ -1,0 +1,27 @@
+"""How a policy's actions compare with those of a log: no estimate of worth, only of likeness. Letter: `N` steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidelog.acting.policy import Policy
+from tidelog.data import Log
+from tidelog.errors import SpecError
+from tidelog.types import Discrete
+
+
+def agreement(policy: Policy, log: Log) -> dict[str, float]:
+    """Share of equal actions (or mean distance of continuous ones), and mean log-probability of the logged actions.
+
+    Raises SpecError where the log does not show what the policy was trained to see.
+    """
+    if log.spec.observation != policy.spec.observation or type(log.spec.action) is not type(policy.spec.action):
+        raise SpecError(f"the policy was trained on {policy.spec}, this log has {log.spec}")
+    rows = log.transitions
+    chosen = policy(rows.observation, rows.mask)
+    if isinstance(log.spec.action, Discrete):
+        found = {"share of equal actions": float(np.mean(chosen == log.action))}
+    else:
+        found = {"mean distance to logged actions": float(np.mean(np.linalg.norm(chosen - log.action, axis=-1)))}
+    likely = policy.log_probability(rows.observation, log.action, rows.mask)
+    return found if likely is None else found | {"mean log-probability of logged actions": float(likely.mean())}

@@ -1,0 +1,96 @@
+"""The checkpoints of a run: complete or absent, the last few kept, refused when they are not what they should be."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidelog.acting.arrays import array_file, fill, parse_arrays
+from tidelog.errors import CheckpointError
+from tidelog.folders import read_file, read_manifest, write_folder
+from tidelog.training.learner import Learner
+from tidelog.training.trainer import Position
+
+SCHEMA = 1
+
+
+class Checkpoint(NamedTuple):
+    """What a checkpoint holds."""
+
+    learners: list[Learner]
+    position: Position
+    memory: dict[str, Any]  # what reports have to remember: the best so far
+
+
+class Checkpoints:
+    """The folder `checkpoints` of a run."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._folder, self._keep = folder, keep
+
+    def updates(self) -> list[int]:
+        """The updates at which there is a complete checkpoint, oldest first."""
+        if not self._folder.is_dir():
+            return []
+        return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdigit())
+
+    def save(self, update: int, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint, then forget those beyond the last few and whatever a kill left half written."""
+        files: dict[str, Any] = {
+            f"member-{i}.safetensors": array_file(learner) for i, learner in enumerate(checkpoint.learners)
+        }
+        manifest = {"kind": "checkpoint", "position": list(checkpoint.position), "memory": checkpoint.memory}
+        write_folder(self._folder / f"{update:010d}", files, manifest, schema=SCHEMA)
+        for old in self.updates()[: -self._keep]:
+            shutil.rmtree(self._folder / f"{old:010d}")
+        for path in self._folder.glob(".*"):
+            shutil.rmtree(path)
+
+    def load(self, templates: list[Learner], update: int | None = None) -> Checkpoint:
+        """The last checkpoint, or the one at `update`; a corrupt one is refused and the one before it offered."""
+        there = self.updates()
+        if not there:
+            raise CheckpointError(f"{self._folder} holds no complete checkpoint: start the run anew")
+        wanted = there[-1] if update is None else update
+        if wanted not in there:
+            raise CheckpointError(f"no checkpoint at update {wanted}: there are {', '.join(map(str, there))}")
+        try:
+            return self._read(self._folder / f"{wanted:010d}", templates)
+        except CheckpointError as error:
+            before = [u for u in there if u < wanted]
+            offer = f"; the one before it, at update {before[-1]}, can be asked for" if before else ""
+            raise CheckpointError(f"{error}{offer}") from error
+
+    def _read(self, folder: Path, templates: list[Learner]) -> Checkpoint:
+        manifest = read_manifest(folder, schema=SCHEMA)
+        if manifest.get("kind") != "checkpoint" or len(manifest["files"]) != len(templates):
+            raise CheckpointError(f"{folder} does not hold the {len(templates)} members of this run")
+        learners = []
+        for i, template in enumerate(templates):
+            name = f"member-{i}.safetensors"
+            arrays = parse_arrays(read_file(folder, name, manifest), str(folder / name))
+            learners.append(fill(template, arrays, str(folder / name)))
+        return Checkpoint(learners, Position(*manifest["position"]), manifest["memory"])
+
+
+def read_part(run: str | Path, part: str, member: int = 0) -> dict[str, Any]:
+    """The arrays of one named part of a state (say `critic`) in a run's last checkpoint, by their path within it.
+
+    Raises CheckpointError where there is no such part.
+    """
+    folder = Path(run) / "checkpoints"
+    updates = Checkpoints(folder, 1).updates()
+    if not updates:
+        raise CheckpointError(f"{folder} holds no complete checkpoint to start warm from")
+    last = folder / f"{updates[-1]:010d}"
+    name = f"member-{member}.safetensors"
+    arrays = parse_arrays(read_file(last, name, read_manifest(last, schema=SCHEMA)), str(last / name))
+    prefix = f".state.{part}"
+    found = {
+        path[len(prefix) :]: array for path, array in arrays.items() if path.startswith((prefix + ".", prefix + "["))
+    }
+    if not found:
+        parts = sorted({path.split(".")[2].split("[")[0] for path in arrays if path.startswith(".state.")})
+        raise CheckpointError(f"{last} has no part '{part}'; parts: {', '.join(parts)}")
+    return found

@@ -1,0 +1,21 @@
+"""What a policy is worth while it trains: episodes played in environments, and functions of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tidelog.acting.policy import Policy
+from tidelog.acting.rollout import rollout
+from tidelog.acting.statistics import iqm
+
+
+def evaluate(
+    policy: Policy, episodes: Mapping[str, int], own: Mapping[str, Callable[[Policy], float]]
+) -> dict[str, float]:
+    """`{"play/<environment>": mean return, "play/<environment>/iqm": ..., "<own>": ...}`, deterministic play."""
+    found: dict[str, float] = {}
+    for name, count in episodes.items():
+        returns = rollout(policy, name, count, seed=0)
+        found[f"play/{name}"] = float(returns.mean())
+        found[f"play/{name}/iqm"] = iqm(returns)
+    return found | {name: float(function(policy)) for name, function in own.items()}

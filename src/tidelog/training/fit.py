@@ -1,0 +1,235 @@
+"""`fit` and `resume`: from an algorithm and a log to a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tidelog.acting.arrays import fill, named_arrays
+from tidelog.algorithms import check_fit
+from tidelog.algorithms.hyper import same_program
+from tidelog.data import Log
+from tidelog.data.origin import reopen
+from tidelog.data.scaling import Scaler
+from tidelog.errors import CheckpointError, ConfigError, LogError
+from tidelog.training.cache import use_cache
+from tidelog.training.checkpoints import Checkpoints, read_part
+from tidelog.training.learner import Learner
+from tidelog.training.progress import Screen
+from tidelog.training.record import Record
+from tidelog.training.run import Run
+from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds
+from tidelog.training.sinks import Sink, rewind
+from tidelog.training.stores import stores_of
+from tidelog.training.trainer import Trainer, fresh_learners
+from tidelog.training.validation import Validation
+from tidelog.types import Vector
+
+REPORTS = 50  # reports a run makes unless it is told otherwise
+
+
+def fit(
+    algorithm: Any,
+    log: Log,
+    steps: int,
+    seeds: int | Sequence[int] = 1,
+    out: str | Path | None = None,
+    *,
+    progress: bool | None = None,
+    **options: Any,
+) -> Run:
+    """Learn from a log for `steps` updates a member; a list of algorithms is a population, trained side by side.
+
+    Options: `held_out` share of episodes for validation losses, `evaluate` as `{environment: episodes}` or `{name:
+    function of the policy}`, `every` updates between reports, `scale` "standard" or "none" (default: standard for
+    tables), `best` a metric, `patience` in reports, `sinks`, `warm_start` `{part: run folder}`, `save_seconds`, `keep`,
+    `together` (members under one `vmap`). Without `out` nothing is written. Raises ConfigError, SpecError, LogError,
+    DivergenceError.
+    """
+    run = prepare(algorithm, log, steps, seeds, out, **options)
+    return finish(run, progress)
+
+
+def finish(run: Run, progress: bool | None = None) -> Run:
+    """Train a prepared run to its end, with a live line on a terminal."""
+    with Screen(run.record.algorithm, progress) as screen:
+        for now in run.stream():
+            screen.show(now)
+    return run
+
+
+def prepare(
+    algorithm: Any,
+    log: Log,
+    steps: int,
+    seeds: int | Sequence[int] = 1,
+    out: str | Path | None = None,
+    *,
+    held_out: float = 0.0,
+    split_seed: int = 0,
+    evaluate: Mapping[str, Evaluator] | None = None,
+    every: int | None = None,
+    scale: str | None = None,
+    best: str | None = None,
+    patience: int | None = None,
+    sinks: Sequence[Sink] = (),
+    warm_start: Mapping[str, str | Path] | None = None,
+    save_seconds: float = 30.0,
+    keep: int = 3,
+    together: bool | None = None,
+) -> Run:
+    """Check everything and make a run that has not taken a step; `run.stream()` trains it chunk by chunk."""
+    use_cache()
+    algorithms = list(algorithm) if isinstance(algorithm, Sequence) else [algorithm]
+    if not algorithms:
+        raise ConfigError("no algorithm was given")
+    same_program(algorithms)
+    for one in algorithms:
+        check_fit(one, log.spec)
+    episodes, own = _evaluators(evaluate or {})
+    settings = Settings(
+        steps=steps,
+        seeds=as_seeds(seeds),
+        every=every or max(1, steps // REPORTS),
+        held_out=held_out,
+        split_seed=split_seed,
+        scale=_standardise(scale, log),
+        best=best,
+        patience=patience,
+        episodes=episodes,
+        own_evaluators=tuple(own),
+        save_seconds=save_seconds,
+        keep=keep,
+    )
+    train, kept = split(log, settings)
+    rewards = getattr(algorithms[0], "reward_scaling", None)
+    scaler = Scaler.fit(train, observations=settings.scale, rewards=rewards)
+    members = as_members(algorithms, settings.seeds)
+    stores = stores_of(algorithms[0], train, scaler)
+    learners = fresh_learners(members, log.spec, stores, steps)
+    for part, source in (warm_start or {}).items():
+        learners = [_warmed(learner, part, source) for learner in learners]
+    record = Record.of(algorithms, settings, log, scaler, kept)
+    folder = _new_folder(out, record)
+    validation = None if kept is None else Validation(stores_of(algorithms[0], kept, scaler))
+    trainer = Trainer(members, stores, learners, steps, together=together)
+    return Run(record, trainer, folder, validation=validation, evaluators=own, sinks=sinks)
+
+
+def resume(
+    folder: str | Path,
+    log: Log | None = None,
+    *,
+    algorithm: Any = None,
+    evaluate: Mapping[str, Evaluator] | None = None,
+    sinks: Sequence[Sink] = (),
+    checkpoint: int | None = None,
+    progress: bool | None = None,
+) -> Run:
+    """Go on with an interrupted run, bit-equal to one never interrupted (same versions, device and thread count).
+
+    `log` where the run's log was made in memory, `algorithm` where it had parts of your own, `evaluate` where it had
+    evaluators of your own, `checkpoint` for an older one than the last.
+    """
+    return finish(
+        load(folder, log, algorithm=algorithm, evaluate=evaluate, sinks=sinks, checkpoint=checkpoint), progress
+    )
+
+
+def load(
+    folder: str | Path,
+    log: Log | None = None,
+    *,
+    algorithm: Any = None,
+    evaluate: Mapping[str, Evaluator] | None = None,
+    sinks: Sequence[Sink] = (),
+    checkpoint: int | None = None,
+    together: bool | None = None,
+) -> Run:
+    """A run as its checkpoint left it; `run.stream()` goes on, `run.policy()` acts."""
+    use_cache()
+    path = Path(folder)
+    record = Record.read(path)
+    _, own = _evaluators(evaluate or {})
+    lacking = sorted(set(record.settings.own_evaluators) - set(own))
+    if lacking:
+        raise ConfigError(f"the run had evaluators of your own, {', '.join(lacking)}: pass them again in evaluate=...")
+    log = _same_log(log, record)
+    settings, algorithms = record.settings, record.algorithms(algorithm)
+    train, kept = split(log, settings)
+    members = as_members(algorithms, settings.seeds)
+    stores = stores_of(algorithms[0], train, record.scaler)
+    templates = fresh_learners(members, record.spec, stores, settings.steps)
+    found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint)
+    trainer = Trainer(members, stores, found.learners, settings.steps, found.position, together)
+    validation = None if kept is None else Validation(stores_of(algorithms[0], kept, record.scaler))
+    metrics = rewind(path, trainer.update)
+    return Run(
+        record,
+        trainer,
+        path,
+        validation=validation,
+        evaluators=own,
+        sinks=sinks,
+        metrics=metrics,
+        memory=found.memory,
+    )
+
+
+def split(log: Log, settings: Settings) -> tuple[Log, Log | None]:
+    """Training episodes and held-out episodes (None where none are held out)."""
+    return log.split(1.0 - settings.held_out, seed=settings.split_seed) if settings.held_out > 0 else (log, None)
+
+
+def _standardise(scale: str | None, log: Log) -> bool:
+    if scale not in (None, "standard", "none"):
+        raise ConfigError(f"scale = {scale!r}: expected 'standard' or 'none'")
+    if scale is not None:
+        return scale == "standard"
+    return any(isinstance(leaf, Vector) and bool(leaf.names) for leaf in log.spec.observation.values())
+
+
+def _evaluators(evaluate: Mapping[str, Evaluator]) -> tuple[dict[str, int], dict[str, Any]]:
+    episodes = {name: value for name, value in evaluate.items() if isinstance(value, int)}
+    for name, count in episodes.items():
+        if isinstance(count, bool) or count < 1:
+            raise ConfigError(f"evaluate['{name}'] = {count}: expected a number of episodes of at least 1")
+    return episodes, {name: value for name, value in evaluate.items() if name not in episodes}
+
+
+def _new_folder(out: str | Path | None, record: Record) -> Path | None:
+    if out is None:
+        return None
+    folder = Path(out)
+    if folder.exists() and any(folder.iterdir()):
+        mend = f"resume it with `tidelog resume {folder}`" if (folder / "run.json").exists() else "it is not a run"
+        raise ConfigError(f"{folder} exists and is not empty ({mend}): choose another folder, nothing was written")
+    record.write(folder)
+    return folder
+
+
+def _same_log(log: Log | None, record: Record) -> Log:
+    if log is None:
+        if record.data["origin"] is None:
+            raise CheckpointError("the run's log was made in memory: pass it again, as in resume(folder, log=log)")
+        log = reopen(record.data["origin"])
+    if log.fingerprint() != record.data["fingerprint"]:
+        raise LogError(
+            f"this is not the log that the run was trained on: it has {log.steps} steps and fingerprint "
+            f"{log.fingerprint()[:12]}, the run's had {record.data['steps']} and {record.data['fingerprint'][:12]}"
+        )
+    return log
+
+
+def _warmed(learner: Learner, part: str, source: str | Path) -> Learner:
+    if part not in getattr(learner.state, "_fields", ()):
+        raise ConfigError(f"warm_start: the state has no part '{part}'; parts: {', '.join(learner.state._fields)}")
+    template = getattr(learner.state, part)
+    found = read_part(source, part)
+    wanted = named_arrays(template)
+    if set(found) != set(wanted):
+        raise CheckpointError(
+            f"warm_start: '{part}' of {source} has {len(found)} arrays, this algorithm's has {len(wanted)}"
+        )
+    return learner._replace(state=learner.state._replace(**{part: fill(template, found, f"'{part}' of {source}")}))

@@ -1,0 +1,122 @@
+"""`run.json`: what a run was asked to do, on which data and machine, so that it can be resumed and understood."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from tidelog.algorithms import algorithm_class, algorithm_name
+from tidelog.algorithms.hyper import from_config, to_config
+from tidelog.data import Log
+from tidelog.data.scaling import Scaler
+from tidelog.errors import CheckpointError
+from tidelog.training.settings import Settings
+from tidelog.types import Spec
+
+SCHEMA = 1
+PACKAGES = ("tidelog", "jax", "jaxlib", "equinox", "optax", "numpy")
+
+
+@dataclass(frozen=True)
+class Record:
+    """The content of `run.json`."""
+
+    algorithm: str
+    configs: list[dict[str, Any]]
+    settings: Settings
+    spec: Spec
+    scaler: Scaler
+    data: dict[str, Any]  # fingerprint, origin, steps, episodes
+    held_out: list[Any]  # ids of the held-out episodes
+    machine: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls, algorithms: Sequence[Any], settings: Settings, log: Log, scaler: Scaler, held_out: Log | None
+    ) -> Record:
+        """The record of a run that is about to start."""
+        data = {
+            "fingerprint": log.fingerprint(),
+            "origin": None if log.origin is None else dict(log.origin),
+            "steps": log.steps,
+            "episodes": len(log.episodes),
+        }
+        ids = [] if held_out is None else held_out.episode_ids.tolist()
+        configs = [to_config(algorithm) for algorithm in algorithms]
+        return cls(algorithm_name(algorithms[0]), configs, settings, log.spec, scaler, data, ids, this_machine())
+
+    def write(self, folder: Path) -> None:
+        """Write `run.json` into a new run folder, whole or not at all."""
+        folder.mkdir(parents=True, exist_ok=True)
+        content = {
+            "schema": SCHEMA,
+            "algorithm": self.algorithm,
+            "configs": self.configs,
+            "settings": self.settings.to_json(),
+            "spec": self.spec.to_json(),
+            "scaler": self.scaler.to_json(),
+            "data": self.data,
+            "held_out_episodes": self.held_out,
+            "machine": self.machine,
+        }
+        aside = folder / ".run.json"
+        with aside.open("w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(folder / "run.json")
+
+    @classmethod
+    def read(cls, folder: Path) -> Record:
+        """The record of a run folder; CheckpointError where it is none or cannot be understood."""
+        path = folder / "run.json"
+        if not path.exists():
+            raise CheckpointError(f"{folder} is no run folder: it has no run.json")
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["schema"] != SCHEMA:
+                raise CheckpointError(f"{path} has schema {content['schema']!r}, this version reads {SCHEMA}")
+            return cls(
+                content["algorithm"],
+                content["configs"],
+                Settings.from_json(content["settings"]),
+                Spec.from_json(content["spec"]),
+                Scaler.from_json(content["scaler"]),
+                content["data"],
+                content["held_out_episodes"],
+                content["machine"],
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{path} cannot be understood: {error!r}") from error
+
+    def algorithms(self, given: Any = None) -> list[Any]:
+        """The algorithms of the run; `given` stands in where a part of the user's own is needed."""
+        if given is not None:
+            return list(given) if isinstance(given, Sequence) else [given]
+        cls = algorithm_class(self.algorithm)
+        return [from_config(cls, config) for config in self.configs]
+
+    def differences(self) -> list[str]:
+        """What is different on this machine, so that a resumed run may not be bit-equal."""
+        return [
+            f"{k}: {self.machine.get(k)} then, {v} now" for k, v in this_machine().items() if self.machine.get(k) != v
+        ]
+
+
+def this_machine() -> dict[str, Any]:
+    """Versions, device and thread count, on all of which the last bits depend."""
+    versions: Mapping[str, str] = {name: metadata.version(name) for name in PACKAGES}
+    return {
+        **versions,
+        "python": platform.python_version(),
+        "device": f"{jax.default_backend()} ({jax.devices()[0].device_kind})",
+        "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+    }

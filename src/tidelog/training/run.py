@@ -1,0 +1,226 @@
+"""A run: members that train on a log, what they report, and the folder that remembers it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.acting.policy import Policy, load_policy
+from tidelog.errors import CheckpointError, ConfigError, DivergenceError
+from tidelog.training.checkpoints import Checkpoint, Checkpoints
+from tidelog.training.evaluation import evaluate
+from tidelog.training.progress import Progress
+from tidelog.training.record import Record
+from tidelog.training.selection import Selection
+from tidelog.training.signals import Interrupts
+from tidelog.training.sinks import Csv, JsonLines, Sink
+from tidelog.training.trainer import Member, Trainer
+from tidelog.training.validation import Validation
+
+CHUNK_SECONDS = 0.5  # a chunk's length: short enough for a live line and a quick answer to a signal
+
+
+class Run:
+    """What `fit` and `resume` return: metrics, policies, and a folder if one was asked for."""
+
+    def __init__(
+        self,
+        record: Record,
+        trainer: Trainer,
+        folder: Path | None = None,
+        *,
+        validation: Validation | None = None,
+        evaluators: Mapping[str, Any] | None = None,
+        sinks: Sequence[Sink] = (),
+        metrics: list[dict[str, Any]] | None = None,
+        memory: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.record, self.folder = record, folder
+        self.metrics: list[dict[str, Any]] = metrics or []
+        self._trainer, self._validation = trainer, validation
+        self._evaluators, self._sinks = dict(evaluators or {}), list(sinks)
+        self._selection = Selection(record.settings, memory)
+        self._best: dict[int, Policy] = {}
+        self._saved = -1
+
+    @property
+    def members(self) -> list[Member]:
+        """Every algorithm of the population with every seed."""
+        return self._trainer.members
+
+    @property
+    def update(self) -> int:
+        """Updates taken by each member."""
+        return self._trainer.update
+
+    @property
+    def finished(self) -> bool:
+        """Whether all updates were taken, or patience ended the run."""
+        return self.update >= self.record.settings.steps or self._selection.exhausted
+
+    def policy(self, seed: int | None = None, member: int = 0) -> Policy:
+        """The policy as it stands; `member` counts the algorithms of a population, `seed` picks one of its seeds."""
+        return self._policy_of(self._find(seed, member))
+
+    def best_policy(self, seed: int | None = None, member: int | None = None) -> Policy:
+        """The policy at the best report; over all members unless one is named. ConfigError without `best=...`."""
+        index = (
+            self._selection.best_member() if seed is None and member is None else self._find(seed, member or 0).index
+        )
+        if index is None or index not in self._selection.best:
+            raise ConfigError("no best policy was kept: name a metric, as in fit(..., best='held_out/value_loss')")
+        if index not in self._best:
+            self._best[index] = load_policy(self._best_folder(index), self.members[index].algorithm)
+        return self._best[index]
+
+    def learners(self) -> list[Any]:
+        """Copies of everything that changes while the members train."""
+        return [_copy(learner) for learner in self._trainer.learners]
+
+    def _find(self, seed: int | None, member: int) -> Member:
+        seeds = self.record.settings.seeds
+        if seed is not None and seed not in seeds:
+            raise ConfigError(f"no member has seed {seed}: seeds are {list(seeds)}")
+        algorithms = len(self.members) // len(seeds)
+        if not 0 <= member < algorithms:
+            raise ConfigError(f"member = {member}: this run has {algorithms} algorithm(s), counted from 0")
+        return self.members[member * len(seeds) + (0 if seed is None else seeds.index(seed))]
+
+    def _policy_of(self, member: Member) -> Policy:
+        acting = member.algorithm.acting(self._trainer.learners[member.index].state)
+        origin = {"update": self.update, "seed": member.seed, "data": self.record.data["fingerprint"]}
+        return Policy(member.algorithm, self.record.spec, self.record.scaler, _copy(acting), origin)
+
+    def stream(self) -> Iterator[Progress]:
+        """Train until the end, yielding after every chunk.
+
+        Raises DivergenceError at a metric that is not finite, KeyboardInterrupt and SystemExit(143) after a signal;
+        the run can be resumed in all three cases.
+        """
+        with ExitStack() as stack:
+            interrupts = stack.enter_context(Interrupts())
+            sinks = self._open_sinks(stack)
+            if self.folder is not None and not self._checkpoints().updates():
+                self._save()
+            yield from self._train(interrupts, sinks)
+        yield Progress("done", self.update, self.record.settings.steps)
+
+    def _open_sinks(self, stack: ExitStack) -> list[Sink]:
+        files: list[Sink] = []
+        if self.folder is not None:
+            files = [JsonLines(self.folder / "metrics.jsonl"), Csv(self.folder / "metrics.csv")]
+        for sink in [*files, *self._sinks]:
+            stack.callback(sink.close)
+        return [*files, *self._sinks]
+
+    def _train(self, interrupts: Interrupts, sinks: list[Sink]) -> Iterator[Progress]:
+        settings, pace = self.record.settings, _Pace(settings_steps=self.record.settings.steps)
+        saved = time.monotonic()
+        while not self.finished:
+            if self._trainer.needs_compiling():
+                yield Progress("compiling", self.update, settings.steps)
+                self._trainer.compile()
+                pace.restart()
+            boundary = min(settings.steps, (self.update // settings.every + 1) * settings.every)
+            taken = self._trainer.advance(min(pace.chunk, boundary - self.update))
+            self._check_finite()
+            pace.took(taken)
+            live = self._trainer.peek()
+            rows = self._report(sinks) if self.update == boundary else ()
+            due = time.monotonic() - saved >= settings.save_seconds
+            if self.folder is not None and (due or self.finished or interrupts.received is not None):
+                self._save()
+                saved = time.monotonic()
+            rate = pace.rate * len(self.members)
+            yield Progress("training", self.update, settings.steps, rate, pace.left(self.update), live, rows)
+            interrupts.leave()
+
+    def _check_finite(self) -> None:
+        failures = self._trainer.failures()
+        if failures:
+            member, update = failures[0]
+            raise DivergenceError(
+                f"a loss of {type(member.algorithm).__name__} with seed {member.seed} became NaN or infinite at update "
+                f"{update}. Likely causes: learning rates too high, rewards or features of extreme scale (try "
+                f"scale='standard' or a reward_scaling), a discount of 1 on episodes that never end. {self._kept()}"
+            )
+
+    def _kept(self) -> str:
+        if self.folder is None:
+            return "No folder was given, so no checkpoint was kept"
+        return f"The last good checkpoint, at update {self._checkpoints().updates()[-1]}, is kept in {self.folder}"
+
+    def _report(self, sinks: list[Sink]) -> tuple[dict[str, Any], ...]:
+        rows = []
+        for member, training in zip(self.members, self._trainer.report(), strict=True):
+            policy = self._policy_of(member)
+            state = self._trainer.learners[member.index].state
+            held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
+            played = evaluate(policy, self.record.settings.episodes or {}, self._evaluators)
+            row: dict[str, Any] = {"update": self.update, "member": member.index, "seed": member.seed}
+            row |= {**training, **held_out, **played}
+            rows.append(row)
+            if self._selection.take(member.index, row):
+                self._keep_best(member.index, policy)
+        for row in rows:
+            for sink in sinks:
+                sink.write(row)
+        self.metrics += rows
+        return tuple(rows)
+
+    def _keep_best(self, index: int, policy: Policy) -> None:
+        self._best[index] = policy
+        if self.folder is not None:
+            policy.save(self._best_folder(index))
+
+    def _best_folder(self, index: int) -> Path:
+        if self.folder is None:
+            raise CheckpointError("this run has no folder")
+        return self.folder / "best" / f"member-{index}"
+
+    def _checkpoints(self) -> Checkpoints:
+        if self.folder is None:
+            raise CheckpointError("this run has no folder: give one, as in fit(..., out='runs/name')")
+        return Checkpoints(self.folder / "checkpoints", self.record.settings.keep)
+
+    def _save(self) -> None:
+        if self._saved != self.update:
+            learners = self._trainer.learners
+            self._checkpoints().save(
+                self.update, Checkpoint(learners, self._trainer.position, self._selection.memory())
+            )
+            self._saved = self.update
+
+
+class _Pace:
+    """How many updates make a chunk, how fast they go, and how long the rest will take."""
+
+    def __init__(self, settings_steps: int) -> None:
+        self._steps, self.chunk, self.rate = settings_steps, 10, 0.0
+        self._since = time.monotonic()
+
+    def restart(self) -> None:
+        """Start the clock after a compilation."""
+        self._since = time.monotonic()
+
+    def took(self, updates: int) -> None:
+        """Learn from the chunk that just ended."""
+        seconds = max(time.monotonic() - self._since, 1e-6)
+        self.rate = updates / seconds
+        if updates >= self.chunk:
+            self.chunk = max(1, min(2 * self.chunk, int(self.rate * CHUNK_SECONDS)))
+        self._since = time.monotonic()
+
+    def left(self, update: int) -> float:
+        """Seconds until the last update, at the present rate."""
+        return (self._steps - update) / self.rate if self.rate else 0.0
+
+
+def _copy(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.array(leaf) if isinstance(leaf, jax.Array) else leaf, tree)

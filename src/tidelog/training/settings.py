@@ -1,0 +1,73 @@
+"""What a run was asked to do, as one value that is written into its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tidelog.errors import ConfigError
+from tidelog.training.trainer import Member
+
+Evaluator = int | Callable[[Any], float]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything but the algorithm and the log; ConfigError where it contradicts itself."""
+
+    steps: int
+    seeds: tuple[int, ...]
+    every: int  # updates between two reports
+    held_out: float = 0.0  # share of episodes kept from training
+    split_seed: int = 0
+    scale: bool = False  # whether numeric features are standardised
+    best: str | None = None  # the metric that picks the best policy
+    patience: int | None = None  # reports without a better `best` before the run stops
+    episodes: Mapping[str, int] | None = None  # environment -> episodes played at every report
+    own_evaluators: tuple[str, ...] = ()
+    save_seconds: float = 30.0  # time between two checkpoints
+    keep: int = 3  # checkpoints kept
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ConfigError(f"steps = {self.steps}: a run takes at least 1 update")
+        if self.every < 1:
+            raise ConfigError(f"every = {self.every}: reports are at least 1 update apart")
+        if len(set(self.seeds)) != len(self.seeds) or not self.seeds:
+            raise ConfigError(f"seeds = {list(self.seeds)}: give at least one, each once")
+        if not 0.0 <= self.held_out < 1.0:
+            raise ConfigError(f"held_out = {self.held_out}: expected a share of the episodes in [0, 1)")
+        if self.patience is not None and (self.best is None or self.patience < 1):
+            raise ConfigError(
+                "patience counts reports without a better `best`: name the metric in best, and at least 1"
+            )
+        if self.keep < 1:
+            raise ConfigError(f"keep = {self.keep}: at least 1 checkpoint has to stay")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that `from_json` reads back."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Settings:
+        """Rebuild from `to_json`."""
+        lists = {name: tuple(data[name]) for name in ("seeds", "own_evaluators")}
+        return cls(**{**data, **lists})
+
+
+def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """`5` means the seeds 0 to 4, a list means itself."""
+    if isinstance(seeds, bool):
+        raise ConfigError("seeds is how many, or a list of them")
+    if isinstance(seeds, int):
+        if seeds < 1:
+            raise ConfigError(f"seeds = {seeds}: at least 1 is needed")
+        return tuple(range(seeds))
+    return tuple(int(seed) for seed in seeds)
+
+
+def as_members(algorithms: Sequence[Any], seeds: Sequence[int]) -> list[Member]:
+    """Every algorithm of a population with every seed."""
+    pairs = [(algorithm, seed) for algorithm in algorithms for seed in seeds]
+    return [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(pairs)]

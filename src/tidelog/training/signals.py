@@ -1,0 +1,44 @@
+"""SIGINT and SIGTERM as a wish, not an end: the loop finishes its chunk, saves, and then leaves."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+CAUGHT = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """Within this context the first signal is remembered in `received`; a second SIGINT interrupts at once.
+
+    Outside the main thread nothing is caught.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._remember) for number in CAUGHT}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.received = number
+
+    def leave(self) -> None:
+        """Raise KeyboardInterrupt (SIGINT) or SystemExit(143) (SIGTERM) for the signal that was received."""
+        if self.received == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self.received is not None:
+            raise SystemExit(128 + self.received)

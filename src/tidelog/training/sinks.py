@@ -1,0 +1,142 @@
+"""Where metrics go: JSON lines and CSV in every run folder; TensorBoard, Weights & Biases and trackio if installed.
+
+A row is one member at one update: `{"update", "member", "seed", <metric>: <number>, ...}`.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from tidelog.errors import ConfigError
+
+Row = Mapping[str, Any]
+KEYS = ("update", "member", "seed")
+
+
+class Sink(Protocol):
+    """Takes rows of metrics while a run goes on."""
+
+    def write(self, row: Row) -> None:
+        """Take one row."""
+
+    def close(self) -> None:
+        """Finish."""
+
+
+class JsonLines:
+    """One JSON object a line, flushed at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, row: Row) -> None:
+        """Append one row."""
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class Csv:
+    """Long format, `update,member,seed,metric,value`, so that metrics may come and go."""
+
+    def __init__(self, path: Path) -> None:
+        fresh = not path.exists() or path.stat().st_size == 0
+        self._file = path.open("a", encoding="utf-8", newline="")
+        self._writer = csv.writer(self._file)
+        if fresh:
+            self._writer.writerow([*KEYS, "metric", "value"])
+
+    def write(self, row: Row) -> None:
+        """Append one line a metric."""
+        head = [row[key] for key in KEYS]
+        self._writer.writerows([*head, name, value] for name, value in row.items() if name not in KEYS)
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TensorBoard:
+    """Event files for TensorBoard, one folder a member; needs `pip install tensorboardX`."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._make = _module("tensorboardX", "tensorboardX").SummaryWriter
+        self._folder, self._writers = Path(folder), dict[int, Any]()
+
+    def write(self, row: Row) -> None:
+        """Add one scalar a metric."""
+        member = row["member"]
+        if member not in self._writers:
+            self._writers[member] = self._make(str(self._folder / f"member-{member}"))
+        for name, value in _metrics(row):
+            self._writers[member].add_scalar(name, value, row["update"])
+
+    def close(self) -> None:
+        """Close all writers."""
+        for writer in self._writers.values():
+            writer.close()
+
+
+class WandB:
+    """A Weights & Biases run; needs `pip install wandb`. Keywords go to `wandb.init`."""
+
+    package = "wandb"
+
+    def __init__(self, **settings: Any) -> None:
+        self._module = _module(self.package, self.package)
+        self._run = self._module.init(**settings)
+
+    def write(self, row: Row) -> None:
+        """Log one row, metrics prefixed by their member."""
+        values = {f"member-{row['member']}/{name}": value for name, value in _metrics(row)}
+        self._module.log({**values, "update": row["update"]})
+
+    def close(self) -> None:
+        """Finish the run."""
+        self._module.finish()
+
+
+class Trackio(WandB):
+    """A trackio run; needs `pip install trackio`. Keywords go to `trackio.init`."""
+
+    package = "trackio"
+
+
+def _metrics(row: Row) -> Iterable[tuple[str, Any]]:
+    return ((name, value) for name, value in row.items() if name not in KEYS)
+
+
+def _module(name: str, package: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ConfigError(f"this sink needs the package {package}: pip install {package}") from None
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON-lines file; a last line that a kill cut off is left out."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").split("\n")
+    return [json.loads(line) for line in lines[:-1] if line]
+
+
+def rewind(folder: Path, update: int) -> list[dict[str, Any]]:
+    """Forget rows after `update` in both files of a run folder, and return those that stay."""
+    rows = [row for row in read_rows(folder / "metrics.jsonl") if row["update"] <= update]
+    for name, sink in (("metrics.jsonl", JsonLines), ("metrics.csv", Csv)):
+        (folder / name).unlink(missing_ok=True)
+        writer: Sink = sink(folder / name)
+        for row in rows:
+            writer.write(row)
+        writer.close()
+    return rows

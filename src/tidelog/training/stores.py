@@ -1,0 +1,50 @@
+"""A log on the device, in the units that networks see. Letters: `B` batch, `N` steps, `M` stored observations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.algorithms.contract import Algorithm, Keep
+from tidelog.algorithms.draws import Stored
+from tidelog.data import Log
+from tidelog.data.scaling import Scaler
+from tidelog.errors import LogError
+from tidelog.types import Continuous
+
+
+def stores_of(algorithm: Algorithm, log: Log, scaler: Scaler) -> dict[str, Stored]:
+    """The stores that an algorithm keeps, filled from one log."""
+    return {name: stored(log, keep, scaler) for name, keep in algorithm.stores(log.spec).items()}
+
+
+def stored(log: Log, keep: Keep, scaler: Scaler) -> Stored:
+    """The columns that a store keeps; LogError where the log lacks one of them or has nothing to bootstrap from."""
+    if "reward" in keep.columns and log.reward is None:
+        raise LogError("this log has no reward column, and the algorithm learns from rewards: map one, or use bc")
+    usable = np.flatnonzero(log.has_target) if "reward" in keep.columns else None
+    if usable is not None and len(usable) == 0:
+        raise LogError(
+            "no step of this log can be learnt from: every episode is one step, not terminated, and what followed is "
+            "unknown; say terminated=True for one-step decisions, or add a next_observation column"
+        )
+    space = log.spec.action
+    action = space.to_unit(log.action) if isinstance(space, Continuous) else log.action
+    return Stored(
+        observation={name: jnp.asarray(leaf) for name, leaf in scaler.observation(log.observation).items()},
+        position=_index(log.position),
+        next_position=_index(log.next_position),
+        reach=_index(log.reach),
+        action=jnp.asarray(action),
+        usable=None if usable is None or len(usable) == len(log.position) else _index(usable),
+        reward=None if log.reward is None or usable is None else jnp.asarray(scaler.reward(log.reward)),
+        terminated=jnp.asarray(log.terminated) if "terminated" in keep.columns else None,
+        mask=None if log.action_mask is None else jnp.asarray(log.action_mask),
+        weight=None if log.weight is None else jnp.asarray(log.weight),
+    )
+
+
+def _index(values: np.ndarray[Any, Any]) -> Any:
+    return jnp.asarray(values, jnp.int32)

@@ -1,0 +1,164 @@
+"""The one loop, without clocks, files or names: members side by side, phases in turn, chunks of any length.
+
+Members differ in their seed or in their numbers and share one compilation. On accelerators they run stacked under
+`vmap`; on CPU, where `vmap` gains nothing, each runs its own program on a pool of threads. Letters: `S` members.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.errors import ConfigError
+from tidelog.training.learner import (
+    Learner,
+    Stores,
+    Work,
+    advance,
+    advance_together,
+    as_arrays,
+    create_learner,
+    metric_names,
+    report,
+    stack,
+    unstack,
+    without_tallies,
+)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run among those that train side by side."""
+
+    index: int
+    algorithm: Any
+    seed: int
+
+
+class Position(NamedTuple):
+    """Where a run stands in its rounds: the visit of `phase` in `round` has taken `taken` updates."""
+
+    round: int = 0
+    phase: int = 0
+    taken: int = 0
+
+
+class Trainer:
+    """Moves all members through their phases, `advance` by `advance`."""
+
+    def __init__(
+        self,
+        members: list[Member],
+        stores: Stores,
+        learners: list[Learner],
+        steps: int,
+        position: Position | None = None,
+        together: bool | None = None,
+    ) -> None:
+        self.members, self.steps, self.position = members, steps, position or Position()
+        self.update = int(learners[0].update)
+        self._stores = stores
+        self._together = jax.default_backend() != "cpu" if together is None else together
+        self._together = self._together and len(members) > 1
+        numbers = [as_arrays(member.algorithm) for member in members]
+        self._algorithms = [stack(numbers)] if self._together else numbers
+        self._learners = [stack(learners)] if self._together else list(learners)
+        self._phases = members[0].algorithm.phases()
+        self._compiled: set[int] = set()
+
+    @classmethod
+    def fresh(
+        cls, members: list[Member], spec: Any, stores: Stores, steps: int, together: bool | None = None
+    ) -> Trainer:
+        """A trainer at update 0."""
+        return cls(members, stores, fresh_learners(members, spec, stores, steps), steps, together=together)
+
+    @property
+    def learners(self) -> list[Learner]:
+        """One learner a member; their buffers are taken over by the next `advance`."""
+        if self._together:
+            return [unstack(self._learners[0], i) for i in range(len(self.members))]
+        return self._learners
+
+    def visit(self) -> tuple[int, int]:
+        """The phase that is to run now, and how many updates its visit has left."""
+        for _ in range(len(self._phases) + 1):
+            left = self._updates(self.position.phase, self.position.round) - self.position.taken
+            if left > 0:
+                return self.position.phase, min(left, self.steps - self.update)
+            self.position = self._following()
+        raise ConfigError("every phase of this algorithm asks for 0 updates: there is nothing to do")
+
+    def _updates(self, phase: int, round: int) -> int:
+        asked = self._phases[phase].updates
+        return (
+            self.steps - self.update + self.position.taken if asked is None else asked(self.members[0].algorithm, round)
+        )
+
+    def _following(self) -> Position:
+        last = self.position.phase == len(self._phases) - 1
+        return Position(self.position.round + 1) if last else Position(self.position.round, self.position.phase + 1)
+
+    def needs_compiling(self) -> bool:
+        """Whether the phase that is to run now has not been compiled by this trainer."""
+        return self.visit()[0] not in self._compiled
+
+    def compile(self) -> None:
+        """Compile the phase that is to run now, by a chunk of no updates."""
+        self._run(self.visit()[0], 0)
+
+    def advance(self, most: int) -> int:
+        """Take up to `most` updates of the phase that is to run now; returns how many."""
+        phase, left = self.visit()
+        count = min(most, left)
+        self._run(phase, count)
+        self.update += count
+        self.position = self.position._replace(taken=self.position.taken + count)
+        return count
+
+    def _run(self, phase: int, count: int) -> None:
+        program = advance_together(phase) if self._together else advance(phase)
+
+        def one(index: int) -> Learner:
+            work = Work(self._algorithms[index], self._stores, jnp.int32(count))
+            moved: Learner = jax.block_until_ready(program(work, self._learners[index]))  # type: ignore[no-untyped-call]
+            return moved
+
+        if phase not in self._compiled:  # one after another: a second thread would compile the same program again
+            self._compiled.add(phase)
+            self._learners = [one(i) for i in range(len(self._learners))]
+        elif len(self._learners) == 1:
+            self._learners = [one(0)]
+        else:
+            with ThreadPoolExecutor(min(len(self._learners), os.cpu_count() or 1)) as pool:
+                self._learners = list(pool.map(one, range(len(self._learners))))
+
+    def failures(self) -> list[tuple[Member, int]]:
+        """Members with a metric that was not finite, and the update at which it first was so."""
+        failed = [int(learner.failed) for learner in self.learners]
+        return [(member, at) for member, at in zip(self.members, failed, strict=True) if at >= 0]
+
+    def report(self) -> list[dict[str, float]]:
+        """Mean metrics of every member since the last call."""
+        rows = [report(learner) for learner in self.learners]
+        self._learners = [without_tallies(learner) for learner in self._learners]
+        return rows
+
+    def peek(self) -> dict[str, float]:
+        """The first member's metrics so far, without starting a new window."""
+        return report(self.learners[0])
+
+
+def fresh_learners(members: list[Member], spec: Any, stores: Stores, steps: int) -> list[Learner]:
+    """Learners at update 0; each depends on nothing but its own seed and settings."""
+    states = [member.algorithm.init(spec, jax.random.key(member.seed), steps) for member in members]
+    metrics = metric_names(as_arrays(members[0].algorithm), states[0], stores)
+    return [
+        create_learner(member.algorithm, state, stores, member.seed, metrics)
+        for member, state in zip(members, states, strict=True)
+    ]

@@ -1,0 +1,201 @@
+"""Where observations are stored, what windows may reach, and how a log is taken apart."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.data.visits import LENGTHS, NEXT, mapping, visits, with_next
+from tidelog.data import Log, read_log
+from tidelog.errors import LogError
+from tidelog.types import Codes, Continuous, Discrete, MultiDiscrete, Vector
+
+
+def small(**changes: Any) -> Log:
+    """Three episodes: 0-1 terminated, 2-3 truncated with a known next observation, 4-5 truncated without one.
+
+    Next observations are given for all, and the last one differs by case.
+    """
+    given: dict[str, Any] = {
+        "observation": np.arange(6, dtype=np.float32), "action": np.array([0, 1, 0, 1, 0, 1]),
+        "reward": np.arange(6, dtype=np.float32), "episode": [7, 7, 8, 8, 9, 9],
+        "terminated": [0, 1, 0, 0, 0, 0], "truncated": [0, 0, 0, 1, 0, 1],
+    }  # fmt: skip
+    return Log.from_arrays(**{**given, **changes})
+
+
+def test_without_next_observations_rows_and_stored_observations_are_one() -> None:
+    log = small()
+    np.testing.assert_array_equal(log.position, np.arange(6))
+    np.testing.assert_array_equal(log.next_position, [1, 1, 3, 3, 5, 5])
+    np.testing.assert_array_equal(log.observation["observation"][:, 0], np.arange(6))
+    np.testing.assert_array_equal(log.reach, [1, 1, 2, 2, 4, 4])  # truncated ends cannot be bootstrapped from
+    np.testing.assert_array_equal(log.has_target, [True, True, True, False, True, False])
+    np.testing.assert_array_equal(log.transitions.followed, [True, False, True, False, True, False])
+
+
+def test_with_next_observations_each_episode_stores_one_more() -> None:
+    log = small(next_observation=np.array([1, 10, 3, 11, 5, 12], np.float32))
+    np.testing.assert_array_equal(log.observation["observation"][:, 0], [0, 1, 10, 2, 3, 11, 4, 5, 12])
+    np.testing.assert_array_equal(log.position, [0, 1, 3, 4, 6, 7])
+    np.testing.assert_array_equal(log.next_position, [1, 2, 4, 5, 7, 8])
+    np.testing.assert_array_equal(log.reach, [1, 1, 3, 3, 5, 5])
+    np.testing.assert_array_equal(log.transitions.next_observation["observation"][:, 0], [1, 10, 3, 11, 5, 12])
+    np.testing.assert_array_equal(log.transitions[[3, 0]].next_observation["observation"][:, 0], [11, 1])
+    np.testing.assert_array_equal(log.transitions[2:4].reward, [2, 3])
+
+
+def test_a_missing_last_next_observation_is_unknown_only_there() -> None:
+    frame = with_next(visits()).with_row_index("row")
+    cut = [name for name in NEXT]
+    ends = (frame["died"] == 1).to_numpy()
+    frame = frame.with_columns(frame[name].set(frame["died"] == 1, None) for name in cut)
+    log = read_log(frame, mapping(next_observation=NEXT))
+    np.testing.assert_array_equal(log.transitions.followed, ~ends)
+    assert log.has_target.all()
+    assert len(log.observation["numeric"]) == sum(LENGTHS) + 6
+
+
+def test_rows_are_sorted_by_episode_and_step_and_end_in_the_same_log() -> None:
+    frame = with_next(visits())
+    ordered = read_log(frame, mapping(next_observation=NEXT))
+    first_rows = frame.unique("patient", keep="first", maintain_order=True)  # keeps the episodes' order of appearance
+    rest = frame.join(first_rows.select("patient", "hour"), on=["patient", "hour"], how="anti").sample(
+        fraction=1.0, shuffle=True, seed=1
+    )
+    mixed = read_log(first_rows.vstack(rest), mapping(next_observation=NEXT))
+    assert mixed.fingerprint() == ordered.fingerprint()
+    assert mixed.episode_ids.tolist() == [f"p{ordinal}" for ordinal in range(12)]
+
+
+def test_masks_are_stored_by_position_and_all_is_allowed_after_the_end() -> None:
+    mask = np.array([[1, 1, 0], [0, 1, 1], [1, 0, 0], [0, 1, 0], [1, 1, 0], [1, 1, 1]], bool)
+    following = np.array([1, 10, 3, 11, 5, 12], np.float32)
+    log = small(action_mask=mask, next_observation=following)
+    assert log.spec.masked
+    np.testing.assert_array_equal(log.transitions.mask, mask)
+    np.testing.assert_array_equal(log.transitions.next_mask[[1, 3, 5]], np.ones((3, 3), bool))
+    after = np.roll(mask, -1, axis=0)
+    after[[1, 3, 5]] = [[0, 0, 1], [0, 1, 0], [1, 0, 0]]
+    log = small(action_mask=mask, next_action_mask=after, next_observation=following)
+    np.testing.assert_array_equal(log.transitions.next_mask, after)
+
+
+def test_flags_stay_apart() -> None:
+    both = small(truncated=[0, 1, 0, 1, 0, 1])
+    np.testing.assert_array_equal(both.terminated, [0, 1, 0, 0, 0, 0])
+    np.testing.assert_array_equal(both.truncated, [0, 0, 0, 1, 0, 1])
+    none = small(terminated=None, truncated=None)
+    np.testing.assert_array_equal(none.truncated, [0, 1, 0, 1, 0, 1])
+    every = small(terminated=True, truncated=None)
+    np.testing.assert_array_equal(every.terminated, [0, 1, 0, 1, 0, 1])
+    ignored = small(terminations="ignore")
+    assert not ignored.terminated.any()
+    np.testing.assert_array_equal(ignored.truncated, [0, 1, 0, 1, 0, 1])
+
+
+def test_kinds_follow_from_the_arrays() -> None:
+    assert small().spec.observation == {"observation": Vector(1)}
+    assert small().spec.action == Discrete(2)
+    assert small(observation=np.array([[0, 2]] * 6)).spec.observation == {"observation": Codes((1, 3))}
+    assert small(observation=np.array([[0, 2]] * 6), categorical=False).spec.observation == {"observation": Vector(2)}
+    leaves = small(observation={"a": np.zeros((6, 3)), "b": ["x", "y"] * 3}).spec.observation
+    assert leaves == {"a": Vector(3), "b": Codes((2,), (), (("x", "y"),))}
+    assert small(action=np.array([[0, 2]] * 6)).spec.action == MultiDiscrete((1, 3))
+    assert small(action=np.array([[0, 2]] * 6), actions=[2, 4]).spec.action == MultiDiscrete((2, 4))
+    assert small(action=np.linspace(-1, 1, 6)).spec.action == Continuous((-1.0,), (1.0,))
+    assert small(action=np.zeros((6, 2)), bounds=(-1, 1)).spec.action == Continuous((-1.0, -1.0), (1.0, 1.0))
+    assert small(action=["up", "down"] * 3).spec.action == Discrete(2, ("down", "up"))
+    assert small(reward=np.zeros((6, 2))).spec.rewards == 2
+    assert small(reward=None).reward is None
+
+
+def test_next_words_share_the_vocabulary() -> None:
+    log = small(observation=list("abcdef"), next_observation=list("bZdYfX"))
+    assert log.spec.observation["observation"] == Codes((9,), (), (tuple("XYZabcdef"),))
+    words = np.array(list("XYZabcdef"))
+    assert "".join(words[log.transitions.next_observation["observation"][:, 0]]) == "bZdYfX"
+
+
+def test_dtypes_are_the_promised_ones() -> None:
+    log = read_log(with_next(visits()), mapping(next_observation=NEXT))
+    kinds = {name: str(values.dtype) for name, values in log.columns().items() if name != "episode_ids"}
+    assert kinds == {
+        "observation/numeric": "float32", "observation/categorical": "int32", "position": "int32",
+        "next_position": "int32", "action": "int32", "terminated": "bool", "truncated": "bool", "episode": "int32",
+        "step": "int32", "reward": "float32", "propensity": "float32", "action_mask": "bool",
+    }  # fmt: skip
+    assert str(log.reach.dtype) == "int32"
+
+
+def test_episodes_hold_all_their_observations() -> None:
+    log = small(next_observation=np.array([1, 10, 3, 11, 5, 12], np.float32))
+    assert len(log.episodes) == 3
+    episode = log.episodes[1]
+    assert (episode.id, len(episode), episode.terminated, episode.truncated) == (8, 2, False, True)
+    np.testing.assert_array_equal(episode.observation["observation"][:, 0], [2, 3, 11])
+    assert [one.id for one in log.episodes[1:]] == [8, 9]
+    assert log.episodes[-1].id == 9
+    with pytest.raises(IndexError):
+        log.episodes[3]
+
+
+def test_split_is_by_episode_deterministic_and_never_empty() -> None:
+    log = read_log(with_next(visits()), mapping(next_observation=NEXT))
+    train, held_out = log.split(0.75, seed=3)
+    assert (len(train.episodes), len(held_out.episodes)) == (9, 3)
+    assert not set(train.episode_ids) & set(held_out.episode_ids)
+    assert train.fingerprint() == log.split(0.75, seed=3)[0].fingerprint()
+    assert train.fingerprint() != log.split(0.75, seed=4)[0].fingerprint()
+    assert [len(part.episodes) for part in log.split(0.999)] == [11, 1]
+    assert [len(part.episodes) for part in log.split(0.001)] == [1, 11]
+    with pytest.raises(LogError, match="at least 2"):
+        train.take_episodes([0]).split()
+    with pytest.raises(LogError, match="between 0 and 1"):
+        log.split(1.5)
+
+
+def test_taken_episodes_are_the_same_episodes() -> None:
+    log = read_log(with_next(visits()), mapping(next_observation=NEXT, truncated=None))
+    assert log.take_episodes(range(12)).fingerprint() == log.fingerprint()
+    taken = log.take_episodes([5, 2, 5])
+    for place, ordinal in enumerate((5, 2, 5)):
+        mine, theirs = taken.episodes[place], log.episodes[ordinal]
+        assert mine.id == theirs.id
+        for name in mine.observation:
+            np.testing.assert_array_equal(mine.observation[name], theirs.observation[name])
+        np.testing.assert_array_equal(mine.action_mask, theirs.action_mask)
+        np.testing.assert_array_equal(mine.reward, theirs.reward)
+    with pytest.raises(LogError, match="counted from 0 to 11"):
+        log.take_episodes([12])
+
+
+def test_the_fingerprint_sees_every_column() -> None:
+    log = small(propensity=np.full(6, 0.5), weight=np.ones(6), time=np.arange(6.0), extra={"note": list("abcdef")})
+    assert (
+        log.fingerprint()
+        == small(
+            propensity=np.full(6, 0.5), weight=np.ones(6), time=np.arange(6.0), extra={"note": list("abcdef")}
+        ).fingerprint()
+    )
+    for name in log.columns():
+        changed = small(
+            propensity=np.full(6, 0.5), weight=np.ones(6), time=np.arange(6.0), extra={"note": list("abcdef")}
+        )
+        values = changed.columns()[name]
+        values[0] = "z" if values.dtype.kind == "U" else ~values[0] if values.dtype.kind == "b" else values[0] + 1
+        assert changed.fingerprint() != log.fingerprint(), name
+
+
+def test_statistics() -> None:
+    statistics = small().statistics()
+    assert (statistics.episodes, statistics.steps, statistics.observations) == (3, 6, 6)
+    assert statistics.returns == {"min": 1.0, "mean": 5.0, "median": 5.0, "max": 9.0}
+    assert statistics.lengths == {"min": 2.0, "mean": 2.0, "median": 2.0, "max": 2.0}
+    assert statistics.actions == {"counts": {"0": 3, "1": 3}}
+    assert statistics.without_target == 2
+    assert statistics.missing_propensities == 1.0
+    assert statistics.features["observation[0]"]["mean"] == 2.5
+    clinic = read_log(visits(), mapping()).statistics()
+    assert sum(clinic.categories["ward"].values()) == sum(LENGTHS)
+    assert clinic.propensities is not None

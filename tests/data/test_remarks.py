@@ -1,0 +1,84 @@
+"""Every warning and note by a log of its own; the log is read all the same."""
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.data.visits import mapping, visits, with_next
+from tidelog.data import Log, read_log
+from tidelog.data.registry import CHECKS
+
+ROWS = 24
+EPISODE = np.repeat(np.arange(12), 2)
+RNG = np.random.default_rng(1)
+ENDS = np.arange(ROWS) % 2 == 1
+CLEAN: dict[str, Any] = {
+    "observation": RNG.normal(size=(ROWS, 2)).astype(np.float32), "action": np.arange(ROWS) % 3, "actions": 3,
+    "reward": RNG.normal(size=ROWS).astype(np.float32), "episode": EPISODE, "terminated": ENDS,
+}  # fmt: skip
+CONTINUOUS = {"action": RNG.normal(size=(ROWS, 2)).astype(np.float32), "actions": None}
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("both flags set", {"truncated": ENDS}),
+    ("unordered rows", {"episode": EPISODE[::-1], "step": np.arange(ROWS)[::-1], "terminated": ~ENDS}),
+    ("unordered rows", {"episode": np.tile(np.arange(12), 2), "terminated": np.arange(ROWS) >= 12}),
+    ("no end flag", {"terminated": None}),
+    ("no bootstrap target", {"terminated": None, "truncated": ENDS}),
+    ("terminations ignored", {"terminations": "ignore"}),
+    ("constant reward", {"reward": np.ones(ROWS, np.float32)}),
+    ("one action only", {"action": np.ones(ROWS, int)}),
+    ("constant observation column", {"observation": np.ones((ROWS, 1), np.float32)}),
+    ("extreme scale", {"observation": 1e6 * CLEAN["observation"]}),
+    ("few episodes", {"episode": np.repeat(np.arange(2), 12), "terminated": None}),
+    ("gap in steps", {"episode": np.repeat(np.arange(8), 3), "step": np.array([0, 1, 2] * 7 + [0, 1, 5]),
+                      "terminated": np.arange(ROWS) % 3 == 2}),
+    ("actions inferred", {"actions": None}),
+    ("bounds inferred", CONTINUOUS),
+    ("rounded to 32 bits", {"observation": RNG.normal(size=(ROWS, 2))}),
+]  # fmt: skip
+
+
+def said(log: Log) -> set[str]:
+    return {problem.check for problem in log.report.problems}
+
+
+@pytest.mark.parametrize(("check", "change"), CASES)
+def test_each_remark_is_made_and_the_log_is_read(check: str, change: dict[str, Any]) -> None:
+    log = Log.from_arrays(**{**CLEAN, **change})
+    assert check in said(log), log.report.text()
+    assert log.steps == ROWS
+
+
+def test_a_clean_log_calls_for_no_remark() -> None:
+    log = Log.from_arrays(**CLEAN)
+    assert not said(log), log.report.text()
+
+
+def test_blank_lines_are_passed_over_and_said(tmp_path: Any) -> None:
+    lines = visits().write_csv().split("\n")
+    path = tmp_path / "blank.csv"
+    path.write_text("\r\n".join([*lines[:3], "", *lines[3:], ""]))
+    log = read_log(path, mapping())
+    assert said(log) == {"blank lines", "no bootstrap target"}
+    assert log.fingerprint() == read_log(visits(), mapping()).fingerprint()
+
+
+def test_many_words(tmp_path: Any) -> None:
+    frame = pl.DataFrame({"o": [f"w{row}" for row in range(300)], "a": [0, 1] * 150, "r": range(300)})
+    log = read_log(frame, {"observation": "o", "action": "a", "reward": "r", "terminated": True, "actions": 2})
+    assert said(log) == {"many words"}
+
+
+def test_rows_without_a_bootstrap_target_are_counted_once_per_truncated_episode() -> None:
+    problem = next(one for one in read_log(visits(), mapping()).report.warnings if one.check == "no bootstrap target")
+    assert problem.count == 6
+    assert problem.rows == (8, 13, 21, 26, 34, 39)
+    assert not read_log(
+        with_next(visits()), mapping(next_observation=["next_age", "next_sofa", "next_ward"])
+    ).report.warnings
+
+
+def test_every_remark_has_a_log() -> None:
+    elsewhere = {"blank lines", "many words", "converted"}
+    assert elsewhere | {check for check, _ in CASES} == {name for name, one in CHECKS.items() if one.level != "error"}

@@ -1,0 +1,288 @@
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from tidelog.envs.gym import Gymnasium
+from tidelog.envs.play import play
+from tidelog.envs.registry import make
+from tidelog.envs.spaces import action_space, readers
+from tidelog.envs.tabular_environment import TabularEnvironment
+from tidelog.envs.toys import chain
+from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
+from tidelog.types import Codes, Continuous, Discrete, MultiDiscrete, Vector
+
+
+class Clock(gymnasium.Env):
+    """Shows (a random number of the episode, the step); ends at `end` in the given way; `broken` steps misbehave."""
+
+    def __init__(self, end=3, how="truncated", broken=None):
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        self.action_space = spaces.Discrete(3, start=5)
+        self.end, self.how, self.broken = end, how, broken or {}
+        self.total = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.age, self.mark = 0, self.np_random.random()
+        return np.array([self.mark, 0.0]), {}
+
+    def step(self, action):
+        self.age += 1
+        self.total += 1
+        ended = self.age == self.end
+        result = [
+            np.array([self.mark, self.age]),
+            float(action),
+            ended and "term" in self.how,
+            ended and "trunc" in self.how,
+        ]
+        fault = self.broken.get(self.total)
+        if isinstance(fault, Exception):
+            raise fault
+        if fault is not None:
+            result[fault[0]] = fault[1]
+        return (*result, {})
+
+
+def shown(observed):
+    return observed.observation["observation"]
+
+
+@pytest.mark.parametrize("how", ["truncated", "terminated", "terminated and truncated"])
+def test_what_followed_is_kept_apart_from_what_to_act_on(how):
+    ends = iter([3, 2])
+    environment = Gymnasium(lambda: Clock(next(ends), how), 2)
+    first = shown(environment.reset(0))
+    environment.step(np.array([0, 0]))
+    second = environment.step(np.array([1, 2]))
+    assert second.reward.tolist() == [6, 7]  # actions start at 5 there, at 0 here
+    assert second.terminated.tolist() == [False, "terminated" in how]
+    assert second.truncated.tolist() == [False, "truncated" in how]
+    np.testing.assert_array_equal(shown(second.following), np.stack([first[:, 0], [2, 2]], 1))
+    assert shown(second.current)[:, 1].tolist() == [2, 0]
+    assert shown(second.current)[1, 0] != first[1, 0]
+    assert shown(second.current).dtype == np.float32
+    third = environment.step(np.array([1, 1]))
+    assert shown(third.following)[:, 1].tolist() == [3, 1]
+    assert shown(third.current)[:, 1].tolist() == [0, 1]
+
+
+def test_seeds_repeat_and_copies_differ():
+    environment = Gymnasium(Clock, 3)
+    first, again, other = (shown(environment.reset(seed)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert len(set(first[:, 0].tolist()) | set(other[:, 0].tolist())) == 6
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (RuntimeError("pump stuck"), "step raised RuntimeError: pump stuck"),
+        ((0, np.array([0.0, np.nan])), "entry 1 is nan"),
+        ((0, np.array([np.inf, 0.0])), "entry 0 is inf"),
+        ((0, np.array([0.0, 1e300])), "entry 1 is 1e"),
+        ((0, np.zeros(3)), r"expected shape \(2,\), found \(3,\)"),
+        ((0, None), "observation is unusable"),
+        ((1, np.nan), "the reward is nan"),
+        ((1, -np.inf), "the reward is -inf"),
+        ((1, "high"), "step raised ValueError"),
+        ((1, None), "step raised TypeError"),
+    ],
+)
+def test_a_failure_names_the_copy_and_the_step(fault, words):
+    copies = iter([{}, {}, {4: fault}])
+    environment = Gymnasium(lambda: Clock(broken=next(copies)), 3)
+    environment.reset(0)
+    for _ in range(3):
+        environment.step(np.zeros(3, int))
+    with pytest.raises(EnvironmentFailure, match=f"Clock, copy 2, step 4: .*{words}"):
+        environment.step(np.zeros(3, int))
+
+
+def test_a_failing_reset_is_named_too():
+    class Stuck(Clock):
+        def reset(self, *, seed=None, options=None):
+            if self.total == 3:
+                raise OSError("no bed")
+            return super().reset(seed=seed)
+
+    environment = Gymnasium(Stuck, 1)
+    environment.reset(0)
+    environment.step(np.zeros(1, int))
+    environment.step(np.zeros(1, int))
+    with pytest.raises(EnvironmentFailure, match="copy 0, step 3: reset raised OSError: no bed"):
+        environment.step(np.zeros(1, int))
+
+
+def test_stepping_before_a_reset_is_said():
+    with pytest.raises(EnvironmentFailure, match="reset it"):
+        Gymnasium(Clock, 1).step(np.zeros(1, int))
+
+
+class Rich(gymnasium.Env):
+    """A mapping of every kind of leaf, a mask, and actions of any kind, which it remembers."""
+
+    def __init__(self, action, masked=True):
+        self.observation_space = spaces.Dict(
+            {
+                "numbers": spaces.Box(0, 9, (2,), np.int64),
+                "ward": spaces.Discrete(4, start=-1),
+                "flags": spaces.MultiDiscrete([2, 3], start=[0, 1]),
+            }
+        )
+        self.action_space, self.masked, self.taken = action, masked, []
+
+    def seen(self):
+        return {"numbers": np.array([7, 8]), "ward": np.int64(2), "flags": np.array([1, 1])}
+
+    def info(self):
+        return {"action_mask": np.array([1, 0, 1], np.int8)} if self.masked else {}
+
+    def reset(self, *, seed=None, options=None):
+        return self.seen(), self.info()
+
+    def step(self, action):
+        self.taken.append(action)
+        return self.seen(), 0.5, False, False, self.info()
+
+
+def test_mappings_become_leaves_and_masks_are_passed_on():
+    environment = Gymnasium(lambda: Rich(spaces.Discrete(3)), 2)
+    assert environment.spec.observation == {"numbers": Vector(2), "ward": Codes((4,)), "flags": Codes((2, 3))}
+    assert environment.spec.masked
+    observed = environment.reset(0)
+    assert {name: leaf.tolist() for name, leaf in observed.observation.items()} == {
+        "numbers": [[7, 8]] * 2,
+        "ward": [[3]] * 2,
+        "flags": [[1, 0]] * 2,
+    }
+    assert [leaf.dtype for leaf in observed.observation.values()] != [np.int64] * 3
+    assert observed.observation["ward"].dtype == np.int32
+    assert observed.action_mask.tolist() == [[True, False, True]] * 2
+    assert environment.step(np.array([0, 2])).following.action_mask.dtype == bool
+
+
+def test_a_mask_that_goes_missing_is_a_failure():
+    made = []
+    environment = Gymnasium(lambda: made.append(Rich(spaces.Discrete(3))) or made[-1], 2)
+    environment.reset(0)
+    made[1].masked = False
+    with pytest.raises(EnvironmentFailure, match=r"copy 1, step 1: .*action_mask must have shape \(3,\)"):
+        environment.step(np.array([0, 2]))
+
+
+@pytest.mark.parametrize(
+    ("space", "kind", "action", "taken"),
+    [
+        (spaces.Discrete(3, start=-1), Discrete(3), np.array([2]), 1),
+        (spaces.MultiDiscrete([2, 3], start=[0, 4]), MultiDiscrete((2, 3)), np.array([[1, 2]]), [1, 6]),
+        (spaces.Box(-2, 2, (2,), np.float64), Continuous((-2.0, -2.0), (2.0, 2.0)), np.array([[0.5, 1]]), [0.5, 1]),
+    ],
+)
+def test_actions_reach_the_environment_in_its_own_words(space, kind, action, taken):
+    made = []
+    environment = Gymnasium(lambda: made.append(Rich(space, masked=False)) or made[-1], 1)
+    assert environment.spec.action == kind
+    assert not environment.spec.masked
+    environment.reset(0)
+    environment.step(action)
+    assert np.asarray(made[0].taken[0]).tolist() == taken
+    assert space.contains(made[0].taken[0])
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Box(0, 1, (2, 2)), spaces.Tuple([spaces.Discrete(2)]), spaces.Dict({"a": spaces.Dict({})})]
+)
+def test_observations_that_are_not_taken_say_the_mend(space):
+    with pytest.raises(SpecError, match="FlattenObservation"):
+        readers(space)
+
+
+@pytest.mark.parametrize(
+    ("space", "mend"),
+    [
+        (spaces.Box(-np.inf, 1, (1,)), "finite bounds"),
+        (spaces.Box(0, 1, (2, 2)), "one-dimensional Box"),
+        (spaces.MultiBinary(3), "TransformAction"),
+    ],
+)
+def test_actions_that_are_not_taken_say_the_mend(space, mend):
+    with pytest.raises(SpecError, match=mend):
+        action_space(space)
+
+
+@pytest.mark.parametrize("value", [np.array(4), np.array(-2), np.array(1.5), np.array([1, 2])])
+def test_codes_outside_their_space_are_refused(value):
+    with pytest.raises(ValueError, match=r"outside|whole numbers"):
+        readers(spaces.Discrete(4, start=-1))["observation"].read(value)
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "MountainCarContinuous-v0"])
+def test_registered_environments_play_without_warnings(name):
+    environment = make(name, 3)
+
+    def act(observed, generator):
+        if isinstance(environment.spec.action, Discrete):
+            return generator.integers(environment.spec.action.n, size=3), None
+        return generator.uniform(-1, 1, (3, environment.spec.action.size)), None
+
+    played = play(environment, act, episodes=3)
+    environment.close()
+    assert environment.name == name
+    assert (played.terminated | played.truncated).sum() == 3
+    assert played.lengths.sum() == len(played.reward)
+
+
+def test_an_episode_is_what_gymnasium_itself_plays():
+    environment, alone = make("CartPole-v1", 1), gymnasium.make("CartPole-v1")
+    own_seed = int(np.random.SeedSequence(7).generate_state(1)[0])
+    expected = [alone.reset(seed=own_seed)[0]]
+    observed = [shown(environment.reset(7))[0]]
+    for step in range(5):
+        expected.append(alone.step(step % 2)[0])
+        observed.append(shown(environment.step(np.array([step % 2])).following)[0])
+    np.testing.assert_array_equal(observed, expected)
+    alone.close()
+    environment.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("CartPol-v1", "CartPole-v1"),
+        ("treatmnt", "'treatment'"),
+        ("icu-sepsis", "icu-sepsis:PATH"),
+        ("icu-sepsi:x.npz", "icu-sepsis:PATH"),
+        ("nowhere/Zzz-v0", "no environment called"),
+        ("CartPole-v99", "CartPole-v1"),
+        ("no_such_module:Env-v0", "no_such_module"),
+        ("icu-sepsis:/no/such/file.npz", "does not exist"),
+        ("", "no environment called"),
+    ],
+)
+def test_unknown_names_are_answered_with_known_ones(name, words):
+    with pytest.raises(ConfigError, match=words):
+        make(name, 2)
+
+
+def test_many_things_can_be_made_into_an_environment():
+    assert make("treatment", 4).count == 4
+    assert make("point-mass", 2).name == "point-mass"
+    assert make(chain(3), 2).spec.action == Discrete(2, ("left", "right"))
+    assert make(Clock, 2).count == 2
+    assert make(Clock(), 1).name == "Clock"
+    assert make(gymnasium.make("CartPole-v1"), 2).name == "CartPole-v1"
+    ready = TabularEnvironment(chain(3), 2)
+    assert make(ready, 2) is ready
+
+
+@pytest.mark.parametrize(("source", "count"), [(Clock(), 2), (TabularEnvironment(chain(3), 2), 3), (7, 1), (dict, 1)])
+def test_what_cannot_be_made_is_said(source, count):
+    with pytest.raises(ConfigError):
+        make(source, count)
+
+
+def test_no_copies_are_refused():
+    with pytest.raises(ConfigError, match="at least 1"):
+        make("treatment", 0)

@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+
+from tidelog.envs.play import play
+from tidelog.envs.registry import make
+from tidelog.envs.toys import PointMass, chain, pendulum_controller
+from tidelog.errors import ConfigError, SpecError
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_the_best_controller_earns_the_best_return(size):
+    def act(observed, generator):
+        return PointMass.best(observed.observation["observation"]), None
+
+    played = play(PointMass(6, size), act, episodes=12, seed=2)
+    starts = played.observation["observation"][::20]
+    assert played.lengths.tolist() == [20] * 12
+    np.testing.assert_allclose(played.returns, PointMass.best_return(starts), atol=1e-4)
+    assert played.truncated.sum() == 12
+    assert not played.terminated.any()
+
+
+def test_the_best_return_by_hand():
+    # From 0.5: 0.3, 0.1, 0 are left.
+    assert PointMass.best_return(np.array([[0.5]])) == pytest.approx(-0.10)
+    assert PointMass.best(np.array([[0.5], [-0.1]])).tolist() == [[-1.0], [0.5]]
+
+
+def test_every_other_controller_earns_less():
+    generator = np.random.default_rng(0)
+
+    def act(observed, _):
+        best = PointMass.best(observed.observation["observation"])
+        return np.clip(best + generator.normal(scale=0.3, size=best.shape), -1, 1), None
+
+    played = play(PointMass(50), act, episodes=50, seed=2)
+    assert (played.returns < PointMass.best_return(played.observation["observation"][::20])).all()
+
+
+def test_bounds_cut_and_shapes_are_checked():
+    environment = PointMass(1)
+    start = environment.reset(0).observation["observation"]
+    moved = environment.step(np.array([[7.0]])).following.observation["observation"]
+    assert moved - start == pytest.approx(0.2, abs=1e-6)
+    for action in (np.zeros(1), np.array([[np.nan]])):
+        with pytest.raises(SpecError):
+            environment.step(action)
+
+
+@pytest.mark.parametrize(("length", "slip"), [(0, 0.0), (3, 1.0), (3, -0.1)])
+def test_chains_that_are_none(length, slip):
+    with pytest.raises(ConfigError):
+        chain(length, slip)
+
+
+def test_the_pendulum_controller_is_good_and_weaker_ones_are_worse():
+    environment, means = make("Pendulum-v1", 10), []
+    for strength in (1.0, 0.4, 0.0):
+        played = play(
+            environment,
+            lambda observed, _, strength=strength: (
+                pendulum_controller(observed.observation["observation"], strength),
+                None,
+            ),
+            episodes=20,
+            keep=False,
+        )
+        means.append(played.returns.mean())
+    environment.close()
+    assert means[0] > -200  # about -130 over 100 episodes
+    assert means[0] > means[1] + 50 > means[2] + 100

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+
+from tidelog.envs.play import play
+from tidelog.envs.registry import make
+from tidelog.envs.treatment import DIED, RECOVERED, clinician, exact_value, treatment
+from tidelog.types import Codes, Discrete, Vector
+
+
+def deterministic(action):
+    return np.full(treatment().states, action)
+
+
+def test_it_looks_like_a_table():
+    spec = treatment().spec
+    assert spec.observation["numeric"] == Vector(4, ("severity", "strain", "toxicity", "hour"))
+    assert spec.observation["categorical"] == Codes((2,), ("kidneys",), (("healthy", "impaired"),))
+    assert spec.action == Discrete(6, ("none", "low", "high", "none+support", "low+support", "high+support"))
+    leaves = treatment().observations()
+    assert leaves["numeric"].shape == (362, 4)
+    assert leaves["categorical"].shape == (362, 1)
+    rows = np.concatenate([leaves["numeric"], leaves["categorical"]], axis=1)[:RECOVERED]
+    assert len(np.unique(rows, axis=0)) == RECOVERED  # no two live states look alike
+    assert leaves["numeric"].max(0).tolist() == [4, 2, 2, 32]
+
+
+def test_its_values_are_those_that_its_page_states():
+    problem, logger = treatment(), clinician()
+    best, policy = problem.optimal()
+    assert exact_value(logger) == pytest.approx(0.625, abs=5e-4)
+    assert exact_value(logger.argmax(1)) == pytest.approx(0.683, abs=5e-4)
+    assert exact_value(deterministic(2)) == pytest.approx(0.697, abs=5e-4)
+    assert exact_value(np.full((362, 6), 1 / 6)) == pytest.approx(0.487, abs=5e-4)
+    assert best == pytest.approx(0.792, abs=5e-4)
+    assert exact_value(policy) == pytest.approx(best, abs=1e-12)
+
+
+def test_the_quickest_cure_is_not_the_best_treatment():
+    problem = treatment()
+    severity = problem.observations()["numeric"][:, 0]
+    severity[DIED] = 4
+    quickest = (problem.transition @ severity).argmin(1)
+    assert exact_value(quickest) < problem.optimal()[0] - 0.05
+
+
+def test_the_right_dose_depends_on_the_kidneys():
+    best = treatment().optimal()[1].argmax(1)[:RECOVERED].reshape(-1, 2)
+    assert (best[:, 0] != best[:, 1]).mean() > 0.05
+
+
+def test_the_clinician_supports_every_action():
+    logger = clinician()
+    np.testing.assert_allclose(logger.sum(1), 1.0)
+    assert logger.min() == pytest.approx(0.02)
+    # Severity 1, no strain, no toxicity: a low dose by protocol, everything by the second habit.
+    np.testing.assert_allclose(logger[0], [0.02, 0.52, 0.02, 0.02, 0.02, 0.40])
+
+
+def test_a_better_policy_can_be_recognised_from_the_log():
+    # The effective share of a log's episodes is 1 / E[weight ** 2], exactly, by the same recursion as a value.
+    problem, logger = treatment(), clinician()
+    better = np.where(logger >= 0.1, problem.action_values(logger), -1.0).argmax(1)
+    target = np.eye(6)[better]
+    assert exact_value(better) > 0.74
+    occupied, squared = problem.initial, 0.0
+    moves = np.einsum("sa,sat->st", target**2 / logger, problem.transition)
+    for _ in range(5):
+        occupied = occupied @ moves
+        squared += occupied[problem.final].sum()
+        occupied = np.where(problem.final, 0.0, occupied)
+    assert 1 / squared > 0.05
+
+
+def test_play_agrees_with_the_exact_value_and_always_terminates():
+    problem, logger = treatment(), clinician()
+    seen = problem.observations()
+    where = {
+        (*numeric, code): state
+        for state, (numeric, (code,)) in enumerate(
+            zip(map(tuple, seen["numeric"].tolist()), seen["categorical"].tolist(), strict=True)
+        )
+    }
+
+    def act(observed, generator):
+        leaves = observed.observation
+        rows = zip(map(tuple, leaves["numeric"].tolist()), leaves["categorical"].tolist(), strict=True)
+        state = np.array([where[(*numeric, code)] for numeric, (code,) in rows])
+        action = (generator.random((len(state), 1)) > logger[state].cumsum(1)).sum(1)
+        return action, logger[state, action]
+
+    played = play(make("treatment", 1000), act, episodes=10_000, seed=3)
+    assert played.returns.mean() == pytest.approx(exact_value(logger), abs=4 * 0.5 / 100)
+    assert set(played.returns.tolist()) == {0.0, 1.0}
+    assert played.lengths.max() == 5
+    assert not played.truncated.any()
+    assert played.propensity.min() == pytest.approx(0.02)
