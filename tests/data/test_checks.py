@@ -203,8 +203,13 @@ def test_ragged_rows_are_named_by_row_and_line(tmp_path: Path) -> None:
     assert (problem.check, problem.rows, problem.lines, problem.count) == ("ragged rows", (2, 3), (4, 5), 2)
 
 
-def test_a_missing_file_and_a_foreign_object_are_refused() -> None:
+def test_a_missing_file_a_saved_log_and_a_foreign_object_are_refused(tmp_path: Path) -> None:
     assert validate("/nowhere/log.csv", mapping()).errors[0].found == "no such file"
+    visits_log = tmp_path / "visits.tidelog"
+    read_log(visits(), mapping()).save(visits_log)
+    with pytest.raises(LogError, match="open_log"):
+        read_log(visits_log, mapping())
+    assert validate("a,b\n1,2" * 1_000, mapping()).errors[0].check == "unreadable file"
     assert validate(17, mapping()).errors[0].check == "unreadable file"
 
 
@@ -235,6 +240,9 @@ ARRAYS: dict[str, Any] = {
         ("wrong length", "action_mask", {"action_mask": np.ones((4, 3), bool), "actions": 2}),
         ("changing shapes", "observation", {"observation": [[1.0], [1.0, 2.0], [1.0], [1.0]]}),
         ("changing shapes", "observation", {"observation": np.zeros((4, 2, 2))}),
+        ("missing column", "observation", {"observation": None}),
+        ("missing column", "observation", {"observation": {}}),
+        ("missing column", "action", {"action": None}),
         ("changing shapes", "propensity", {"propensity": np.ones((4, 1))}),
         ("changing shapes", "next_observation 'observation'", {"next_observation": np.zeros((4, 3))}),
         ("code out of range", "observation", {"observation": np.array([0, 1, -1, 0])}),

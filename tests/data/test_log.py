@@ -47,9 +47,8 @@ def test_with_next_observations_each_episode_stores_one_more() -> None:
 
 def test_a_missing_last_next_observation_is_unknown_only_there() -> None:
     frame = with_next(visits()).with_row_index("row")
-    cut = [name for name in NEXT]
     ends = (frame["died"] == 1).to_numpy()
-    frame = frame.with_columns(frame[name].set(frame["died"] == 1, None) for name in cut)
+    frame = frame.with_columns(frame[name].set(frame["died"] == 1, None) for name in NEXT)
     log = read_log(frame, mapping(next_observation=NEXT))
     np.testing.assert_array_equal(log.transitions.followed, ~ends)
     assert log.has_target.all()

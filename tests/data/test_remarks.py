@@ -26,6 +26,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("no end flag", {"terminated": None}),
     ("no bootstrap target", {"terminated": None, "truncated": ENDS}),
     ("terminations ignored", {"terminations": "ignore"}),
+    ("no reward", {"reward": None}),
     ("constant reward", {"reward": np.ones(ROWS, np.float32)}),
     ("one action only", {"action": np.ones(ROWS, int)}),
     ("constant observation column", {"observation": np.ones((ROWS, 1), np.float32)}),

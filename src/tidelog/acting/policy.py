@@ -127,7 +127,7 @@ class Policy:
         values = self._apply(_q_values, intake)
         if values is None:
             raise SpecError(
-                f"{type(self.algorithm).__name__} with {type(self.spec.action).__name__} actions rates no action by itself"
+                f"{type(self.algorithm).__name__} with {type(self.spec.action).__name__} actions rates no actions"
             )
         return _unbatched(values, intake)
 

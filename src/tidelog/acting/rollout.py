@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelog.acting.align import Aligned
 from tidelog.acting.policy import Policy
+from tidelog.data.log import Log
 from tidelog.envs.play import Actor, Episodes, play
 from tidelog.envs.protocol import Environment, Observed
 from tidelog.envs.registry import make
-from tidelog.errors import ConfigError, SpecError
-from tidelog.types import Continuous, Discrete, Spec
+from tidelog.errors import SpecError
+from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 COPIES = 16  # environments stepped together
 
@@ -28,8 +31,7 @@ def rollout(
     """
     environment = make(env, copies or min(episodes, COPIES))
     try:
-        check_same_spec(policy.spec, environment)
-        return play(environment, actor(policy, sample=sample), episodes, seed, keep=False).returns
+        return play(environment, actor(policy, environment, sample=sample), episodes, seed, keep=False).returns
     finally:
         environment.close()
 
@@ -44,29 +46,40 @@ def collect(
     sample: bool = True,
     copies: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[Spec, Episodes]:
-    """Play whole episodes and keep everything, with propensities where the policy has a density.
+) -> Log:
+    """Play whole episodes and keep them as a log, with propensities where the policy has a density.
 
-    Without a policy every allowed action is equally likely. Returns the environment's spec and the episodes.
+    Give a number of `episodes`, or `steps` for the fewest that hold so many decisions. Without a policy every allowed
+    action is equally likely. The log's spec is the environment's.
     """
     environment = make(env, copies or min(episodes or COPIES, COPIES))
     try:
-        if policy is not None:
-            check_same_spec(policy.spec, environment)
-        act = uniform_actor(environment.spec) if policy is None else actor(policy, sample=sample)
-        return environment.spec, play(environment, act, episodes, seed, steps=steps, progress=progress)
+        act = uniform_actor(environment.spec) if policy is None else actor(policy, environment, sample=sample)
+        return log_of(environment.spec, play(environment, act, episodes, seed, steps=steps, progress=progress))
     finally:
         environment.close()
 
 
-def actor(policy: Policy, *, sample: bool) -> Actor:
+def log_of(spec: Spec, played: Episodes) -> Log:
+    """Played episodes as a log whose spec is the environment's."""
+    space = spec.action
+    log = Log.from_arrays(
+        **played.columns(),
+        actions=space.n if isinstance(space, Discrete) else space.sizes if isinstance(space, MultiDiscrete) else None,
+        bounds=(space.low, space.high) if isinstance(space, Continuous) else None,
+    )
+    return replace(log, spec=replace(spec, masked=log.spec.masked))
+
+
+def actor(policy: Policy, environment: Environment, *, sample: bool) -> Actor:
     """The policy as `play` asks it: actions for all copies, and propensities [W] where there are any."""
+    aligned = Aligned(policy, environment.spec, environment.name)
 
     def act(observed: Observed, generator: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any] | None]:
         leaves, mask = observed.observation, observed.action_mask
         if sample:
-            return policy.sample_with_propensity(leaves, int(generator.integers(2**31)), mask)
-        action = policy(leaves, mask)
+            return aligned.sample(leaves, mask, int(generator.integers(2**31)))
+        action = aligned.act(leaves, mask)
         return action, np.ones(len(action)) if isinstance(policy.spec.action, Discrete) else None
 
     return act
@@ -97,36 +110,3 @@ def uniform_actor(spec: Spec) -> Actor:
 
 def _count(observed: Observed) -> int:
     return len(next(iter(observed.observation.values())))
-
-
-def check_same_spec(spec: Spec, environment: Environment) -> None:
-    """Raise SpecError unless what the environment shows and takes is what the policy was made for."""
-    shown, wanted = dict(environment.spec.observation), dict(spec.observation)
-    if set(shown) != set(wanted):
-        raise SpecError(f"{environment.name} shows {sorted(shown)}, the policy was trained to see {sorted(wanted)}")
-    for name, leaf in wanted.items():
-        width, found = _width(leaf), _width(shown[name])
-        if type(leaf) is not type(shown[name]) or width != found:
-            raise SpecError(
-                f"'{name}' is {type(shown[name]).__name__} of width {found} in {environment.name}, the policy was "
-                f"trained on {type(leaf).__name__} of width {width}"
-            )
-    _check_same_actions(spec, environment)
-
-
-def _width(leaf: Any) -> Any:
-    return getattr(leaf, "size", None) or getattr(leaf, "sizes", None)
-
-
-def _check_same_actions(spec: Spec, environment: Environment) -> None:
-    ours, theirs = spec.action, environment.spec.action
-    same = type(ours) is type(theirs) and getattr(ours, "n", None) == getattr(theirs, "n", None)
-    if same and isinstance(ours, Continuous) and isinstance(theirs, Continuous):
-        same = ours.size == theirs.size
-        if same and (np.any(np.less(ours.low, theirs.low)) or np.any(np.greater(ours.high, theirs.high))):
-            raise ConfigError(
-                f"the log's action bounds {ours.low} to {ours.high} reach beyond those of {environment.name}, "
-                f"{theirs.low} to {theirs.high}: declare the bounds when the log is read"
-            )
-    if not same:
-        raise SpecError(f"{environment.name} takes {theirs}, the policy acts with {ours}")

@@ -37,7 +37,7 @@ def static(default: Any, *, least: int | None = None, choices: Mapping[str, Any]
     return dataclasses.field(default=default, metadata=metadata)
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(number, static))
+@dataclass_transform(frozen_default=True, kw_only_default=True)
 def hyper(cls: type[T]) -> type[T]:
     """Make a frozen dataclass whose `number` fields are pytree leaves, and which refuses unknown or unusable values."""
     cls = dataclasses.dataclass(frozen=True)(cls)

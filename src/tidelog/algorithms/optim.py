@@ -49,7 +49,8 @@ def descend(
 ) -> tuple[Network, Any]:
     """One step against the gradient, `rate` times the optimiser's direction; `clip` bounds the gradient's norm."""
     if clip is not None:
-        shrink = jnp.minimum(1.0, clip / jnp.maximum(optax.global_norm(gradient), 1e-12))
+        norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(gradient)))
+        shrink = jnp.minimum(1.0, clip / jnp.maximum(norm, 1e-12))
         gradient = jax.tree.map(lambda g: g * shrink, gradient)
     direction, memory = optimiser().update(gradient, memory, eqx.filter(network, eqx.is_inexact_array))
     moved = eqx.apply_updates(network, jax.tree.map(lambda d: -rate * d, direction))

@@ -9,9 +9,7 @@ from tidelog.acting.rollout import collect
 from tidelog.cli.act import open_policy
 from tidelog.cli.options import parse
 from tidelog.cli.tables import say
-from tidelog.data import Log
 from tidelog.errors import ConfigError
-from tidelog.types import Continuous, Discrete
 
 
 @dataclass
@@ -41,7 +39,7 @@ def run(words: list[str]) -> int:
     if target.exists():
         raise ConfigError(f"{target} exists: choose another folder, nothing was written")
     policy = None if options.policy == "random" else open_policy(options.policy)
-    spec, played = collect(
+    log = collect(
         options.env,
         policy,
         episodes=options.episodes,
@@ -49,12 +47,7 @@ def run(words: list[str]) -> int:
         seed=options.seed,
         sample=not options.deterministic,
     )
-    space = spec.action
-    log = Log.from_arrays(
-        **played.columns(),
-        actions=space.n if isinstance(space, Discrete) else None,
-        bounds=(space.low, space.high) if isinstance(space, Continuous) else None,
-    )
     log.save(target)
-    say(f"{log.steps:,} steps in {len(log.episodes):,} episodes, mean return {played.returns.mean():.4g}: {target}")
+    returns = log.statistics().returns or {}
+    say(f"{log.steps:,} steps in {len(log.episodes):,} episodes, mean return {returns['mean']:.4g}: {target}")
     return 0

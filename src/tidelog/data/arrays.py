@@ -99,6 +99,9 @@ def from_arrays(
     columns = {name: arrays.column(name, given.get(name)) for name in SINGLE}
     rewards = arrays.column("reward", reward, 2)
     observed = _features(arrays, "observation", observation, categorical, sizes)
+    for name, value in (("observation", observation), ("action", action)):
+        if value is None or (isinstance(value, Mapping) and not value):
+            arrays.refuse("missing column", name, "no array", "an array of N rows", f"pass {name}=")
     return RawLog(
         source=source,
         rows=arrays.rows,

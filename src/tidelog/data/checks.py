@@ -286,6 +286,8 @@ def _ended_early(raw: RawLog, column: Column | None, flags: Values) -> Iterable[
 
 def _contradictions(raw: RawLog, now: Column, following: Column, given: Values) -> Iterable[Finding]:
     inner = np.flatnonzero(~raw.order.last)
+    if not len(inner):
+        return
     rows, after = raw.order.rows[inner], raw.order.rows[inner + 1]
     said, seen = tame(following.values[rows]), tame(now.values[after])
     differs = np.abs(said - seen) > 1e-6 * np.maximum(1.0, np.abs(seen))

@@ -48,9 +48,15 @@ class Columns:
     missing: str = "error"
     terminations: str = "stop"
 
+    def __new__(cls, **given: Any) -> Columns:
+        """Refuse unknown names before the fields are set."""
+        _refuse_unknown(given, [field.name for field in fields(cls)], "Columns")
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for field in fields(self):
             _check_names(field.name, getattr(self, field.name))
+            object.__setattr__(self, field.name, _frozen(getattr(self, field.name)))
         _one_of("missing", self.missing, ("error",))
         _one_of("terminations", self.terminations, ("stop", "ignore"))
         declared_actions(self.actions, self.bounds)
@@ -72,11 +78,7 @@ class Columns:
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "the mapping") -> Columns:
         """Build from keys and values; ConfigError names unknown and lacking keys."""
-        known = [field.name for field in fields(cls)]
-        unknown = [key for key in data if key not in known]
-        if unknown:
-            said = "; ".join(f"unknown key '{key}' ({nearest(key, known)})" for key in unknown)
-            raise ConfigError(f"{source}: {said}")
+        _refuse_unknown(data, [field.name for field in fields(cls)], source)
         lacking = [key for key in ("observation", "action") if key not in data]
         if lacking:
             raise ConfigError(f"{source}: {' and '.join(lacking)} must name a column of the log")
@@ -104,6 +106,18 @@ def declared_actions(actions: Any, bounds: Any) -> tuple[tuple[int, ...] | None,
             "actions and bounds are both declared: actions counts choices, bounds limit numbers; keep one"
         )
     return _sizes(actions), _limits(bounds)
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: list[str], source: str) -> None:
+    unknown = [str(key) for key in given if key not in known]
+    if unknown:
+        said = "; ".join(f"unknown key '{key}' ({nearest(key, known)})" for key in unknown)
+        raise ConfigError(f"{source}: {said}")
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples, so that equal mappings are equal and can be hashed."""
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def _sizes(actions: Any) -> tuple[int, ...] | None:

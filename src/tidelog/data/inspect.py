@@ -51,7 +51,7 @@ def inspect_log(log: Log) -> Inspection:
 
 @dataclass(frozen=True)
 class Field:
-    """One column of an unmapped table: `kind` is number, whole number, flag, word, time or list."""
+    """One column of an unmapped table: `kind` is number, whole number, flag, word, time, list or empty."""
 
     name: str
     kind: str
@@ -128,6 +128,8 @@ def _field(series: pl.Series) -> Field:
 
 
 def _kind(series: pl.Series, unique: int) -> str:
+    if not unique:
+        return "empty"
     if isinstance(series.dtype, pl.List | pl.Array):
         return "list"
     if series.dtype.is_temporal():

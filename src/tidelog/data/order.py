@@ -51,7 +51,7 @@ def arrange(count: int, episode: Values | None, words: tuple[str, ...] | None, k
     last = np.append(ordinal[1:] != ordinal[:-1], True) if count else np.ones(0, bool)
     starts = np.flatnonzero(np.append(True, last[:-1])) if count else np.zeros(0, int)
     step = (np.arange(count) - np.repeat(starts, np.diff(np.append(starts, count)))).astype(np.int32)
-    named = np.asarray(words)[ids] if words is not None else ids
+    named = np.asarray(words or ("",))[ids] if words is not None else ids
     return Order(rows, ordinal, step, last, named, None if key is None else key[rows])
 
 

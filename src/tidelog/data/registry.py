@@ -12,6 +12,7 @@ from tidelog.data.raw import Finding, RawLog
 from tidelog.data.report import Level, Problem, Report
 
 CheckFunction: TypeAlias = Callable[[RawLog], Iterable[Finding]]
+MANIFEST = "manifest.json"  # tells a saved log from other folders
 _SHOWN_ROWS = 10
 
 
@@ -47,7 +48,7 @@ def examine(raw: RawLog) -> Report:
     """Run every check and return one report; without rows only that is said."""
     problems = [_problem(raw, CHECKS[name], finding) for name, finding in raw.found]
     for one in CHECKS.values():
-        if one.run is not None and (raw.rows or one.name == "empty log"):
+        if one.run is not None and (raw.rows or (one.name == "empty log" and not raw.found)):
             problems += [_problem(raw, one, finding) for finding in one.run(raw)]
     return Report(raw.source, raw.rows, tuple(problems))
 

@@ -66,6 +66,13 @@ def terminations_ignored(raw: RawLog) -> Iterable[Finding]:
         )
 
 
+@check("no reward", "note")
+def no_reward(raw: RawLog) -> Iterable[Finding]:
+    """The mapping names no reward: only cloning can learn from the log."""
+    if raw.reward is None and all(finding.column != "reward" for _, finding in raw.found):
+        yield Finding(None, None, "no reward", "a reward, for all but cloning", "name reward= if there is one")
+
+
 @check("constant reward", "warning")
 def constant_reward(raw: RawLog) -> Iterable[Finding]:
     """Every reward is the same number."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from tidelog.data.log import OPTIONAL, PLAIN, Log
 from tidelog.data.order import Values
+from tidelog.data.registry import MANIFEST as MANIFEST
 from tidelog.data.registry import refusal
 from tidelog.data.report import Report
 from tidelog.errors import LogError, SpecError
@@ -21,7 +22,6 @@ from tidelog.types import Spec
 
 FORMAT = "tidelog log"
 SCHEMA = 1
-MANIFEST = "manifest.json"
 _BLOCK = 1 << 20
 
 

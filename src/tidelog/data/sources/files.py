@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from tidelog.data.registry import refusal
+from tidelog.data.registry import MANIFEST, refusal
 from tidelog.data.sources.frames import is_pandas, polars_of
 from tidelog.data.sources.text import read_separated
 from tidelog.data.tables import Table
@@ -60,16 +60,22 @@ def table_of(source: Any, wanted: Sequence[str] | None = None) -> Table:
 
 def _from_path(path: Path, wanted: Sequence[str] | None) -> Table:
     endings = [ending for ending in SOURCES if path.name.lower().endswith(ending)]
+    try:
+        _refuse_path(path, endings)
+        return SOURCES[max(endings, key=len)](path, wanted)
+    except (OSError, EOFError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise _refused(str(path), str(error).split("\n")[0], "export or copy the file again") from error
+
+
+def _refuse_path(path: Path, endings: Sequence[str]) -> None:
+    if (path / MANIFEST).is_file():
+        raise _refused(str(path), "a saved log, which needs no mapping", "open it with tidelog.open_log")
     if not endings:
         ending = "".join(path.suffixes[-2:]) or path.name
         advice = f"{nearest(ending, SOURCES)}; tidelog.read_npz and read_minari read arrays"
         raise _refused(str(path), f"a file ending that is not known: '{ending}'", advice)
     if not path.is_file():
         raise _refused(str(path), "no such file", "check the path")
-    try:
-        return SOURCES[max(endings, key=len)](path, wanted)
-    except (OSError, EOFError, pl.exceptions.PolarsError) as error:
-        raise _refused(str(path), str(error).split("\n")[0], "export or copy the file again") from error
 
 
 def _refused(source: str, found: str, advice: str) -> LogError:

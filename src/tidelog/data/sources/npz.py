@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import lzma
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -14,6 +16,8 @@ from tidelog.data.raw import RawLog
 from tidelog.data.registry import refusal
 from tidelog.errors import LogError, nearest
 
+_BROKEN = (OSError, ValueError, EOFError, KeyError, RuntimeError, OverflowError, MemoryError)
+_DAMAGED = (struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 _LEAVES = ("observation", "next_observation")
 
 
@@ -42,7 +46,7 @@ def _load(path: Path) -> dict[str, Any]:
             if not hasattr(archive, "files"):
                 raise ValueError("one array instead of an archive")
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (*_BROKEN, *_DAMAGED) as error:
         raise _refused(path, "unreadable file", str(error).split("\n")[0], "an npz file", "save it again") from error
 
 

@@ -1,0 +1,1 @@
+"""How fast this machine trains, as a share of what its matrix products allow."""

@@ -1,0 +1,145 @@
+"""Updates a second at paper size, beside the matrix-product ceiling of the same machine in the same minute."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.algorithms import algorithm_class
+from tidelog.bench.operations import Product, matrix_products, operations
+from tidelog.data import Log
+from tidelog.data.scaling import Scaler
+from tidelog.training.learner import as_arrays
+from tidelog.training.settings import as_members
+from tidelog.training.stores import stores_of
+from tidelog.training.trainer import Trainer
+from tidelog.types import Continuous
+
+OBSERVATION, ACTION, EPISODE, STEPS = 17, 6, 1_000, 100_000  # the shape of D4RL's halfcheetah and walker2d
+SQUARES = (256, 512, 1024, 2048)
+SECONDS = 2.0  # a measurement's length, about
+
+
+def synthetic_log(discrete: bool = False) -> Log:
+    """A log of random numbers in the shape of the paper's tasks: 100,000 steps, observation 17, action 6."""
+    generator = np.random.default_rng(0)
+    row = np.arange(STEPS)
+    actions = generator.integers(0, ACTION, STEPS) if discrete else generator.uniform(-1, 1, (STEPS, ACTION))
+    return Log.from_arrays(
+        observation=generator.standard_normal((STEPS, OBSERVATION)).astype(np.float32),
+        action=actions.astype(np.int32 if discrete else np.float32),
+        reward=generator.standard_normal(STEPS).astype(np.float32),
+        terminated=None,
+        truncated=row % EPISODE == EPISODE - 1,
+        episode=row // EPISODE,
+        bounds=None if discrete else (-1.0, 1.0),
+        actions=ACTION if discrete else None,
+    )
+
+
+def trainer_of(name: str, log: Log, seeds: int, together: bool | None = None) -> Trainer:
+    """A compiled trainer of an algorithm at its defaults."""
+    algorithm = algorithm_class(name)()
+    stores = stores_of(algorithm, log, Scaler())
+    trainer = Trainer.fresh(as_members([algorithm], range(seeds)), log.spec, stores, 10**9, together)
+    trainer.compile()
+    trainer.advance(20)
+    return trainer
+
+
+def products_of(name: str, log: Log) -> dict[Product, int]:
+    """The matrix products of one update."""
+    algorithm = as_arrays(algorithm_class(name)())
+    stores = stores_of(algorithm, log, Scaler())
+    state = algorithm_class(name)().init(log.spec, jax.random.key(0), 1)
+    (phase,) = algorithm.phases()
+    batch, _ = phase.reads.batch(stores[phase.reads.store], None, jax.random.key(0))
+    import equinox as eqx
+
+    moving, fixed = eqx.partition((state, batch), eqx.is_array)
+    return dict(matrix_products(lambda moving: phase.step(algorithm, *eqx.combine(moving, fixed))[1].metrics, moving))
+
+
+def ceiling() -> float:
+    """Operations a second of the best square matrix product, float32."""
+    return max(_square_rate(size) for size in SQUARES)
+
+
+def _square_rate(size: int) -> float:
+    w = jnp.eye(size) * 0.999
+    x = jnp.ones((size, size))
+    count = max(1, int(SECONDS / len(SQUARES) * 3e11 / (2 * size**3)))
+    jax.block_until_ready(_repeated(x, w, 1))  # type: ignore[no-untyped-call]
+    begin = time.perf_counter()
+    jax.block_until_ready(_repeated(x, w, count))  # type: ignore[no-untyped-call]
+    return 2.0 * size**3 * count / (time.perf_counter() - begin)
+
+
+@jax.jit
+def _repeated(x: jax.Array, w: jax.Array, count: int) -> jax.Array:
+    product: jax.Array = jax.lax.fori_loop(0, count, lambda _, y: y @ w, x)
+    return product
+
+
+def rate_of(trainer: Trainer) -> float:
+    """Updates a second over all members."""
+    count, taken = 50, 0
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < SECONDS:
+        taken += trainer.advance(count)
+    return taken * len(trainer.members) / (time.perf_counter() - begin)
+
+
+def measure(name: str, seeds: int, repeats: int) -> Iterator[dict[str, Any]]:
+    """One row a repeat: the ceiling, the rate of one seed and of several, each a few seconds, in turn."""
+    log = synthetic_log(Continuous not in algorithm_class(name).takes)
+    work = operations(products_of(name, log))  # type: ignore[arg-type]
+    one, many = trainer_of(name, log, 1), trainer_of(name, log, seeds)
+    for _ in range(repeats):
+        top, alone, side_by_side = ceiling(), rate_of(one), rate_of(many)
+        yield {
+            "ceiling_gflops": top / 1e9,
+            "updates_per_second": alone,
+            "share_of_ceiling": alone * work / top,
+            f"updates_per_second_{seeds}_seeds": side_by_side,
+            "seeds_over_one": side_by_side / alone,
+        }
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Median, smallest and largest of every figure."""
+    return {
+        name: {
+            "median": statistics.median(row[name] for row in rows),
+            "min": min(row[name] for row in rows),
+            "max": max(row[name] for row in rows),
+        }
+        for name in rows[0]
+    }
+
+
+def first_updates(name: str, repeats: int) -> dict[str, dict[str, float]]:
+    """Seconds from process start to the end of 100 updates, with the compilation cache empty and filled."""
+    rows = []
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as cache:
+            rows.append({"cold_seconds": _first(name, cache), "warm_seconds": _first(name, cache)})
+    return summary(rows)
+
+
+def _first(name: str, cache: str) -> float:
+    begin = time.perf_counter()
+    subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "tidelog.bench.first", name], check=True, env={**os.environ, "TIDELOG_CACHE": cache}
+    )
+    return time.perf_counter() - begin

@@ -1,0 +1,64 @@
+"""`tidelog bench`: updates a second at paper size, as a share of this machine's matrix-product ceiling."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidelog.algorithms import ALGORITHMS, algorithm_class
+from tidelog.bench.operations import operations
+from tidelog.bench.speed import first_updates, measure, products_of, summary, synthetic_log
+from tidelog.cli.options import parse
+from tidelog.cli.tables import say, table
+from tidelog.errors import ConfigError
+from tidelog.training.record import this_machine
+from tidelog.types import Continuous
+
+
+@dataclass
+class Bench:
+    """Measure the speed of training; ratios are taken within one run, figures are median (smallest to largest)."""
+
+    algorithm: tuple[str, ...] = tuple(ALGORITHMS)
+    """which algorithms, each at its defaults"""
+    seeds: int = 5
+    """how many seeds are trained side by side"""
+    repeats: int = 5
+    """how often everything is measured, in turn"""
+    start: bool = True
+    """also measure the time from process start to 100 updates, without and with the compilation cache"""
+    out: str | None = None
+    """a JSON file for the results"""
+
+
+def run(words: list[str]) -> int:
+    """Measure and print."""
+    options = parse(Bench, words, "bench")
+    if options.out is not None and Path(options.out).exists():
+        raise ConfigError(f"{options.out} exists: choose another file, nothing was written")
+    machine = this_machine()
+    say("  ".join(f"{name} {value}" for name, value in machine.items()))
+    results: dict[str, Any] = {"machine": machine, "command": " ".join(["tidelog bench", *words])}
+    for name in options.algorithm:
+        results[name] = _one(name, options)
+    if options.out is not None:
+        Path(options.out).write_text(json.dumps(results, indent=1), encoding="utf-8")
+        say(f"results: {options.out}")
+    return 0
+
+
+def _one(name: str, options: Bench) -> dict[str, Any]:
+    products = products_of(name, synthetic_log(Continuous not in algorithm_class(name).takes))
+    work = operations(products)  # type: ignore[arg-type]
+    say(f"\n{name}: one update is the sum of 2 m k n over its matrix products = {work / 1e6:.1f} million operations")
+    for (m, k, n), count in sorted(products.items(), key=lambda item: -item[0][0] * item[0][1] * item[0][2] * item[1]):
+        say(f"  {count:>3} x [{m}, {k}] @ [{k}, {n}]")
+    found = summary(list(measure(name, options.seeds, options.repeats)))
+    if options.start:
+        found |= first_updates(name, options.repeats)
+    rows = [[key, f"{v['median']:.4g}", f"{v['min']:.4g} to {v['max']:.4g}"] for key, v in found.items()]
+    table(name, ["figure", "median", "range"], rows)
+    shapes = {f"{m}x{k}x{n}": count for (m, k, n), count in products.items()}
+    return {"operations_per_update": work, "matrix_products": shapes, **found}

@@ -1,0 +1,192 @@
+"""`tidelog demo`: the whole story on a log that it makes itself, checked against exact values.
+
+A clinician of mixed quality treats patients of a built-in problem. Their decisions become a table as a clinic would
+have it; the table goes through the door; IQL and behaviour cloning learn from it; their policies are played, and
+compared with the clinician and with values known exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+import tidelog as tl
+from tidelog.acting.align import Aligned
+from tidelog.acting.rollout import rollout
+from tidelog.acting.statistics import bootstrap_interval, mean
+from tidelog.cli.options import parse
+from tidelog.cli.tables import say, table
+from tidelog.envs import Observed, TabularEnvironment, clinician, play, treatment
+from tidelog.envs.play import Episodes
+from tidelog.envs.treatment import exact_value
+from tidelog.errors import ConfigError
+from tidelog.report.curves import draw_curves
+from tidelog.training.run import Run
+from tidelog.types import Codes, Vector
+
+MAPPING = """\
+# which column of treatment.csv is what
+episode = "patient"
+step = "visit"
+observation = ["severity", "strain", "toxicity", "hour", "kidneys"]
+action = "treatment"
+reward = "recovered"
+terminated = "ended"
+propensity = "propensity"
+"""
+
+
+@dataclass
+class Demo:
+    """Make a log, validate it, learn from it, play what was learnt, and compare with exact values."""
+
+    out: str | None = None
+    """where everything is written; default: tidelog-demo, with a number if that is taken"""
+    patients: int = 5_000
+    """episodes in the log"""
+    steps: int = 4_000
+    """updates a seed"""
+    seeds: int = 3
+    """seeds of each algorithm"""
+    episodes: int = 1_000
+    """patients that each policy treats afterwards"""
+
+
+def run(words: list[str]) -> int:
+    """Tell the story."""
+    options = parse(Demo, words, "demo")
+    if min(options.patients, options.steps, options.seeds, options.episodes) < 2 and options.seeds < 1:
+        raise ConfigError("patients, steps and episodes are at least 2, seeds at least 1")
+    folder = _free_folder(options.out)
+    folder.mkdir(parents=True)
+    log = _make_log(folder, options.patients)
+    runs = {name: _learn(name, algorithm, log, folder, options) for name, algorithm in _algorithms().items()}
+    _play(runs, log, options.episodes)
+    _pictures(runs, folder)
+    say(f"\neverything is in {folder}/")
+    say("next, with a log of your own:")
+    say("  tidelog data inspect YOUR.csv        proposes a mapping")
+    say("  tidelog train iql --data YOUR.csv --columns columns.toml")
+    say(f"  tidelog act {folder}/iql --data {folder}/treatment.csv --out actions.csv")
+    return 0
+
+
+def _free_folder(out: str | None) -> Path:
+    if out is not None:
+        if Path(out).exists():
+            raise ConfigError(f"{out} exists: choose another folder, nothing was written")
+        return Path(out)
+    folder, number = Path("tidelog-demo"), 1
+    while folder.exists():
+        number += 1
+        folder = Path(f"tidelog-demo-{number}")
+    return folder
+
+
+def _algorithms() -> dict[str, Any]:
+    # recoveries are rewards of 0 and 1, advantages a few hundredths: a small temperature would only clone
+    return {"iql": tl.IQL(hidden=(64, 64), discount=1.0, temperature=10.0, expectile=0.8), "bc": tl.BC(hidden=(64, 64))}
+
+
+def _make_log(folder: Path, patients: int) -> tl.Log:
+    say(f"1. A clinician treats {patients:,} patients; the decisions are written as a table.")
+    played = play(TabularEnvironment(treatment(), 500), _clinician_acts, patients, seed=0)
+    path, mapping = folder / "treatment.csv", folder / "columns.toml"
+    _as_table(played).write_csv(path)
+    mapping.write_text(MAPPING, encoding="utf-8")
+    say(f"   {path}, {mapping}\n")
+    say("2. The door: is this a log that can be learnt from?")
+    report = tl.validate(path, mapping)
+    say("\n".join(f"   {line}" for line in report.text().split("\n")[:1]))
+    log = tl.read_log(path, mapping)
+    say(f"   {log.steps:,} decisions, {len(log.episodes):,} patients, {played.returns.mean():.1%} recovered\n")
+    return log
+
+
+def _clinician_acts(observed: Observed, generator: np.random.Generator) -> tuple[Any, Any]:
+    chances = clinician()[_states(observed)]
+    action = (chances.cumsum(axis=1) > generator.random((len(chances), 1))).argmax(axis=1)
+    return action.astype(np.int32), chances[np.arange(len(action)), action]
+
+
+def _states(observed: Observed) -> Any:
+    shown = treatment().observations()
+    rows = np.concatenate([shown["numeric"], shown["categorical"]], axis=1)[: len(shown["numeric"])]
+    index = {row.tobytes(): state for state, row in reversed(list(enumerate(rows.astype(np.float32))))}
+    seen = np.concatenate([observed.observation["numeric"], observed.observation["categorical"]], axis=1)
+    return [index[row.tobytes()] for row in seen.astype(np.float32)]
+
+
+def _as_table(played: Episodes) -> pl.DataFrame:
+    spec = treatment().spec
+    numeric, categorical = spec.observation["numeric"], spec.observation["categorical"]
+    if not isinstance(numeric, Vector) or not isinstance(categorical, Codes):
+        raise TypeError("the treatment problem shows numbers and words")
+    numbers, codes = played.observation["numeric"], played.observation["categorical"]
+    first = np.flatnonzero(np.diff(played.episode, prepend=-1))
+    visits = np.arange(len(played.action)) - np.repeat(first, np.diff(first, append=len(played.action)))
+    columns = {"patient": played.episode + 1, "visit": visits}
+    columns |= {name: numbers[:, i].astype(int) for i, name in enumerate(numeric.names)}
+    columns["kidneys"] = np.asarray(categorical.vocabularies[0])[codes[:, 0]]
+    columns["treatment"] = np.asarray(treatment().action_names)[played.action]
+    columns |= {"recovered": played.reward.astype(int), "ended": played.terminated.astype(int)}
+    return pl.DataFrame({**columns, "propensity": played.propensity})
+
+
+def _learn(name: str, algorithm: Any, log: tl.Log, folder: Path, options: Demo) -> Run:
+    say(f"{3 if name == 'iql' else 4}. {name.upper()} learns from the log, {options.seeds} seeds.")
+    every = max(1, options.steps // 20)
+    evaluate = {"exact value": _exact}
+    training = tl.prepare(
+        algorithm, log, options.steps, options.seeds, folder / name, held_out=0.2, evaluate=evaluate, every=every
+    )
+    for now in training.stream():
+        for row in now.rows[:1]:
+            if row["update"] % (5 * every) == 0:
+                say(f"   update {row['update']:>6,}   exact value {row['exact value']:.3f}   {now.rate:,.0f} updates/s")
+    say("")
+    return training
+
+
+def _exact(policy: tl.Policy) -> float:
+    return exact_value(Aligned(policy, treatment().spec, "treatment").act(treatment().observations()))
+
+
+def _play(runs: dict[str, Run], log: tl.Log, episodes: int) -> None:
+    say(f"5. Each policy treats {episodes:,} new patients (something a real clinic cannot do).")
+    logged = log.statistics().returns or {}
+    rows = [["clinician (the log)", f"{logged['mean']:.3f}", "", f"{exact_value(clinician()):.3f}"]]
+    for name, training in runs.items():
+        seeds = training.record.settings.seeds
+        policies = [training.policy(seed) for seed in seeds]
+        returns = np.stack([rollout(p, "treatment", episodes, seed=1, copies=250) for p in policies])
+        interval = bootstrap_interval(returns, mean, whole_runs=len(seeds) > 1)
+        exact = np.mean([_exact(policy) for policy in policies])
+        rows.append(
+            [
+                f"{name} ({len(seeds)} seeds)",
+                f"{interval.estimate:.3f}",
+                f"{interval.low:.3f} to {interval.high:.3f}",
+                f"{exact:.3f}",
+            ]
+        )
+    rows.append(["best possible", "", "", f"{treatment().optimal()[0]:.3f}"])
+    table("share of patients who recover", ["", "played", "95 % interval", "exact"], rows)
+
+
+def _pictures(runs: dict[str, Run], folder: Path) -> None:
+    levels = {"best possible": treatment().optimal()[0], "clinician": exact_value(clinician())}
+    title = "What each policy is worth while it learns"
+    draw_curves(
+        {n: r.metrics for n, r in runs.items()}, "exact value", folder / "value.png", levels=levels, title=title
+    )
+    losses = {"training": "critic_loss", "held-out": "held_out/critic_loss"}
+    rows = {
+        name: [{**row, "critic loss": row[metric]} for row in runs["iql"].metrics] for name, metric in losses.items()
+    }
+    draw_curves(rows, "critic loss", folder / "critic_loss.png", title="IQL: training and held-out loss")
+    say(f"   pictures: {folder / 'value.png'}, {folder / 'critic_loss.png'}")

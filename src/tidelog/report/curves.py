@@ -1,0 +1,47 @@
+"""Learning curves as pictures: every seed thin, their mean thick. Letters: `S` seeds, `T` reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidelog.errors import ConfigError, nearest
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def series(rows: Rows, metric: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Updates [T] and values [S, T] of one metric; ConfigError where no report has it."""
+    found = [row for row in rows if metric in row]
+    if not found:
+        raise ConfigError(f"no report has the metric '{metric}': {nearest(metric, rows[0] if rows else ())}")
+    members = sorted({row["member"] for row in found})
+    updates = sorted({row["update"] for row in found})
+    table = {(row["member"], row["update"]): row[metric] for row in found}
+    return np.asarray(updates), np.asarray([[table.get((m, u), np.nan) for u in updates] for m in members])
+
+
+def draw_curves(
+    runs: Mapping[str, Rows], metric: str, path: Path, *, levels: Mapping[str, float] | None = None, title: str = ""
+) -> Path:
+    """One picture of a metric for several runs, with named horizontal levels to compare with; returns the path."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.5, 4.5), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for i, (name, rows) in enumerate(runs.items()):
+        updates, values = series(rows, metric)
+        axes.plot(updates, values.T, color=f"C{i}", linewidth=0.8, alpha=0.45)
+        axes.plot(updates, values.mean(axis=0), color=f"C{i}", linewidth=2.2, label=f"{name} (mean of {len(values)})")
+    for i, (name, level) in enumerate((levels or {}).items()):
+        axes.axhline(level, color="0.35", linewidth=1.0, linestyle=("--", ":", "-.")[i % 3], label=name)
+    axes.set(xlabel="updates", ylabel=metric, title=title)
+    axes.grid(alpha=0.25)
+    axes.legend(loc="best", fontsize=8)
+    figure.savefig(path)
+    return path

@@ -1,0 +1,69 @@
+"""Two small logs that hide nothing: mixed observations, masks, uneven episodes, unknown ends; and algorithms to fit."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from tidelog import Log
+from tidelog.algorithms import ALGORITHMS
+from tidelog.algorithms.contract import Batch
+from tidelog.data import Scaler
+from tidelog.training.stores import stores_of
+from tidelog.types import Continuous, Discrete
+
+KINDS = {"discrete": Discrete, "continuous": Continuous}
+ACTIONS = 4
+SMALL = {"hidden": (8,), "embedding": 2, "batch_size": 16}
+
+
+def uneven(rng: np.random.Generator, episodes: int, longest: int = 7) -> dict[str, Any]:
+    """Columns of episodes of random length, each terminated or truncated."""
+    lengths = rng.integers(1, longest + 1, episodes)
+    ends = np.zeros(lengths.sum(), bool)
+    ends[np.cumsum(lengths) - 1] = True
+    terminated = ends & np.repeat(rng.random(episodes) < 0.5, lengths)
+    return {
+        "episode": np.repeat(np.arange(episodes), lengths),
+        "terminated": terminated,
+        "truncated": ends & ~terminated,
+        "reward": 3.0 * rng.standard_normal(len(ends)).astype(np.float32),
+    }
+
+
+def world(kind: str, seed: int = 0, **changes: Any) -> Log:
+    """A random log: leaves "vitals" (4 numbers) and "ward" (two columns of codes); discrete actions are masked."""
+    rng = np.random.default_rng(seed)
+    columns = uneven(rng, 16)
+    rows = len(columns["episode"])
+    vitals = rng.standard_normal((rows, 4)).astype(np.float32)
+    columns["observation"] = {"vitals": vitals, "ward": rng.permutation(np.arange(2 * rows) % 3).reshape(rows, 2)}
+    if kind == "continuous":
+        bounds = ([-2.0, -2.0], [2.0, 2.0])
+        action = np.clip(rng.standard_normal((rows, 2)), -1.9, 1.9).astype(np.float32)
+        return Log.from_arrays(**(columns | {"action": action, "bounds": bounds} | changes))
+    mask = rng.random((rows, ACTIONS)) < 0.6
+    action = rng.permutation(np.arange(rows) % ACTIONS)
+    mask[np.arange(rows), action] = True
+    return Log.from_arrays(**(columns | {"action": action, "actions": ACTIONS, "action_mask": mask} | changes))
+
+
+def small(name: str, **changes: Any) -> Any:
+    """The algorithm of that name with small networks and rates at which three updates show."""
+    fields = {field.name for field in dataclasses.fields(ALGORITHMS[name])}
+    rates = {field: 1e-2 for field in fields if field.endswith("learning_rate")}
+    sizes = {field: size for field, size in SMALL.items() if field in fields}
+    return ALGORITHMS[name](**(sizes | rates | changes))
+
+
+def stores(algorithm: Any, log: Log) -> Any:
+    """The algorithm's stores, nothing rescaled."""
+    return stores_of(algorithm, log, Scaler())
+
+
+def drawn(algorithm: Any, log: Log, seed: int = 0) -> Batch:
+    """A batch of the algorithm's only phase."""
+    (phase,) = algorithm.phases()
+    store = stores(algorithm, log)[phase.reads.store]
+    return phase.reads.batch(store, None, jax.random.key(seed))[0]

@@ -1,0 +1,129 @@
+"""Minari data sets made here: every observation of every episode is the recorded one, to the last bit."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import minari
+import numpy as np
+import pytest
+
+from tidelog.data import read_minari
+from tidelog.errors import LogError
+from tidelog.types import Codes, Continuous, Discrete, Vector
+
+LENGTHS = (3, 7, 1, 12, 5)
+
+
+class Corridor(gymnasium.Env[Any, Any]):
+    """Walk right along six cells; ends at the last. Observes the cell and, as double, how far it is."""
+
+    def __init__(self) -> None:
+        spaces = gymnasium.spaces
+        where = spaces.Tuple((spaces.Box(0, 1, (2,), np.float64), spaces.MultiDiscrete([2, 7])))
+        self.observation_space = spaces.Dict({"cell": spaces.Discrete(6, start=10), "where": where})
+        self.action_space = spaces.Discrete(2, start=-1)
+
+    def _seen(self) -> dict[str, Any]:
+        far = np.array([self.cell / 7, 1 / (1 + self.cell)])
+        return {"cell": np.int64(10 + self.cell), "where": (far, np.array([self.cell % 2, self.cell]))}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.cell = 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.cell += int(action) + 1
+        return self._seen(), float(self.cell), self.cell == 5, False, {}
+
+
+def collect(env: Any, name: str, lengths: tuple[int, ...], declare: Any = None) -> tuple[Any, list[Any]]:
+    """A data set, and what was really seen and done."""
+    collector = minari.DataCollector(env, **(declare or {}))
+    seen: list[Any] = []
+    env.action_space.seed(0)
+    for seed, length in enumerate(lengths):
+        observations = [collector.reset(seed=seed)[0]]
+        rows = []
+        for _ in range(length):
+            action = env.action_space.sample()
+            observation, reward, terminated, truncated, _ = collector.step(action)
+            observations.append(observation)
+            rows.append((action, reward, terminated, truncated))
+            if terminated or truncated:
+                break
+        seen.append((observations, rows))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # minari asks for descriptions, and leaves a temporary folder to the collector
+        dataset = collector.create_dataset(
+            name,
+            algorithm_name="random",
+            author="us",
+            author_email="us@example.org",
+            code_permalink="https://example.org",
+        )
+        collector._tmp_dir.cleanup()  # its close() leaves the finaliser, which warns
+    return dataset, seen
+
+
+@pytest.fixture
+def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    return tmp_path
+
+
+def test_pendulum_is_equal_to_the_last_bit_in_every_episode(datasets: Path) -> None:
+    dataset, seen = collect(gymnasium.make("Pendulum-v1", max_episode_steps=12), "pendulum/ours-v0", LENGTHS)
+    for source in (dataset, "pendulum/ours-v0", datasets / "pendulum" / "ours-v0"):
+        log = read_minari(source)
+        assert log.spec.observation == {"observation": Vector(3)}
+        assert log.spec.action == Continuous((-2.0,), (2.0,))
+        assert [len(episode) for episode in log.episodes] == list(LENGTHS)
+        for episode, (observations, rows) in zip(log.episodes, seen, strict=True):
+            stored = episode.observation["observation"]
+            assert stored.dtype == np.float32
+            assert stored.tobytes() == np.stack(observations).astype(np.float32).tobytes()
+            assert episode.action.tobytes() == np.stack([row[0] for row in rows]).tobytes()
+            assert episode.reward is not None
+            assert episode.reward.tobytes() == np.array([row[1] for row in rows]).astype(np.float32).tobytes()
+            assert (episode.terminated, episode.truncated) == (False, True)
+        assert log.has_target.all()
+        transitions = log.transitions
+        after = np.concatenate([np.stack(observations[1:]) for observations, _ in seen])
+        np.testing.assert_array_equal(transitions.next_observation["observation"], after)
+    assert "rounded to 32 bits" in {note.check for note in log.report.notes}  # Pendulum's rewards are doubles
+
+
+def test_nested_spaces_become_leaves(datasets: Path) -> None:
+    _, seen = collect(Corridor(), "corridor/ours-v0", (20, 2, 20))
+    log = read_minari("corridor/ours-v0")
+    assert log.spec.observation == {"cell": Codes((6,)), "where/0": Vector(2), "where/1": Codes((2, 7))}
+    assert log.spec.action == Discrete(2)
+    assert [note.check for note in log.report.notes if note.column == "action"] == ["converted"]
+    for episode, (observations, rows) in zip(log.episodes, seen, strict=True):
+        cells = [int(observation["cell"]) - 10 for observation in observations]
+        assert episode.observation["cell"][:, 0].tolist() == cells
+        far = np.stack([observation["where"][0] for observation in observations]).astype(np.float32)
+        np.testing.assert_array_equal(episode.observation["where/0"], far)
+        assert episode.observation["where/1"][:, 1].tolist() == cells
+        assert episode.action.tolist() == [int(row[0]) + 1 for row in rows]
+        assert episode.terminated == (cells[-1] == 5)
+
+
+def test_absent_and_broken_data_sets_are_refused(datasets: Path) -> None:
+    with pytest.raises(LogError, match="minari download pendulum/none-v0"):
+        read_minari("pendulum/none-v0")
+    collect(gymnasium.make("Pendulum-v1"), "pendulum/broken-v0", (3,))
+    file = datasets / "pendulum" / "broken-v0" / "data" / "main_data.hdf5"
+    file.write_bytes(file.read_bytes()[:1500])
+    with pytest.raises(LogError, match="unreadable file"):
+        read_minari("pendulum/broken-v0")
+
+
+def test_images_are_refused_with_a_reason(datasets: Path) -> None:
+    env = gymnasium.wrappers.ReshapeObservation(gymnasium.make("CartPole-v1"), (2, 2))
+    collect(env, "cartpole/square-v0", (3,))
+    with pytest.raises(LogError, match=r"Box of shape \[2, 2\]"):
+        read_minari("cartpole/square-v0")

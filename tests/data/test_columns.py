@@ -1,0 +1,67 @@
+"""Mappings: from files, and the ways in which they are refused."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidelog.data import Columns
+from tidelog.errors import ConfigError
+
+
+def test_toml_and_json_give_the_same_mapping(tmp_path: Path) -> None:
+    data = {"observation": ["a", "b"], "action": "c", "reward": "r", "actions": 3, "terminated": True}
+    (tmp_path / "c.json").write_text(json.dumps(data))
+    lines = ['observation = ["a", "b"]', 'action = "c"', 'reward = "r"', "actions = 3", "terminated = true"]
+    (tmp_path / "c.toml").write_text("\n".join(lines))
+    assert Columns.from_file(tmp_path / "c.json") == Columns.from_file(str(tmp_path / "c.toml")) == Columns(**data)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"observaton": "a"}, "did you mean 'observation'"),
+        ({"missing": "forward"}, "missing='forward'"),
+        ({"missing": "mean+flag"}, "missing='mean"),
+        ({"terminations": "stopp"}, "did you mean 'stop'"),
+        ({"actions": 0}, "at least 1"),
+        ({"actions": "3"}, "whole number"),
+        ({"actions": [3, True]}, "whole number"),
+        ({"bounds": (1, 0)}, "ordered"),
+        ({"bounds": (0, float("inf"))}, "finite"),
+        ({"bounds": ([0, 0], [1, 1, 1])}, "equally many"),
+        ({"bounds": 3}, "low, high"),
+        ({"actions": 3, "bounds": (0, 1)}, "keep one"),
+        ({"observation": []}, "names no column"),
+        ({"observation": 3}, "must name a column"),
+        ({"episode": ["a", "b"]}, "must name one column"),
+        ({"terminated": False}, "must name one column"),
+        ({"next_observation": ["a"]}, "one for one"),
+        ({"next_action_mask": "m"}, "without action_mask"),
+    ],
+)
+def test_mappings_that_cannot_be_meant(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Columns.from_mapping({"observation": ["a", "b"], "action": "c", **change})
+
+
+def test_unknown_keys_of_the_class_are_refused_too() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'episode'"):
+        Columns(observation="a", action="b", reward=None, epsiode="e")  # type: ignore[call-arg]
+    mapping = Columns(observation=["a"], action="b", reward=None, bounds=[[0], [1]])
+    assert mapping == Columns(observation=("a",), action="b", reward=None, bounds=((0,), (1,)))
+    assert hash(mapping)
+    assert copy.deepcopy(mapping) == mapping
+
+
+def test_unreadable_mappings_are_refused(tmp_path: Path) -> None:
+    for name, text in (("a.toml", "observation ="), ("a.json", "{"), ("b.json", "[]")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ConfigError, match=name):
+            Columns.from_file(tmp_path / name)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Columns.from_file(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match="action must name"):
+        Columns.from_mapping({"observation": "a"})

@@ -1,0 +1,37 @@
+"""The page of checks is complete, and the room is light to enter."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tidelog.data import build as _build  # noqa: F401 (registers the checks)
+from tidelog.data.columns import Columns
+from tidelog.data.registry import CHECKS
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
+
+
+def test_every_check_is_on_the_page_with_its_meaning() -> None:
+    for one in CHECKS.values():
+        assert f"| {one.name} | {one.level} | {one.meaning} |" in PAGE, one.name
+
+
+def test_every_field_of_a_mapping_is_on_the_page() -> None:
+    for name in Columns.__dataclass_fields__:
+        assert f"`{name}`" in PAGE, name
+
+
+def test_the_room_loads_neither_jax_nor_what_it_does_not_need() -> None:
+    code = (
+        "import sys; from tidelog.data import *; from tidelog.data.sources import minari;"
+        "print([name for name in ('jax', 'equinox', 'minari', 'gymnasium', 'pandas', 'h5py') if name in sys.modules])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
+
+
+def test_the_names_of_the_room_resolve() -> None:
+    import tidelog.data
+
+    assert sorted(tidelog.data.__all__) == dir(tidelog.data)
+    assert all(getattr(tidelog.data, name) is not None for name in tidelog.data.__all__)

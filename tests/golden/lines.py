@@ -1,0 +1,73 @@
+"""Networks of one or two numbers, small enough to be trained by hand, and three samples for them."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from tidelog.algorithms.contract import Batch
+from tidelog.networks.distributions import Gaussian
+from tidelog.types import Continuous, Spec, Transition, Vector
+
+SPEC = Spec({"s": Vector(1)}, Continuous((-1.0,), (1.0,)))
+
+
+class LineValue(eqx.Module):
+    """V(s) = w s."""
+
+    w: jax.Array
+
+    def __call__(self, observation):
+        return self.w * observation["s"][:, 0]
+
+
+class LineCritic(eqx.Module):
+    """Q(s, a) = w s + u a."""
+
+    w: jax.Array
+    u: jax.Array
+
+    def __call__(self, observation, action):
+        return self.w * observation["s"][:, 0] + self.u * action[:, 0]
+
+
+class LineActor(eqx.Module):
+    """A Gaussian of mean p s and standard deviation 1."""
+
+    p: jax.Array
+
+    def __call__(self, observation, *, mask=None, dropout=None, key=None):
+        return Gaussian(self.p * observation["s"], jnp.zeros(1))
+
+
+def plain() -> optax.GradientTransformation:
+    """The gradient itself as direction of a step."""
+    return optax.identity()
+
+
+def make_actor(spec, key):
+    return LineActor(jnp.array(0.5))
+
+
+def make_value(spec, key):
+    return LineValue(jnp.array(0.5))
+
+
+def make_critic(spec, key):
+    return LineCritic(jnp.array(1.0), jnp.array(0.0))
+
+
+def column(*values: float) -> jax.Array:
+    return jnp.array(values)[:, None]
+
+
+def batch(weight: jax.Array | None = None) -> Batch:
+    """Three samples: s = 1, 2, -1; a = 0.5, 0, 1; r = 1, 0, 2; discount 0.5, 0.5, 0; s' = 2, 1, 3."""
+    rows = Transition(
+        observation={"s": column(1.0, 2.0, -1.0)},
+        action=column(0.5, 0.0, 1.0),
+        reward=jnp.array([1.0, 0.0, 2.0]),
+        discount=jnp.array([0.5, 0.5, 0.0]),
+        next_observation={"s": column(2.0, 1.0, 3.0)},
+    )
+    return Batch(rows, jnp.arange(3), weight)
