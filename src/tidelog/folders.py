@@ -1,7 +1,8 @@
 """Folders on disk that are complete or absent, with a manifest and a checksum for every file.
 
-A folder is written aside, synced and renamed. `manifest.json` names the schema version, a SHA-256 a file, and whatever
-the caller wants to remember. Logs, checkpoints and policies all stand on this.
+A folder is written aside, synced and renamed. `manifest.json` says what kind of folder it is, its schema version, the
+size and SHA-256 of every file and of itself, and whatever the caller wants to remember. Logs, checkpoints and policies
+all stand on this; each raises its own kind of error.
 """
 
 from __future__ import annotations
@@ -10,59 +11,106 @@ import hashlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tidelog.errors import CheckpointError, TidelogError
 
-Writer = Callable[[Path], None]
+MANIFEST = "manifest.json"
+Content = bytes | Callable[[Path], None]  # or a function that writes to a path
 
 
-def write_folder(
-    folder: Path,
-    files: Mapping[str, bytes | Writer],
-    manifest: Mapping[str, Any],
-    *,
-    schema: int,
-    error: type[TidelogError] = CheckpointError,
-) -> None:
-    """Write files (bytes, or functions that write to a path) and their manifest; replaces an older folder whole."""
-    aside = folder.parent / f".writing-{folder.name}-{os.getpid()}"
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
-        sums = {name: _write_synced(aside / name, content) for name, content in files.items()}
-        text = json.dumps({"schema": schema, **manifest, "files": sums}, indent=1)
-        _write_synced(aside / "manifest.json", text.encode())
-        _sync(aside)
-        _put_in_place(aside, folder)
-        _sync(folder.parent)
-    except OSError as problem:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise error(f"cannot write {folder}: {problem}; what stood there before is untouched") from problem
+@dataclass(frozen=True)
+class Kind:
+    """What a folder holds, the schema version that this program reads and writes, and the error it raises."""
+
+    name: str
+    schema: int
+    error: type[TidelogError] = CheckpointError
+
+    def write(self, folder: Path, files: Mapping[str, Content], manifest: Mapping[str, Any]) -> None:
+        """Write files and their manifest; an older folder is replaced whole, or stays as it was."""
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            aside = Path(tempfile.mkdtemp(prefix=f".writing-{folder.name}-", dir=folder.parent))
+        except OSError as problem:
+            raise self.error(f"{folder} cannot be written: {problem}") from problem
+        try:
+            new = aside / "new"
+            new.mkdir()
+            sums = {name: _write_synced(new / name, content) for name, content in files.items()}
+            body = {"kind": self.name, "schema": self.schema, **manifest, "files": sums}
+            text = json.dumps({**body, "sha256": _digest(body)}, indent=1)
+            _write_synced(new / MANIFEST, text.encode())
+            sync(new)
+            _put_in_place(new, folder, aside / "old")
+            sync(folder.parent)
+        except OSError as problem:
+            raise self.error(f"{folder} cannot be written: {problem}; what stood there is untouched") from problem
+        finally:
+            shutil.rmtree(aside)
+
+    def manifest(self, folder: Path) -> dict[str, Any]:
+        """The manifest of a folder; an error where it is missing, foreign, changed or of another schema."""
+        path = folder / MANIFEST
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            raise self.error(f"{folder} is no tidelog {self.name}: it has no {MANIFEST}") from None
+        except (OSError, ValueError) as problem:
+            raise self.error(f"{path} is cut off or cannot be read: {problem}") from problem
+        if not isinstance(found, dict) or found.get("kind") != self.name:
+            held = found.get("kind") if isinstance(found, dict) else None
+            raise self.error(f"{path} is the manifest of something else than a tidelog {self.name}: {held!r}")
+        if found.get("schema") != self.schema:
+            raise self.error(f"{path} has schema version {found.get('schema')!r}, this tidelog reads {self.schema}")
+        if found.pop("sha256", None) != _digest(found):
+            raise self.error(f"{path} was changed after it was written: its checksum differs")
+        return found
+
+    def file(self, folder: Path, name: str, manifest: Mapping[str, Any], *, whole: bool = True) -> Path:
+        """The path of one file that has the size and, if `whole`, the checksum of the manifest."""
+        path, expected = folder / name, manifest["files"].get(name)
+        if expected is None or not path.is_file():
+            raise self.error(f"{path} is missing")
+        size = path.stat().st_size
+        if size != expected["bytes"]:
+            raise self.error(
+                f"{path} has {size:,} bytes where {expected['bytes']:,} were written: it was cut or changed"
+            )
+        if whole and checksum(path) != expected["sha256"]:
+            raise self.error(f"{path} was changed after it was written: its checksum differs")
+        return path
 
 
-def _write_synced(path: Path, content: bytes | Writer) -> str:
+def _write_synced(path: Path, content: Content) -> dict[str, Any]:
     if callable(content):
         content(path)
     else:
         path.write_bytes(content)
     with path.open("rb") as file:
         os.fsync(file.fileno())
-    return checksum(path)
+    return {"bytes": path.stat().st_size, "sha256": checksum(path)}
 
 
-def _put_in_place(aside: Path, folder: Path) -> None:
-    old = folder.parent / f".replaced-{folder.name}-{os.getpid()}"
-    if folder.exists():
-        os.rename(folder, old)
-    os.rename(aside, folder)
-    shutil.rmtree(old, ignore_errors=True)
+def _put_in_place(new: Path, folder: Path, old: Path) -> None:
+    """Rename into place; what stood there comes back if that fails."""
+    if not folder.exists():
+        new.rename(folder)
+        return
+    folder.rename(old)
+    try:
+        new.rename(folder)
+    except OSError:
+        old.rename(folder)
+        raise
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
+    """Make renames within a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -76,34 +124,5 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read_manifest(folder: Path, *, schema: int, error: type[TidelogError] = CheckpointError) -> dict[str, Any]:
-    """The manifest of a folder; an error where it is missing, foreign or of another schema."""
-    path = folder / "manifest.json"
-    try:
-        manifest = json.loads(path.read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        raise error(f"{folder} has no manifest.json: it is not a folder that tidelog wrote") from None
-    except (OSError, ValueError) as problem:
-        raise error(f"{path} cannot be read: {problem}") from problem
-    if (
-        not isinstance(manifest, dict)
-        or manifest.get("schema") != schema
-        or not isinstance(manifest.get("files"), dict)
-    ):
-        found = manifest.get("schema") if isinstance(manifest, dict) else None
-        raise error(f"{path} has schema {found!r}, this version of tidelog reads {schema}")
-    return manifest
-
-
-def read_file(
-    folder: Path, name: str, manifest: Mapping[str, Any], *, error: type[TidelogError] = CheckpointError
-) -> bytes:
-    """The content of one file, checked against the manifest's checksum."""
-    path = folder / name
-    try:
-        content = path.read_bytes()
-    except OSError as problem:
-        raise error(f"{path} cannot be read: {problem}") from problem
-    if hashlib.sha256(content).hexdigest() != manifest["files"].get(name):
-        raise error(f"{path} does not have the checksum of its manifest: the file was changed or cut")
-    return content
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -92,13 +92,13 @@ def test_foreign_folders_and_other_versions_are_refused(log: Log, tmp_path: Path
     file = tmp_path / "a" / "manifest.json"
     manifest = json.loads(file.read_text())
     for change, said in (
-        ({"schema": 2}, "schema version 2"),
-        ({"format": "x"}, "something else"),
-        ({"spec": {}}, "changed"),
+        ({"schema": 2}, r"schema\s+version 2"),
+        ({"kind": "x"}, r"something\s+else"),
+        ({"spec": {}}, r"checksum\s+differs"),
     ):
         file.write_text(json.dumps({**manifest, **change}))
         with pytest.raises(LogError, match=said):
             open_log(tmp_path / "a")
     file.write_text(json.dumps(manifest)[:-50])
-    with pytest.raises(LogError, match="cut off"):
+    with pytest.raises(LogError, match=r"cut\s+off"):
         open_log(tmp_path / "a")

@@ -46,7 +46,8 @@ def test_value_step(moved):
 def test_actor_step_reads_the_new_value(moved):
     # New V = 0.85, 1.7, -0.85; advantage = 0.65, 0.3, -1.15; exp(2 advantage) = 3.67 -> 3, 1.8221188, 0.1002588.
     # Means 0.5, 1, -0.5; a - mean = 0, -1, 1.5; -log pi = 0.9189385 + 0, 0.5, 1.125.
-    # Loss: (3 * 0.9189385 + 1.8221188 * 1.4189385 + 0.1002588 * 2.0439385) / 3 = (2.7568156 + 2.5854745 + 0.2049229) / 3.
+    # Loss: (3 * 0.9189385 + 1.8221188 * 1.4189385 + 0.1002588 * 2.0439385) / 3
+    #     = (2.7568156 + 2.5854745 + 0.2049229) / 3.
     # Slope in p: mean of -weight (a - mean) s = (0 + 3.6442376 + 0.1503883) / 3 = 1.2648753; p = 0.5 - 0.12648753.
     state, feedback = moved
     close(feedback.metrics["actor_loss"], 1.8490710)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -11,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load_file, save
 
 from tidelog.errors import CheckpointError
 
@@ -37,12 +38,12 @@ def array_file(tree: Any) -> bytes:
     return bytes(save({name: np.array(array, order="C") for name, array in named_arrays(tree).items()}))
 
 
-def parse_arrays(content: bytes, where: str) -> Named:
+def read_arrays(path: Path) -> Named:
     """The arrays of a safetensors file; CheckpointError where it is none."""
     try:
-        return dict(load(content))
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise CheckpointError(f"{where} is no safetensors file: {error}") from error
+        return dict(load_file(path))
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} is no safetensors file: {error}") from error
 
 
 def fill(template: Tree, arrays: Mapping[str, np.ndarray[Any, Any]], where: str) -> Tree:

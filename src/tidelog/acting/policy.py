@@ -16,16 +16,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.acting.arrays import array_file, fill, parse_arrays
+from tidelog.acting.arrays import array_file, fill, read_arrays
 from tidelog.acting.intake import Intake, read_mask, read_observation
 from tidelog.algorithms import algorithm_class, algorithm_name
 from tidelog.algorithms.hyper import from_config, to_config
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, SpecError
-from tidelog.folders import read_file, read_manifest, write_folder
+from tidelog.folders import MANIFEST, Kind
 from tidelog.types import Continuous, Discrete, Spec
 
-SCHEMA = 1
+POLICY = Kind("policy", 1)
+WEIGHTS = "weights.safetensors"
 NumpyArray = np.ndarray[Any, Any]
 
 
@@ -156,17 +157,16 @@ class Policy:
     def save(self, folder: str | Path) -> Path:
         """Write the policy as a folder: weights, manifest, a checksum a file; replaces an older policy there."""
         target = Path(folder)
-        if target.exists() and not (target / "manifest.json").exists():
+        if target.exists() and not (target / MANIFEST).exists():
             raise CheckpointError(f"{target} exists and is no saved policy: choose another folder, nothing was written")
         manifest = {
-            "kind": "policy",
             "algorithm": algorithm_name(self.algorithm),
             "config": to_config(self.algorithm),
             "spec": self.spec.to_json(),
             "scaler": self.scaler.to_json(),
             "origin": self.origin,
         }
-        write_folder(target, {"weights.safetensors": array_file(self.acting)}, manifest, schema=SCHEMA)
+        POLICY.write(target, {WEIGHTS: array_file(self.acting)}, manifest)
         return target
 
 
@@ -176,16 +176,14 @@ def load_policy(folder: str | Path, algorithm: Any = None) -> Policy:
     Raises CheckpointError where the folder is missing, foreign, changed or cut.
     """
     path = Path(folder)
-    manifest = read_manifest(path, schema=SCHEMA)
-    if manifest.get("kind") != "policy":
-        raise CheckpointError(f"{path} holds a {manifest.get('kind')}, not a policy")
+    manifest = POLICY.manifest(path)
     try:
         made_by = algorithm or from_config(algorithm_class(manifest["algorithm"]), manifest["config"])
         spec, scaler = Spec.from_json(manifest["spec"]), Scaler.from_json(manifest["scaler"])
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path}/manifest.json is not what a policy needs: {json.dumps(str(error))}") from error
     template = made_by.acting(made_by.init(spec, jax.random.key(0), 1))
-    arrays = parse_arrays(read_file(path, "weights.safetensors", manifest), str(path / "weights.safetensors"))
+    arrays = read_arrays(POLICY.file(path, WEIGHTS, manifest))
     return Policy(made_by, spec, scaler, fill(template, arrays, str(path)), manifest["origin"])
 
 

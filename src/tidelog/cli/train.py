@@ -41,6 +41,8 @@ class Train:
     """keep the policy at the best report of this metric"""
     patience: int | None = None
     """stop after so many reports without a better one"""
+    save_seconds: float = 30.0
+    """time between two checkpoints"""
     warm_start: tuple[str, ...] = ()
     """start parts from other runs, as PART=RUN"""
     sink: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
@@ -78,6 +80,7 @@ def run(words: list[str]) -> int:
         scale=options.scale,
         best=options.best,
         patience=options.patience,
+        save_seconds=options.save_seconds,
         warm_start=pairs(options.warm_start, "PART=RUN, as in critic=runs/iql"),
         sinks=[_sink(kind, folder) for kind in options.sink],
     )

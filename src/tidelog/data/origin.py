@@ -11,8 +11,9 @@ from tidelog.data.columns import Columns
 from tidelog.data.door import read_log, read_minari, read_npz
 from tidelog.data.log import Log
 from tidelog.data.sources import SOURCES
-from tidelog.data.storage import MANIFEST, open_log
+from tidelog.data.storage import open_log
 from tidelog.errors import ConfigError, LogError
+from tidelog.folders import MANIFEST
 
 ADVICE = "a table (.csv, .csv.gz, .parquet) with a mapping, a saved log, an .npz file, or the id of a Minari data set"
 

@@ -12,7 +12,6 @@ from tidelog.data.raw import Finding, RawLog
 from tidelog.data.report import Level, Problem, Report
 
 CheckFunction: TypeAlias = Callable[[RawLog], Iterable[Finding]]
-MANIFEST = "manifest.json"  # tells a saved log from other folders
 _SHOWN_ROWS = 10
 
 

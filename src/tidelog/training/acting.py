@@ -7,11 +7,10 @@ from typing import Any
 
 import jax
 
-from tidelog.acting.arrays import fill, parse_arrays
+from tidelog.acting.arrays import fill
 from tidelog.acting.policy import Policy, load_policy
-from tidelog.errors import CheckpointError, ConfigError
-from tidelog.folders import read_file, read_manifest
-from tidelog.training.checkpoints import SCHEMA, Checkpoints
+from tidelog.errors import ConfigError
+from tidelog.training.checkpoints import read_member
 from tidelog.training.record import Record
 
 
@@ -30,15 +29,8 @@ def policy_of_run(folder: str | Path, seed: int | None = None, algorithm: Any = 
 
 def member_policy(path: Path, record: Record, index: int, algorithm: Any = None) -> Policy:
     """The policy of one member as the last checkpoint holds it."""
-    updates = Checkpoints(path / "checkpoints", 1).updates()
-    if not updates:
-        raise CheckpointError(f"{path} holds no complete checkpoint")
+    update, file, arrays = read_member(path, index)
     made_by = record.algorithms(algorithm)[index // len(record.settings.seeds)]
-    last = path / "checkpoints" / f"{updates[-1]:010d}"
-    name = f"member-{index}.safetensors"
-    arrays = parse_arrays(read_file(last, name, read_manifest(last, schema=SCHEMA)), str(last / name))
-    prefix = ".state"
-    state = {key[len(prefix) :]: value for key, value in arrays.items() if key.startswith(prefix + ".")}
-    filled = fill(made_by.init(record.spec, jax.random.key(0), record.settings.steps), state, str(last / name))
-    origin = {"run": path.name, "update": updates[-1], "member": index, "data": record.data["fingerprint"]}
-    return Policy(made_by, record.spec, record.scaler, made_by.acting(filled), origin)
+    state = fill(made_by.init(record.spec, jax.random.key(0), record.settings.steps), arrays, str(file))
+    origin = {"run": path.name, "update": update, "member": index, "data": record.data["fingerprint"]}
+    return Policy(made_by, record.spec, record.scaler, made_by.acting(state), origin)

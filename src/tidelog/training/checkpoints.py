@@ -6,13 +6,13 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidelog.acting.arrays import array_file, fill, parse_arrays
+from tidelog.acting.arrays import Named, array_file, fill, read_arrays
 from tidelog.errors import CheckpointError
-from tidelog.folders import read_file, read_manifest, write_folder
+from tidelog.folders import Kind
 from tidelog.training.learner import Learner
 from tidelog.training.trainer import Position
 
-SCHEMA = 1
+CHECKPOINT = Kind("checkpoint", 1)
 
 
 class Checkpoint(NamedTuple):
@@ -40,8 +40,8 @@ class Checkpoints:
         files: dict[str, Any] = {
             f"member-{i}.safetensors": array_file(learner) for i, learner in enumerate(checkpoint.learners)
         }
-        manifest = {"kind": "checkpoint", "position": list(checkpoint.position), "memory": checkpoint.memory}
-        write_folder(self._folder / f"{update:010d}", files, manifest, schema=SCHEMA)
+        manifest = {"position": list(checkpoint.position), "memory": checkpoint.memory}
+        CHECKPOINT.write(self._folder / f"{update:010d}", files, manifest)
         for old in self.updates()[: -self._keep]:
             shutil.rmtree(self._folder / f"{old:010d}")
         for path in self._folder.glob(".*"):
@@ -63,34 +63,37 @@ class Checkpoints:
             raise CheckpointError(f"{error}{offer}") from error
 
     def _read(self, folder: Path, templates: list[Learner]) -> Checkpoint:
-        manifest = read_manifest(folder, schema=SCHEMA)
-        if manifest.get("kind") != "checkpoint" or len(manifest["files"]) != len(templates):
+        manifest = CHECKPOINT.manifest(folder)
+        if len(manifest["files"]) != len(templates):
             raise CheckpointError(f"{folder} does not hold the {len(templates)} members of this run")
         learners = []
         for i, template in enumerate(templates):
-            name = f"member-{i}.safetensors"
-            arrays = parse_arrays(read_file(folder, name, manifest), str(folder / name))
-            learners.append(fill(template, arrays, str(folder / name)))
+            file = CHECKPOINT.file(folder, f"member-{i}.safetensors", manifest)
+            learners.append(fill(template, read_arrays(file), str(file)))
         return Checkpoint(learners, Position(*manifest["position"]), manifest["memory"])
 
 
-def read_part(run: str | Path, part: str, member: int = 0) -> dict[str, Any]:
+def read_member(run: Path, member: int) -> tuple[int, Path, Named]:
+    """A run's last checkpoint: its update, the file of one member, and the arrays of that state by their path."""
+    updates = Checkpoints(run / "checkpoints", 1).updates()
+    if not updates:
+        raise CheckpointError(f"{run / 'checkpoints'} holds no complete checkpoint")
+    last = run / "checkpoints" / f"{updates[-1]:010d}"
+    file = CHECKPOINT.file(last, f"member-{member}.safetensors", CHECKPOINT.manifest(last))
+    prefix = ".state"
+    arrays = read_arrays(file).items()
+    return updates[-1], file, {path[len(prefix) :]: array for path, array in arrays if path.startswith(prefix)}
+
+
+def read_part(run: str | Path, part: str, member: int = 0) -> Named:
     """The arrays of one named part of a state (say `critic`) in a run's last checkpoint, by their path within it.
 
     Raises CheckpointError where there is no such part.
     """
-    folder = Path(run) / "checkpoints"
-    updates = Checkpoints(folder, 1).updates()
-    if not updates:
-        raise CheckpointError(f"{folder} holds no complete checkpoint to start warm from")
-    last = folder / f"{updates[-1]:010d}"
-    name = f"member-{member}.safetensors"
-    arrays = parse_arrays(read_file(last, name, read_manifest(last, schema=SCHEMA)), str(last / name))
-    prefix = f".state.{part}"
-    found = {
-        path[len(prefix) :]: array for path, array in arrays.items() if path.startswith((prefix + ".", prefix + "["))
-    }
+    _, file, arrays = read_member(Path(run), member)
+    prefix = f".{part}"
+    found = {path[len(prefix) :]: a for path, a in arrays.items() if path.startswith((prefix + ".", prefix + "["))}
     if not found:
-        parts = sorted({path.split(".")[2].split("[")[0] for path in arrays if path.startswith(".state.")})
-        raise CheckpointError(f"{last} has no part '{part}'; parts: {', '.join(parts)}")
+        parts = sorted({path.split(".")[1].split("[")[0] for path in arrays})
+        raise CheckpointError(f"{file} has no part '{part}'; parts: {', '.join(parts)}")
     return found

@@ -8,11 +8,12 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from tidelog.data.registry import MANIFEST, refusal
+from tidelog.data.registry import refusal
 from tidelog.data.sources.frames import is_pandas, polars_of
 from tidelog.data.sources.text import read_separated
 from tidelog.data.tables import Table
 from tidelog.errors import LogError, nearest
+from tidelog.folders import MANIFEST
 
 Reader: TypeAlias = Callable[[Path, Sequence[str] | None], Table]  # (path, names wanted or None for all) -> table
 

@@ -1,0 +1,104 @@
+"""Runs killed by SIGKILL at random moments and resumed, against the same runs never interrupted: equal to the last bit.
+
+Every kill is a real one, of a real command line, at a moment drawn from the whole life of the process (imports,
+compilation, training, saving). A run is killed again and again until it gets through.
+"""
+
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import tidelog as tl
+from benchmarks.keep import keep
+from tidelog.acting.arrays import fingerprint
+
+KILLS, LONGEST = 20, 6.0
+COMMAND = "pytest -m slow tests/training/test_kills.py"
+KINDS = {
+    "iql": ["iql", "--steps", "3000"],
+    "iql, 2 seeds, dropout, n-step": ["iql", "--steps", "2000", "--seeds", "2", "--dropout", "0.1", "--n-step", "3"],
+    "bc": ["bc", "--steps", "8000"],
+}
+
+
+def study(kills: int = KILLS) -> dict:
+    """Kill at least `kills` times, over all kinds of runs, and compare the final states."""
+    dice = random.Random(0)
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log.tidelog"
+        _log().save(log)
+        while sum(one["kills"] for one in found) < kills:
+            for kind, words in KINDS.items():
+                place = Path(folder) / f"run-{len(found)}"
+                whole = _whole(place.with_suffix(".whole"), words, log)
+                count = _killed_until_done(place, words, log, dice)
+                found.append({"kind": kind, "kills": count, "equal": _state(place) == whole})
+    content = {"kills": sum(one["kills"] for one in found), "equal": all(one["equal"] for one in found), "runs": found}
+    keep("kills", COMMAND, content)
+    return content
+
+
+def _log() -> tl.Log:
+    generator = np.random.default_rng(0)
+    row = np.arange(4_000)
+    return tl.Log.from_arrays(
+        observation=generator.standard_normal((4_000, 5)).astype(np.float32),
+        action=generator.uniform(-1, 1, (4_000, 2)).astype(np.float32),
+        reward=generator.standard_normal(4_000).astype(np.float32),
+        terminated=row % 80 == 79,
+        episode=row // 40,
+        truncated=row % 80 == 39,
+        bounds=(-1.0, 1.0),
+    )
+
+
+def _words(place: Path, words: list[str], log: Path) -> list[str]:
+    common = ["--data", str(log), "--out", str(place), "--hidden", "32", "32", "--save-seconds", "0.05"]
+    return [sys.executable, "-m", "tidelog", "train", *words, *common, "--best", "held_out/" + _loss(words[0])]
+
+
+def _loss(name: str) -> str:
+    return "imitation_loss" if name == "bc" else "critic_loss"
+
+
+def _whole(place: Path, words: list[str], log: Path) -> tuple:
+    subprocess.run(_words(place, words, log), check=True, capture_output=True)
+    return _state(place)
+
+
+def _killed_until_done(place: Path, words: list[str], log: Path, dice: random.Random) -> int:
+    kills, start = 0, _words(place, words, log)
+    while True:
+        resumable = (place / "run.json").exists() and any((place / "checkpoints").glob("[0-9]*"))
+        if not resumable and place.exists():
+            subprocess.run(["rm", "-r", str(place)], check=True)
+        command = [sys.executable, "-m", "tidelog", "resume", str(place)] if resumable else start
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            process.wait(timeout=dice.uniform(0.5, LONGEST))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            kills += 1
+            continue
+        if process.returncode != 0:
+            raise RuntimeError(f"{command}: {process.stderr.read().decode()}")
+        return kills
+
+
+def _state(place: Path) -> tuple:
+    """The final learners' bits, the metrics, and the best policies."""
+    run = tl.load(place)
+    best = [run.best_policy(member.seed) for member in run.members]
+    return [fingerprint(learner) for learner in run.learners()], run.metrics, [fingerprint(p.acting) for p in best]
+
+
+if __name__ == "__main__":
+    begin = time.time()
+    print(study(), f"{time.time() - begin:.0f} s")

@@ -1,0 +1,105 @@
+"""Every algorithm with every kind of action that it takes, and ways to look at what an algorithm does."""
+
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from tests.algorithms.worlds import KINDS, drawn, small, stores, world
+from tidelog import Log
+from tidelog.acting.arrays import named_arrays
+from tidelog.algorithms import ALGORITHMS
+from tidelog.training.learner import as_arrays
+from tidelog.training.trainer import Member, Trainer
+
+UPDATES = 100  # planned, so that schedules have somewhere to go
+the_world = cache(world)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One algorithm with one kind of action."""
+
+    name: str
+    kind: str
+    algorithm: Any
+
+    @property
+    def log(self) -> Log:
+        return the_world(self.kind)
+
+    @property
+    def phase(self) -> Any:
+        (phase,) = self.algorithm.phases()
+        return phase
+
+    def but(self, **changes: Any) -> "Case":
+        return replace(self, algorithm=replace(self.algorithm, **changes))
+
+    def init(self, seed: int = 0) -> Any:
+        return self.algorithm.init(self.log.spec, jax.random.key(seed), UPDATES)
+
+    def batch(self, seed: int = 0, log: Log | None = None) -> Any:
+        return drawn(self.algorithm, log or self.log, seed)
+
+    def step(self, state: Any, batch: Any) -> Any:
+        """The compiled step; numbers are arguments of the program."""
+        return jitted(self.phase.step)(as_arrays(self.algorithm), state, batch)
+
+    def after(self, updates: int, log: Log | None = None) -> Any:
+        """The state after some updates on batches that depend on nothing but their number."""
+        state = self.init()
+        for update in range(updates):
+            state, _ = self.step(state, self.batch(update, log))
+        return state
+
+    @cached_property
+    def observation(self) -> Any:
+        """What is seen in every row of the log."""
+        return {name: leaf[self.log.position] for name, leaf in self.log.observation.items()}
+
+    @cached_property
+    def mask(self) -> Any:
+        return None if self.log.action_mask is None else self.log.action_mask[self.log.position]
+
+    def act(self, state: Any, seed: int | None = None) -> Any:
+        key = None if seed is None else jax.random.key(seed)
+        return self.algorithm.act(self.algorithm.acting(state), self.observation, mask=self.mask, key=key)
+
+    def trainer(self, *members: tuple[Any, int], together: bool = False, steps: int = UPDATES) -> Trainer:
+        """A trainer of (algorithm, seed) pairs."""
+        numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members)]
+        return Trainer.fresh(numbered, self.log.spec, stores(self.algorithm, self.log), steps, together=together)
+
+
+CASES = [
+    Case(name, kind, small(name))
+    for name, algorithm in ALGORITHMS.items()
+    for kind, space in KINDS.items()
+    if space in algorithm.takes
+]
+jitted = cache(eqx.filter_jit)
+
+
+def same(one: Any, two: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
+    """Assert that two pytrees hold the same arrays, exactly or nearly."""
+    first, second = named_arrays(one), named_arrays(two)
+    assert set(first) == set(second)
+    for name, array in first.items():
+        np.testing.assert_allclose(array, second[name], rtol=rtol, atol=atol, err_msg=name)
+
+
+def differ(one: Any, two: Any, by: float = 1e-5) -> bool:
+    """Whether two pytrees have other arrays, other shapes, or a number further apart than `by`."""
+    first, second = named_arrays(one), named_arrays(two)
+    if {n: a.shape for n, a in first.items()} != {n: a.shape for n, a in second.items()}:
+        return True
+    return any(np.abs(array.astype(float) - second[name].astype(float)).max() > by for name, array in first.items())
+
+
+def finite(tree: Any) -> bool:
+    """Whether every number of a pytree is finite."""
+    return all(np.isfinite(array).all() for array in named_arrays(tree).values())

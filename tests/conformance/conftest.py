@@ -1,0 +1,10 @@
+"""The suite's parameter: every algorithm with every kind of action that it takes."""
+
+import pytest
+
+from tests.conformance.cases import CASES
+
+
+@pytest.fixture(scope="session", params=CASES, ids=lambda case: f"{case.name}-{case.kind}")
+def case(request):
+    return request.param

@@ -1,0 +1,143 @@
+"""Every hyper-parameter has an effect: a changed value changes what can be seen. A new field needs a line here."""
+
+import dataclasses
+
+import jax
+import pytest
+
+from tests.algorithms.own import own_actor, own_critic, own_value
+from tests.conformance.cases import CASES, differ
+from tidelog import ConfigError, prepare
+from tidelog.algorithms import ALGORITHMS
+from tidelog.algorithms.hyper import from_config, to_config
+from tidelog.training.learner import as_arrays
+
+
+def learnt(case):
+    """The state after three updates, compiled: for numbers, which share one program."""
+    return case.after(3)
+
+
+def stepped(case):
+    """The state after three updates, not compiled: for what would need a program of its own."""
+    state = case.init()
+    for update in range(3):
+        state, _ = case.phase.step(as_arrays(case.algorithm), state, case.batch(update))
+    return state
+
+
+def built(case):
+    """The fresh state."""
+    return case.init()
+
+
+def acted(case):
+    """Samples of the fresh policy."""
+    return case.act(case.init(), seed=0).action
+
+
+def scaled(case):
+    """What a run makes of the rewards."""
+    scaler = prepare(case.algorithm, case.log, 1).record.scaler
+    return jax.numpy.array([scaler.reward_scale, scaler.reward_shift])
+
+
+# field: (another value, where it shows, kind of action if only one can tell)
+SHARED = {
+    "batch_size": (1, learnt),
+    "optimiser": ("rmsprop", stepped),
+    "gradient_clip": (0.01, stepped),
+    "dropout": (0.5, stepped),
+    "hidden": ((8, 8), built),
+    "embedding": (3, built),
+    "layer_norm": (True, built),
+    "actor_head": ("deterministic", built, "continuous"),
+    "epsilon": (0.0, acted),
+    "actor_network": (own_actor, built),
+}
+EFFECTS = {
+    "bc": SHARED | {"learning_rate": (0.02, learnt), "schedule": ("linear", stepped)},
+    "iql": SHARED
+    | {
+        "expectile": (0.9, learnt),
+        "temperature": (0.5, learnt),
+        "max_weight": (1.0, learnt),
+        "discount": (0.5, learnt),
+        "target_rate": (0.5, learnt),
+        "target_update_period": (2, stepped),
+        "critics": (3, built),
+        "critic_loss": ("huber", stepped),
+        "n_step": (3, stepped),
+        "actor_learning_rate": (0.02, learnt),
+        "critic_learning_rate": (0.02, learnt),
+        "value_learning_rate": (0.02, learnt),
+        "actor_schedule": ("constant", stepped),
+        "critic_schedule": ("linear", stepped),
+        "value_schedule": ("linear", stepped),
+        "reward_scaling": ("minus-one", scaled),
+        "critic_network": (own_critic, built),
+        "value_network": (own_value, built),
+    },
+}
+FIELDS = [(name, field.name) for name, cls in ALGORITHMS.items() for field in dataclasses.fields(cls)]
+
+
+@pytest.mark.parametrize(("name", "field"), FIELDS)
+def test_every_field_has_an_effect(name, field):
+    value, show, *only = EFFECTS[name][field]
+    (case, *_) = [case for case in CASES if case.name == name and (not only or case.kind == only[0])]
+    changed = case.but(**{field: value})
+    assert getattr(changed.algorithm, field) != getattr(case.algorithm, field)
+    assert differ(show(changed), show(case), by=2e-5)
+
+
+def test_the_table_names_no_field_that_is_gone():
+    assert {(name, field) for name, fields in EFFECTS.items() for field in fields} == set(FIELDS)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_unknown_field_is_refused_with_the_nearest_name(name):
+    with pytest.raises(ConfigError, match=r"no hyper-parameter 'batchsize': did you mean 'batch_size'\?"):
+        ALGORITHMS[name](batchsize=3)
+    with pytest.raises(ConfigError, match="known names: .*dropout"):
+        ALGORITHMS[name](zzzz=3)
+    with pytest.raises(ConfigError, match="named values only"):
+        ALGORITHMS[name](3)
+
+
+@pytest.mark.parametrize(("name", "field"), FIELDS)
+def test_a_value_of_a_wrong_type_is_refused_by_name(name, field):
+    for wrong in ("no such thing", 1j, {"a": 1}):
+        with pytest.raises(ConfigError, match=rf"{ALGORITHMS[name].__name__}\.{field} = "):
+            ALGORITHMS[name](**{field: wrong})
+
+
+@pytest.mark.parametrize(("name", "field"), FIELDS)
+def test_a_number_out_of_range_is_refused_by_name(name, field):
+    metadata = ALGORITHMS[name].__dataclass_fields__[field].metadata
+    wrong = [float("nan"), float("inf"), True, "0.5"] if metadata["leaf"] else []
+    if metadata["leaf"]:
+        least, most, open_ends = metadata["range"]
+        wrong += [least - 0.1, most + 0.1] + ([least, most] if open_ends else [])
+    elif metadata["least"] is not None:
+        wrong += [metadata["least"] - 1, metadata["least"] + 0.5, True]
+    for value in wrong:
+        with pytest.raises(ConfigError, match=rf"{ALGORITHMS[name].__name__}\.{field} = "):
+            ALGORITHMS[name](**{field: value})
+
+
+@pytest.mark.parametrize(("name", "field"), FIELDS)
+def test_a_changed_value_survives_a_file(name, field):
+    value = EFFECTS[name][field][0]
+    changed = ALGORITHMS[name](**{field: value})
+    if field.endswith("_network"):
+        with pytest.raises(ConfigError, match=f"{field} was '{value.__name__}', a part of your own"):
+            from_config(ALGORITHMS[name], to_config(changed))
+    else:
+        assert from_config(ALGORITHMS[name], to_config(changed)) == changed != ALGORITHMS[name]()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_misspelt_choice_is_refused_with_the_nearest(name):
+    with pytest.raises(ConfigError, match=rf"{ALGORITHMS[name].__name__}\.optimiser = 'adan': did you mean 'adam'\?"):
+        ALGORITHMS[name](optimiser="adan")

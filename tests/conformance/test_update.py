@@ -1,0 +1,97 @@
+"""What every algorithm's update must do, whatever it learns."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tests.algorithms.worlds import ACTIONS, world
+from tests.conformance.cases import differ, finite, same
+from tidelog.algorithms.contract import Algorithm
+from tidelog.training.learner import as_arrays
+
+
+def test_it_is_an_algorithm(case):
+    assert isinstance(case.algorithm, Algorithm)
+    assert set(case.algorithm.stores(case.log.spec)) == {case.phase.reads.store}
+
+
+def test_compiled_is_what_is_not_compiled(case):
+    state, feedback = case.step(case.init(), case.batch())
+    plain_state, plain_feedback = case.phase.step(as_arrays(case.algorithm), case.init(), case.batch())
+    same(state, plain_state, rtol=1e-4, atol=1e-5)
+    same(feedback, plain_feedback, rtol=1e-4, atol=1e-5)
+
+
+def test_the_same_seed_is_the_same_state_and_another_is_another(case):
+    same(case.init(3), case.init(3))
+    acting = case.algorithm.acting
+    assert differ(acting(case.init(3)), acting(case.init(4)), by=0.1)
+
+
+def test_a_batch_of_one(case):
+    one = case.but(batch_size=1)
+    assert one.batch().rows.shape == (1,)
+    state, feedback = one.step(one.init(), one.batch())
+    assert finite((state, feedback))
+    assert differ(state, one.init())
+    row = jax.tree.map(lambda leaf: leaf[:1], case.observation)
+    assert case.algorithm.act(case.algorithm.acting(state), row, key=jax.random.key(0)).action.shape[0] == 1
+
+
+def test_three_updates_move_every_network_and_stay_finite(case):
+    state = case.after(3)
+    assert finite(state)
+    assert int(state.step) == 3
+    for part in ("actor", "critic", "target_critic", "value"):
+        if hasattr(state, part):
+            assert differ(getattr(state, part), getattr(case.init(), part), by=1e-4), part
+
+
+def test_every_target_network_is_read_and_moves(case):
+    state, batch = case.init(), case.batch()
+    moved, _ = case.step(state, batch)
+    for name in (field for field in state._fields if field.startswith("target_")):
+        shifted = jax.tree.map(lambda leaf: leaf + 0.5, getattr(state, name))
+        other, _ = case.step(state._replace(**{name: shifted}), batch)
+        rest = [field for field in state._fields if field != name]
+        assert differ([getattr(moved, f) for f in rest], [getattr(other, f) for f in rest], by=1e-4), f"{name} unread"
+        assert differ(getattr(moved, name), getattr(state, name), by=1e-6), f"{name} stands still"
+
+
+def test_losses_without_a_step_are_finite_numbers_and_need_no_key(case):
+    found = case.phase.losses(case.algorithm, case.init(), case.batch(), jax.random.key(0))
+    again = case.phase.losses(case.algorithm, case.init(), case.batch(), jax.random.key(1))
+    assert found
+    assert all(value.shape == () and jnp.isfinite(value) for value in found.values())
+    same(found, again)
+
+
+def test_a_row_of_weight_0_has_no_influence(case):
+    log = case.log
+    silent = np.arange(len(log)) % 2 == 0
+    weighted = world(case.kind, weight=np.where(silent, 0.0, 1.5))
+    action = np.roll(log.action[silent], 1, axis=0)
+    if log.action_mask is not None:
+        action = log.action_mask[log.position[silent]].argmax(1)  # some other action that is allowed there
+    changes = {"action": log.action.copy(), "reward": log.reward.copy()}
+    changes["action"][silent], changes["reward"][silent] = action, 100.0
+    same(case.after(3, weighted), case.after(3, world(case.kind, weight=weighted.weight, **changes)))
+    assert differ(case.after(3, weighted), case.after(3, world(case.kind, weight=1.0 + weighted.weight, **changes)))
+
+
+def test_equal_weights_of_one_are_no_weights(case):
+    same(case.after(3, world(case.kind, weight=np.ones(len(case.log)))), case.after(3), atol=1e-6)
+
+
+def test_forbidden_actions_pull_at_nothing(case):
+    if case.log.action_mask is None:
+        return
+    forbidden = ACTIONS - 1
+    mask = case.log.action_mask.copy()
+    mask[:, forbidden], mask[:, 0] = False, True
+    action = np.where(case.log.action == forbidden, 0, case.log.action)
+    barred = world(case.kind, action=action, action_mask=mask[case.log.position])
+    before, after = case.init().actor.head, case.after(3, barred).actor.head
+    np.testing.assert_array_equal(after.weight[:, forbidden], before.weight[:, forbidden])
+    assert differ(after.weight[:, :forbidden], before.weight[:, :forbidden], by=1e-3)
+    assert finite(after)

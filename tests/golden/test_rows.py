@@ -1,0 +1,67 @@
+"""Windows of n steps over a log of six rows, worked out by hand."""
+
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+import pytest
+
+from tidelog import Columns, read_log
+from tidelog.algorithms.contract import Keep
+from tidelog.algorithms.draws import Choice, Draw, Row
+from tidelog.data import Scaler
+from tidelog.training.stores import stored
+
+# Episode 0: rewards 1, 2, 4, terminated. Episode 1: rewards 8, 16, truncated, what followed unknown.
+# Episode 2: reward 32, truncated, what followed known (observation 60).
+LOG = read_log(
+    pl.DataFrame(
+        {
+            "episode": [0, 0, 0, 1, 1, 2],
+            "seen": [0.0, 10.0, 20.0, 30.0, 40.0, 50.0],
+            "then": [10.0, 20.0, None, 40.0, None, 60.0],
+            "action": [0, 1, 0, 1, 0, 1],
+            "reward": [1.0, 2.0, 4.0, 8.0, 16.0, 32.0],
+            "died": [0, 0, 1, 0, 0, 0],
+            "left": [0, 0, 0, 0, 1, 1],
+        }
+    ),
+    Columns(
+        episode="episode", observation=["seen"], next_observation=["then"], action="action", reward="reward",
+        terminated="died", truncated="left",
+    ),
+)  # fmt: skip
+STORE = stored(LOG, Keep(("reward", "terminated")), Scaler())
+
+
+@pytest.mark.parametrize(
+    ("n", "reward", "discount", "following"),
+    [
+        (1, [1, 2, 4, 8, 32], [0.5, 0.5, 0, 0.5, 0.5], {0: 10, 1: 20, 3: 40, 5: 60}),
+        # 1 + 2/2, 2 + 4/2, 4, 8 (the window stops before the unknown end), 32
+        (2, [2, 4, 4, 8, 32], [0.25, 0, 0, 0.5, 0.5], {0: 20, 3: 40, 5: 60}),
+        # 1 + 2/2 + 4/4, 2 + 4/2, 4, 8, 32
+        (3, [3, 4, 4, 8, 32], [0, 0, 0, 0.5, 0.5], {3: 40, 5: 60}),
+    ],
+)
+def test_windows_stop_at_the_end_of_an_episode(n, reward, discount, following):
+    rows = np.array([0, 1, 2, 3, 5])  # row 4 is no target: not terminated, and nothing is known of what followed
+    found = Row(n, 0.5).gather(STORE, jnp.asarray(rows))
+    np.testing.assert_array_equal(found.reward, reward)
+    np.testing.assert_array_equal(found.discount, discount)
+    np.testing.assert_array_equal(found.observation["numeric"][:, 0], rows * 10.0)
+    np.testing.assert_array_equal(found.action, rows % 2)
+    seen = dict(zip(rows.tolist(), np.asarray(found.next_observation["numeric"])[:, 0].tolist(), strict=True))
+    assert {row: seen[row] for row in following} == following
+
+
+def test_a_row_without_a_target_is_never_drawn_but_can_be_cloned():
+    np.testing.assert_array_equal(Row(2, 0.5).rows(STORE)[1], [0, 1, 2, 3, 5])
+    assert Choice().rows(stored(LOG, Keep(()), Scaler())) == (6, None)
+
+
+def test_the_weight_of_a_sample_is_the_logs_times_the_orders():
+    store = STORE._replace(weight=jnp.array([1.0, 2, 3, 4, 5, 6]))
+    batch = Draw("log", 2, Row(1, 0.5)).at(store, jnp.array([1, 5]), importance=jnp.array([0.5, 0.1]))
+    np.testing.assert_allclose(batch.weight, [1.0, 0.6], rtol=1e-6)
+    # errors 3 and 10: (3 * 1 + 10 * 0.6) / 2
+    np.testing.assert_allclose(batch.mean(jnp.array([3.0, 10.0])), 4.5, rtol=1e-6)

@@ -1,0 +1,131 @@
+"""What IQL is at the ends of its other dials, and that offline training moves everything."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.algorithms.worlds import KINDS, drawn, small, stores, world
+from tidelog.algorithms.bc import step as bc_step
+from tidelog.algorithms.choose import with_epsilon
+from tidelog.algorithms.draws import Row
+from tidelog.algorithms.iql import step
+from tidelog.networks.distributions import Categorical
+
+stepped = jax.jit(step)
+LOG = world("discrete")
+
+
+def same(one, two, atol=0.0):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=atol)
+
+
+def distance(one, two):
+    return max(float(jnp.abs(a - b).max()) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True))
+
+
+def fresh(h, spec=LOG.spec, seed=0):
+    return h.init(spec, jax.random.key(seed), 10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_temperature_0_is_behaviour_cloning(kind):
+    log = world(kind)
+    iql = small("iql", temperature=0.0, actor_schedule="constant", dropout=0.3)
+    bc = small("bc", dropout=0.3)
+    one, two = fresh(iql, log.spec), fresh(bc, log.spec)
+    two = two._replace(actor=one.actor, key=one.key)
+    start, cloned = one.actor, jax.jit(bc_step)
+    for seed in range(5):
+        batch = drawn(iql, log, seed)
+        one, found = stepped(iql, one, batch)
+        two, wanted = cloned(bc, two, batch)
+        np.testing.assert_allclose(found.metrics["actor_loss"], wanted.metrics["imitation_loss"], rtol=1e-6)
+    same(one.actor, two.actor, atol=1e-6)
+    assert distance(one.actor, start) > 1e-2
+
+
+def test_another_temperature_is_not_behaviour_cloning():
+    cold = small("iql", temperature=0.0)
+    warm = dataclasses.replace(cold, temperature=1.0)
+    batch = drawn(cold, LOG)
+    assert distance(stepped(cold, fresh(cold), batch)[0].actor, stepped(warm, fresh(warm), batch)[0].actor) > 1e-3
+
+
+def test_ten_offline_updates_move_value_critics_and_target():
+    h = small("iql")
+    start = state = fresh(h)
+    for seed in range(10):
+        state, _ = stepped(h, state, drawn(h, LOG, seed))
+    for part in ("actor", "critic", "target_critic", "value"):
+        for before, after in zip(
+            jax.tree.leaves(getattr(start, part)), jax.tree.leaves(getattr(state, part)), strict=True
+        ):
+            assert float(jnp.abs(before - after).max()) > 1e-5, part
+    assert int(state.step) == 10
+
+
+def test_target_rate_0_holds_the_target_and_1_copies_the_critics():
+    held, copied = small("iql", target_rate=0.0), small("iql", target_rate=1.0)
+    batch = drawn(held, LOG)
+    same(stepped(held, fresh(held), batch)[0].target_critic, fresh(held).target_critic)
+    state, _ = stepped(copied, fresh(copied), batch)
+    same(state.target_critic, state.critic, atol=1e-7)
+
+
+def test_max_weight_0_leaves_the_actor_alone():
+    h = small("iql", max_weight=0.0)
+    same(stepped(h, fresh(h), drawn(h, LOG))[0].actor, fresh(h).actor)
+
+
+def test_a_rate_of_0_leaves_its_network_alone():
+    for part in ("actor", "critic", "value"):
+        h = small("iql", **{f"{part}_learning_rate": 0.0})
+        state, _ = stepped(h, fresh(h), drawn(h, LOG))
+        for other in ("actor", "critic", "value"):
+            assert (distance(getattr(state, other), getattr(fresh(h), other)) == 0.0) == (other == part)
+
+
+def test_discount_0_looks_no_further_than_the_reward():
+    h = small("iql", discount=0.0)
+    batch = drawn(h, LOG)
+    elsewhere = jax.tree.map(lambda leaf: leaf[::-1], batch.data.next_observation)
+    other = batch._replace(data=batch.data._replace(next_observation=elsewhere))
+    same(stepped(h, fresh(h), batch)[0].critic, stepped(h, fresh(h), other)[0].critic)
+    far = small("iql", discount=0.9)
+    batch = drawn(far, LOG)
+    other = batch._replace(data=batch.data._replace(next_observation=elsewhere))
+    assert distance(stepped(far, fresh(far), batch)[0].critic, stepped(far, fresh(far), other)[0].critic) > 1e-4
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_a_schedule_ends_at_next_to_nothing(schedule):
+    h = small("bc", schedule=schedule)
+    state = fresh(h)._replace(step=jnp.int32(10))
+    assert distance(jax.jit(bc_step)(h, state, drawn(h, LOG))[0].actor, state.actor) == 0.0
+
+
+def test_one_step_windows_are_what_longer_windows_are_on_one_step_episodes():
+    rows = len(LOG)
+    single = world("discrete", episode=None, terminated=np.arange(rows) % 2 == 0, truncated=np.arange(rows) % 2 == 1)
+    store = stores(small("iql"), single)["log"]
+    usable = jnp.asarray(Row(1, 0.9).rows(store)[1])
+    same(Row(1, 0.9).gather(store, usable), Row(5, 0.9).gather(store, usable))
+
+
+def test_dropout_0_and_a_wide_clip_are_neither():
+    plain, idle = small("bc"), small("bc", dropout=0.0, gradient_clip=1e6)
+    cloned, batch = jax.jit(bc_step), drawn(plain, LOG)
+    same(cloned(plain, fresh(plain), batch)[0].actor, cloned(idle, fresh(idle), batch)[0].actor, atol=1e-6)
+
+
+def test_epsilon_1_is_the_policy_and_epsilon_0_its_mode():
+    base = Categorical(jnp.array([[0.0, 1.0, 2.0]] * 500))
+    np.testing.assert_allclose(with_epsilon(base, 1.0).probabilities(), base.probabilities(), rtol=1e-6)
+    np.testing.assert_array_equal(with_epsilon(base, 0.0).probabilities()[0], [0.0, 0.0, 1.0])
+    assert set(np.asarray(with_epsilon(base, 1.0).sample(jax.random.key(0))).tolist()) == {0, 1, 2}
+    assert set(np.asarray(with_epsilon(base, 0.0).sample(jax.random.key(0))).tolist()) == {2}
+    assert with_epsilon(base, None) is base

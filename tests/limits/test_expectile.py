@@ -1,0 +1,83 @@
+"""The expectile's dial: 1/2 is the value of who made the log, near 1 the best of what the log shows."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.limits.tables import TABULAR, solved
+from tidelog import Log
+from tidelog.envs.toys import chain
+from tidelog.losses.expectile import expectile_error
+
+close = np.testing.assert_allclose
+
+
+def test_one_half_is_half_the_squared_error():
+    u = jnp.array([-3.0, -0.1, 0.0, 0.2, 5.0])
+    close(expectile_error(u, 0.5), 0.5 * u**2, rtol=1e-6)
+    close(jax.grad(lambda x: jnp.sum(expectile_error(x, 0.5)))(u), u, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("expectile", "value"),
+    [
+        (0.5, 1.0),  # the mean: (0 + 1 + 1 + 2) / 4
+        (0.9, 2.0 / 1.2),  # 0.9 (2 - v) = 0.1 (2 (v - 1) + v): 2 = v (0.9 + 0.3)
+        (0.99, 2.0 / 1.02),  # 0.99 (2 - v) = 0.01 (2 (v - 1) + v): 2 = v (0.99 + 0.03)
+    ],
+)
+def test_value_of_a_bandit_is_the_expectile_of_what_was_earned(expectile, value):
+    # Action 0 earned 0 once, action 1 earned 1 twice, action 2 earned 2 once; action 3 was never tried.
+    log = Log.from_arrays(
+        observation=np.zeros((4, 1), int), action=[0, 1, 1, 2], reward=[0.0, 1.0, 1.0, 2.0], terminated=True, actions=4
+    )
+    state = solved(dataclasses.replace(TABULAR, expectile=expectile), log)
+    close(state.value.values[0], value, rtol=1e-4)
+    close(state.critic.members[0].values[0], [0.0, 1.0, 2.0, 0.0], atol=1e-3)
+
+
+def every_move(length: int) -> Log:
+    """The chain's states with both moves from each, once."""
+    state, right = np.divmod(np.arange(2 * length), 2)
+    following = np.where(right == 1, state + 1, np.maximum(state - 1, 0))
+    final = following == length
+    observation, then = state[:, None], np.minimum(following, length - 1)[:, None]
+    return Log.from_arrays(
+        observation=observation, next_observation=then, action=right, reward=final.astype(float), terminated=final,
+        truncated=~final, episode=np.arange(2 * length),
+    )  # fmt: skip
+
+
+def chain_values(expectile: float) -> np.ndarray:
+    """V = expectile max + (1 - expectile) min over the two moves: the expectile of two equally frequent numbers."""
+    value = np.zeros(3)
+    for _ in range(1000):
+        left, right = 0.9 * value[[0, 0, 1]], np.array([0.9 * value[1], 0.9 * value[2], 1.0])
+        value = expectile * np.maximum(left, right) + (1 - expectile) * np.minimum(left, right)
+    return value
+
+
+@pytest.mark.parametrize("expectile", [0.5, 0.8, 0.99])
+def test_values_of_a_chain(expectile):
+    state = solved(dataclasses.replace(TABULAR, expectile=expectile, discount=0.9), every_move(3))
+    close(state.value.values, chain_values(expectile), rtol=1e-3)
+
+
+def test_one_half_values_the_logger_and_near_one_the_best():
+    uniform = np.full((4, 2), 0.5)
+    close(chain_values(0.5), chain(3).state_values(uniform, 0.9)[:3], rtol=1e-6)
+    best = chain(3).state_values(chain(3).optimal(0.9)[1], 0.9)[:3]
+    close(best, [0.81, 0.9, 1.0])
+    state = solved(dataclasses.replace(TABULAR, expectile=0.99, discount=0.9), every_move(3))
+    close(state.value.values, best, rtol=0.02)
+
+
+def test_the_policy_is_the_loggers_tilted_by_temperature_times_q():
+    h = dataclasses.replace(TABULAR, expectile=0.9, discount=0.9, temperature=2.0)
+    value = chain_values(0.9)
+    left, right = 0.9 * value[[0, 0, 1]], np.array([0.9 * value[1], 0.9 * value[2], 1.0])
+    odds = np.exp(2.0 * (right - left))  # the logger moved left as often as right
+    close(jax.nn.softmax(solved(h, every_move(3)).actor.logits)[:, 1], odds / (1 + odds), rtol=1e-3)
