@@ -17,12 +17,12 @@ import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.acting.arrays import fingerprint
 
-KILLS, LONGEST = 20, 6.0
+KILLS, LONGEST = 20, 5.0
 COMMAND = "pytest -m slow tests/training/test_kills.py"
 KINDS = {
-    "iql": ["iql", "--steps", "3000"],
-    "iql, 2 seeds, dropout, n-step": ["iql", "--steps", "2000", "--seeds", "2", "--dropout", "0.1", "--n-step", "3"],
-    "bc": ["bc", "--steps", "8000"],
+    "iql": ["iql", "--steps", "20000"],
+    "iql, 2 seeds, dropout, n-step": ["iql", "--steps", "8000", "--seeds", "2", "--dropout", "0.1", "--n-step", "3"],
+    "bc": ["bc", "--steps", "30000"],
 }
 
 

@@ -15,7 +15,6 @@ from tidelog.algorithms import ALGORITHMS
 from tidelog.training.learner import as_arrays
 from tidelog.training.trainer import Member, Trainer
 
-UPDATES = 100  # planned, so that schedules have somewhere to go
 the_world = cache(world)
 
 
@@ -40,7 +39,7 @@ class Case:
         return replace(self, algorithm=replace(self.algorithm, **changes))
 
     def init(self, seed: int = 0) -> Any:
-        return self.algorithm.init(self.log.spec, jax.random.key(seed), UPDATES)
+        return self.algorithm.init(self.log.spec, jax.random.key(seed), 6)
 
     def batch(self, seed: int = 0, log: Log | None = None) -> Any:
         return drawn(self.algorithm, log or self.log, seed)
@@ -69,7 +68,7 @@ class Case:
         key = None if seed is None else jax.random.key(seed)
         return self.algorithm.act(self.algorithm.acting(state), self.observation, mask=self.mask, key=key)
 
-    def trainer(self, *members: tuple[Any, int], together: bool = False, steps: int = UPDATES) -> Trainer:
+    def trainer(self, *members: tuple[Any, int], together: bool = False, steps: int = 300) -> Trainer:
         """A trainer of (algorithm, seed) pairs."""
         numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members)]
         return Trainer.fresh(numbered, self.log.spec, stores(self.algorithm, self.log), steps, together=together)

@@ -99,7 +99,7 @@ def test_the_table_names_no_field_that_is_gone():
 def test_an_unknown_field_is_refused_with_the_nearest_name(name):
     with pytest.raises(ConfigError, match=r"no hyper-parameter 'batchsize': did you mean 'batch_size'\?"):
         ALGORITHMS[name](batchsize=3)
-    with pytest.raises(ConfigError, match="known names: .*dropout"):
+    with pytest.raises(ConfigError, match=r"known names: .*dropout"):
         ALGORITHMS[name](zzzz=3)
     with pytest.raises(ConfigError, match="named values only"):
         ALGORITHMS[name](3)

@@ -26,6 +26,7 @@ from tidelog.algorithms.optim import (
     Schedule,
     Transformation,
     constant,
+    copied,
     descend,
     optimiser_memory,
 )
@@ -79,7 +80,7 @@ def init(h: BC, spec: Spec, key: jax.Array, updates: int) -> State:
     """A fresh actor."""
     network_key, training_key = jax.random.split(key)
     if h.actor_network is not None:
-        actor = h.actor_network(spec, network_key)
+        actor = copied(h.actor_network(spec, network_key))
     else:
         actor = Actor.create(
             host_generator(network_key),

@@ -89,6 +89,8 @@ def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
     if choices is not None:
         if isinstance(value, str) and value not in choices:
             raise ConfigError(f"{where}: {nearest(value, choices)}")
+        if not isinstance(value, str) and not callable(value):
+            raise ConfigError(f"{where}: expected a function, or one of {', '.join(choices)}")
         return choices[value] if isinstance(value, str) else value
     return _checked_static(where, field, value)
 
@@ -110,6 +112,8 @@ def _checked_static(where: str, field: dataclasses.Field[Any], value: Any) -> An
     least, default = field.metadata["least"], field.default
     if isinstance(default, bool) and not isinstance(value, bool):
         raise ConfigError(f"{where}: expected true or false")
+    if "Callable" in str(field.type) and not (value is None or callable(value)):
+        raise ConfigError(f"{where}: expected a function, or None")
     if isinstance(default, tuple):
         if not isinstance(value, tuple | list) or not all(isinstance(v, int) and v > 0 for v in value):
             raise ConfigError(f"{where}: expected a list of positive whole numbers")

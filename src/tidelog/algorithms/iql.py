@@ -40,6 +40,7 @@ from tidelog.algorithms.optim import (
     Schedule,
     Transformation,
     constant,
+    copied,
     cosine,
     descend,
     follow,
@@ -196,17 +197,27 @@ def init(h: IQL, spec: Spec, key: jax.Array, updates: int) -> State:
     shape: dict[str, Any] = {"hidden": h.hidden, "embedding": h.embedding, "layer_norm": h.layer_norm}
     own = jax.random.split(key, h.critics + 3)
     actor = (
-        h.actor_network(spec, own[0]) if h.actor_network else Actor.create(generator, spec, head=h.actor_head, **shape)
+        copied(h.actor_network(spec, own[0]))
+        if h.actor_network
+        else Actor.create(generator, spec, head=h.actor_head, **shape)
     )
     critic = (
-        Ensemble(tuple(h.critic_network(spec, k) for k in own[3:]))
+        Ensemble(tuple(copied(h.critic_network(spec, k)) for k in own[3:]))
         if h.critic_network
         else Ensemble.create(h.critics, lambda: Critic.create(generator, spec, **shape))
     )
-    value = h.value_network(spec, own[1]) if h.value_network else Value.create(generator, spec, **shape)
+    value = copied(h.value_network(spec, own[1])) if h.value_network else Value.create(generator, spec, **shape)
     memories = Optimisers(*(optimiser_memory(h.optimiser, network) for network in (actor, critic, value)))
-    copy = jax.tree.map(lambda x: jnp.array(x) if eqx.is_array(x) else x, critic)
-    return State(actor, critic, copy, value, memories, jnp.int32(0), jnp.int32(updates), own[2])
+    return State(actor, critic, copied(critic), value, memories, jnp.int32(0), jnp.int32(updates), own[2])
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # Kostrikov et al. 2021, section 5 and appendix B; the reward rules are the reference implementation's.
+    "locomotion": {"expectile": 0.7, "temperature": 3.0, "reward_scaling": "return-range"},
+    "antmaze": {"expectile": 0.9, "temperature": 10.0, "reward_scaling": "minus-one"},
+    "adroit": {"expectile": 0.7, "temperature": 0.5, "dropout": 0.1},
+    "kitchen": {"expectile": 0.7, "temperature": 0.5, "dropout": 0.1},
+}
 
 
 @hyper
@@ -243,6 +254,7 @@ class IQL:
     value_network: Callable[[Spec, jax.Array], Any] | None = static(None)
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
+    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     @classmethod
     def preset(cls, name: str) -> IQL:
@@ -285,12 +297,3 @@ class IQL:
         """The smallest of the critics' values [B, A] of discrete actions, else None."""
         discrete = all(getattr(member, "discrete", False) for member in acting.critic.members)
         return jnp.min(acting.critic.all_actions(observation), axis=0) if discrete else None
-
-
-PRESETS: dict[str, dict[str, Any]] = {
-    # Kostrikov et al. 2021, section 5 and appendix B; the reward rules are the reference implementation's.
-    "locomotion": {"expectile": 0.7, "temperature": 3.0, "reward_scaling": "return-range"},
-    "antmaze": {"expectile": 0.9, "temperature": 10.0, "reward_scaling": "minus-one"},
-    "adroit": {"expectile": 0.7, "temperature": 0.5, "dropout": 0.1},
-    "kitchen": {"expectile": 0.7, "temperature": 0.5, "dropout": 0.1},
-}

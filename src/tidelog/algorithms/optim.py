@@ -63,3 +63,9 @@ def follow(target: Network, network: Network, rate: jax.Array | float) -> Networ
         lambda t, n: (1.0 - rate) * t + rate * n if eqx.is_inexact_array(t) else t, target, network
     )
     return moved
+
+
+def copied(network: Network) -> Network:
+    """The network in buffers of its own: the training loop takes a state's buffers over, a user's must stay."""
+    copy: Network = jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, network)
+    return copy

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tidelog.algorithms import ALGORITHMS, algorithm_class
+from tidelog.algorithms.hyper import chosen_preset
 from tidelog.cli.options import flags_of, is_flag, pairs, parse, peek, read_config, with_defaults
 from tidelog.cli.tables import show_run
 from tidelog.data.origin import read_any
@@ -91,11 +92,10 @@ def run(words: list[str]) -> int:
 def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:
     if name is None:
         return {}
-    if not hasattr(cls, "PRESETS"):
+    presets = getattr(cls, "presets", {})
+    if not presets:
         raise ConfigError(f"{cls.__name__} has no presets")
-    from tidelog.algorithms.hyper import chosen_preset
-
-    return chosen_preset(cls.__name__, cls.PRESETS, name)
+    return chosen_preset(cls.__name__, presets, name)
 
 
 def _episodes(values: tuple[str, ...]) -> dict[str, int]:

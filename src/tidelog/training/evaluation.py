@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from tidelog.acting.align import Aligned
 from tidelog.acting.policy import Policy
 from tidelog.acting.rollout import rollout
 from tidelog.acting.statistics import iqm
+from tidelog.envs.registry import make
+
+
+def check_playable(policy: Policy, episodes: Mapping[str, int]) -> None:
+    """Raise ConfigError or SpecError where an environment is unknown or does not fit the policy."""
+    for name in episodes:
+        environment = make(name, 1)
+        try:
+            Aligned(policy, environment.spec, environment.name)
+        finally:
+            environment.close()
 
 
 def evaluate(

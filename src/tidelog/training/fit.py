@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.acting.arrays import fill, named_arrays
+from tidelog.acting.policy import Policy
 from tidelog.algorithms import check_fit
 from tidelog.algorithms.hyper import same_program
 from tidelog.data import Log
@@ -15,6 +16,7 @@ from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, LogError
 from tidelog.training.cache import use_cache
 from tidelog.training.checkpoints import Checkpoints, read_part
+from tidelog.training.evaluation import check_playable
 from tidelog.training.learner import Learner
 from tidelog.training.progress import Screen
 from tidelog.training.record import Record
@@ -110,6 +112,7 @@ def prepare(
     learners = fresh_learners(members, log.spec, stores, steps)
     for part, source in (warm_start or {}).items():
         learners = [_warmed(learner, part, source) for learner in learners]
+    check_playable(Policy(algorithms[0], log.spec, scaler, algorithms[0].acting(learners[0].state)), episodes)
     record = Record.of(algorithms, settings, log, scaler, kept)
     folder = _new_folder(out, record)
     validation = None if kept is None else Validation(stores_of(algorithms[0], kept, scaler))

@@ -1,0 +1,111 @@
+"""`python -m benchmarks.redraw`: docs/evidence.md and its pictures, from the kept results alone."""
+
+from pathlib import Path
+
+from benchmarks.keep import RESULTS, kept
+from tidelog.report.curves import draw_curves
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+
+def interval(found: list[float], digits: int = 4) -> str:
+    """`mean (low to high)`."""
+    mean, low, high = (f"{value:.{digits}f}" for value in found)
+    return f"{mean} ({low} to {high})"
+
+
+def icu() -> str:
+    """Discrete IQL on ICU-Sepsis."""
+    found = kept("icu_sepsis_iql")
+    levels = {"optimal": found["optimal"], "clinicians": found["expert"]}
+    runs = {name: found[name]["curve"] for name in ("iql", "bc")}
+    title = "ICU-Sepsis: exact value of the greedy policy"
+    (DOCS / "figures").mkdir(exist_ok=True)
+    draw_curves(runs, "exact value", DOCS / "figures/icu_sepsis.png", levels=levels, title=title)
+    rows = "\n".join(
+        f"| {name} | {interval(found[name]['interval'])} | {', '.join(f'{v:.4f}' for v in found[name]['greedy'])} |"
+        for name in ("iql", "bc")
+    )
+    return f"""## Discrete IQL on ICU-Sepsis
+
+{found["episodes"]:,} episodes played by the clinicians' policy; {found["steps"]:,} updates, 3 seeds; values by linear
+solve at discount 1. Clinicians {found["expert"]:.4f}, optimal {found["optimal"]:.4f}. Mean with a 95 % t interval.
+
+| policy | exact value | each seed |
+|---|---|---|
+{rows}
+
+![exact value over updates](figures/icu_sepsis.png)
+
+Command: `{found["command"]}`. Settings were chosen on a log played with another seed.
+"""
+
+
+def pendulum() -> str:
+    """IQL against BC on Pendulum."""
+    found = kept("pendulum_iql_bc")
+    columns = zip(found["logger"], found["bc"], found["iql"], found["difference"], strict=True)
+    rows = "\n".join(f"| {i} | {log:.0f} | {b:.0f} | {q:.0f} | {d:+.0f} |" for i, (log, b, q, d) in enumerate(columns))
+    return f"""## IQL against BC on mixed-quality Pendulum logs
+
+{found["episodes"]} episodes a log, each seed with a log of its own; {found["steps"]:,} updates; mean return over 50
+episodes. IQL - BC: **{interval(found["interval"], 0)}**, 95 % t interval over {len(found["iql"])} seeds.
+
+| seed | logger | BC | IQL | IQL - BC |
+|---|---|---|---|---|
+{rows}
+
+Command: `{found["command"]}`. Nothing was tuned on these logs: IQL's locomotion preset, BC's defaults.
+"""
+
+
+def kills() -> str:
+    """SIGKILL and resume."""
+    found = kept("kills")
+    rows = "\n".join(f"| {run['kind']} | {run['kills']} | {'yes' if run['equal'] else 'NO'} |" for run in found["runs"])
+    return f"""## Killed and resumed
+
+{found["kills"]} SIGKILLs at random moments of a process's life; each run resumed until done and compared with one never
+interrupted: learners, metrics and best policies, to the last bit.
+
+| run | kills | equal |
+|---|---|---|
+{rows}
+
+Command: `{found["command"]}`.
+"""
+
+
+def speed() -> str:
+    """`tidelog bench`, one section a machine."""
+    return "\n".join(_speed(path.stem) for path in sorted(RESULTS.glob("speed*.json")))
+
+
+def _speed(name: str) -> str:
+    found = kept(name)
+    machine = found["machine"]
+    head = f"{machine['device']}, {machine['threads']} threads, jax {machine['jax']}"
+    sections = []
+    for algorithm in (
+        key for key, value in found.items() if isinstance(value, dict) and "operations_per_update" in value
+    ):
+        result = found[algorithm]
+        rows = "\n".join(
+            f"| {figure.replace('_', ' ')} | {value['median']:.4g} | {value['min']:.4g} to {value['max']:.4g} |"
+            for figure, value in result.items()
+            if isinstance(value, dict) and "median" in value
+        )
+        millions = result["operations_per_update"] / 1e6
+        sections.append(
+            f"**{algorithm}**: one update is {millions:.1f} million operations, the sum of 2 m k n over its matrix "
+            f"products.\n\n| figure | median | range |\n|---|---|---|\n{rows}\n"
+        )
+    return f"## Speed on {head}\n\n" + "\n".join(sections) + f"\nCommand: `{found['command']}`.\n"
+
+
+if __name__ == "__main__":
+    parts = ["# Evidence\n\nMade by `python -m benchmarks.redraw` from the files in `benchmarks/results`.\n"]
+    for section, name in ((speed, "speed"), (icu, "icu_sepsis_iql"), (pendulum, "pendulum_iql_bc"), (kills, "kills")):
+        if list(RESULTS.glob(f"{name}*.json")):
+            parts.append(section())
+    (DOCS / "evidence.md").write_text("\n".join(parts))

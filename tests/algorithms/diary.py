@@ -1,0 +1,80 @@
+"""An algorithm that learns nothing and writes down what the loop did with it: two phases, one with two draws."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.algorithms.contract import Feedback, Keep, Phase
+from tidelog.algorithms.draws import Choice, Draw, Row
+from tidelog.algorithms.hyper import hyper, number, static
+from tidelog.types import Act, Continuous, Discrete
+
+LEFT, RIGHT = 3, 2  # rows in each draw
+
+
+class Page(NamedTuple):
+    """What happened, one row an update."""
+
+    phase: jax.Array  # [T]: 1 wide, 2 narrow
+    rows: jax.Array  # [T, LEFT + RIGHT]: rows drawn, -1 where the phase draws fewer
+    step: jax.Array
+
+
+def written(page: Page, phase: int, rows: jax.Array) -> Page:
+    padded = jnp.full(LEFT + RIGHT, -1).at[: rows.shape[0]].set(rows)
+    return Page(page.phase.at[page.step].set(phase), page.rows.at[page.step].set(padded), page.step + 1)
+
+
+def wide(h, page, batch):
+    rows = jnp.concatenate([batch["left"].rows, batch["right"].rows])
+    return written(page, 1, rows), Feedback({"size": h.scale * rows.shape[0]})
+
+
+def narrow(h, page, batch):
+    return written(page, 2, batch.rows), Feedback({"size": h.scale * batch.rows.shape[0]})
+
+
+def losses(h, page, batch, key):
+    return {}
+
+
+@hyper
+class Diary:
+    """`wide` updates of two draws, then `narrow` updates of one, round after round; `rest`: not in odd rounds."""
+
+    wide: int = static(3, least=0)
+    narrow: int = static(2, least=0)
+    rest: bool = static(False)
+    scale: float = number(1.0)
+
+    takes = (Continuous, Discrete)
+
+    def stores(self, spec):
+        return {"log": Keep(("reward", "terminated"))}
+
+    def phases(self):
+        both = {"left": Draw("log", LEFT, Choice()), "right": Draw("log", RIGHT, Row(1, 0.9))}
+        return (
+            Phase("wide", both, wide, losses, updates=lambda h, round: h.wide),
+            Phase("narrow", Draw("log", LEFT, Choice()), narrow, losses, updates=_narrow),
+        )
+
+    def init(self, spec, key, updates):
+        return Page(jnp.zeros(updates, int), jnp.full((updates, LEFT + RIGHT), -1), jnp.int32(0))
+
+    def acting(self, state):
+        return ()
+
+    def act(self, acting, observation, *, mask=None, carry=None, key=None):
+        return Act(jnp.zeros(len(next(iter(observation.values()))), int))
+
+    def distribution(self, acting, observation, mask=None):
+        return None
+
+    def q_values(self, acting, observation):
+        return None
+
+
+def _narrow(h, round):
+    return 0 if h.rest and round % 2 else h.narrow

@@ -1,0 +1,110 @@
+"""Compiled draws against the NumPy reference, on random logs with every kind of end."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.algorithms.worlds import uneven, world
+from tidelog import Columns, read_log
+from tidelog.algorithms.contract import Batch, Keep
+from tidelog.algorithms.draws import Choice, Draw, Row, Uniform
+from tidelog.data import Scaler, n_step
+from tidelog.training.stores import stored
+
+REWARDS = Keep(("reward", "terminated"))
+
+
+def ragged(seed: int, kind: str):
+    """A log of episodes of 1 to 7 steps; what followed a truncation is known always, never or sometimes."""
+    rng = np.random.default_rng(seed)
+    columns = uneven(rng, 25)
+    ends = columns["terminated"] | columns["truncated"]
+    now = rng.standard_normal(len(ends))
+    then = np.where(ends, rng.standard_normal(len(ends)), np.roll(now, -1))
+    known = ~ends | (kind == "known") | ((kind == "some") & (rng.random(len(ends)) < 0.5))
+    frame = pl.DataFrame(
+        {name: values.astype(int) if values.dtype == bool else values for name, values in columns.items()}
+        | {"now": now, "then": pl.Series(then).set(pl.Series(~known), None), "action": np.arange(len(ends)) % 3}
+    )
+    return read_log(
+        frame,
+        Columns(
+            observation=["now"], next_observation=["then"], action="action", reward="reward", episode="episode",
+            terminated="terminated", truncated="truncated",
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize(("seed", "kind"), [(0, "some"), (1, "never"), (2, "known"), (3, "some")])
+def test_rows_are_the_reference_windows(seed, kind, n):
+    log = ragged(seed, kind)
+    store = stored(log, REWARDS, Scaler())
+    count, usable = Row(n, 0.9).rows(store)
+    rows = np.arange(len(log)) if usable is None else np.asarray(usable)
+    assert count == len(rows) == log.has_target.sum()
+    gather = jax.jit(lambda gamma, rows: Row(n, gamma).gather(store, rows))
+    for gamma in (0.0, 0.9, 1.0):
+        found, wanted = gather(gamma, jnp.asarray(rows)), n_step(log, rows, n, gamma)
+        np.testing.assert_allclose(found.reward, wanted.reward, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found.discount, wanted.discount, rtol=1e-5)
+        after = np.asarray(found.next_observation["numeric"])
+        np.testing.assert_array_equal(after, log.observation["numeric"][wanted.next_position])
+        np.testing.assert_array_equal(found.observation["numeric"], log.observation["numeric"][log.position[rows]])
+        np.testing.assert_array_equal(found.action, log.action[rows])
+
+
+def test_masks_follow_their_observations():
+    log = world("discrete")
+    store = stored(log, REWARDS, Scaler())
+    rows = np.flatnonzero(log.has_target)
+    found = Row(2, 0.9).gather(store, jnp.asarray(rows))
+    np.testing.assert_array_equal(found.mask, log.action_mask[log.position[rows]])
+    np.testing.assert_array_equal(found.next_mask, log.action_mask[n_step(log, rows, 2, 0.9).next_position])
+
+
+def test_a_choice_is_the_decision_alone():
+    log = world("discrete")
+    rows = np.array([3, 0, 3])
+    found = Choice().gather(stored(log, Keep(()), Scaler()), jnp.asarray(rows))
+    for name, leaf in log.observation.items():
+        np.testing.assert_array_equal(found.observation[name], leaf[log.position[rows]])
+    np.testing.assert_array_equal(found.action, log.action[rows])
+    np.testing.assert_array_equal(found.mask, log.action_mask[log.position[rows]])
+
+
+def test_a_row_without_rewards_is_refused():
+    with pytest.raises(TypeError, match="reads the columns 'reward' and 'terminated'"):
+        Row(1, 0.9).gather(stored(world("discrete"), Keep(()), Scaler()), jnp.arange(3))
+
+
+def test_exactly_the_usable_rows_are_drawn():
+    log = ragged(0, "some")
+    store = stored(log, REWARDS, Scaler())
+    batch, indices = Draw("log", 5000, Row(3, 0.9)).batch(store, None, jax.random.key(0))
+    assert set(np.asarray(batch.rows).tolist()) == set(np.flatnonzero(log.has_target).tolist())
+    assert 0 < log.has_target.sum() < len(log)
+    np.testing.assert_array_equal(store.usable[indices], batch.rows)
+    cloned, _ = Draw("log", 5000, Choice()).batch(store, None, jax.random.key(0))
+    assert set(np.asarray(cloned.rows).tolist()) == set(range(len(log)))
+
+
+def test_draws_are_uniform():
+    counts = np.bincount(np.asarray(Uniform().draw(None, jax.random.key(1), 100_000, 50)[0]), minlength=50)
+    assert len(counts) == 50
+    assert np.abs(counts - 2000).max() < 4.5 * np.sqrt(2000)
+
+
+def test_a_batch_refuses_errors_of_another_shape():
+    batch = Batch(None, jnp.arange(3))
+    np.testing.assert_allclose(batch.mean(jnp.array([1.0, 2.0, 6.0])), 3.0)
+    with pytest.raises(TypeError, match="must have shape"):
+        batch.mean(jnp.ones((3, 1)))
+
+
+def test_a_batch_carries_the_logs_weights():
+    log = world("discrete", weight=np.arange(65.0))
+    batch, _ = Draw("log", 8, Choice()).batch(stored(log, Keep(()), Scaler()), None, jax.random.key(0))
+    np.testing.assert_array_equal(batch.weight, batch.rows)

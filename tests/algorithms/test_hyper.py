@@ -1,0 +1,108 @@
+"""Hyper-parameters as pytrees, and as plain values in files."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tidelog import BC, IQL, ConfigError
+from tidelog.algorithms import ALGORITHMS, algorithm_class, algorithm_name, check_fit
+from tidelog.algorithms.hyper import from_config, hyper, number, same_program, static, to_config
+from tidelog.algorithms.iql import PRESETS
+from tidelog.errors import SpecError
+from tidelog.training.learner import as_arrays
+from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_leaves_are_exactly_the_numbers_that_are_set(name):
+    algorithm = ALGORITHMS[name]()
+    numbers = [f.name for f in dataclasses.fields(algorithm) if isinstance(getattr(algorithm, f.name), float)]
+    paths, _ = jax.tree_util.tree_flatten_with_path(algorithm)
+    assert [path[0].name for path, _ in paths] == numbers
+    assert [leaf for _, leaf in paths] == [getattr(algorithm, n) for n in numbers]
+
+
+def test_none_is_structure():
+    without, with_value = IQL(), IQL(dropout=0.1)
+    assert jax.tree.structure(without) != jax.tree.structure(with_value)
+    assert jax.tree.structure(IQL(dropout=0.1)) == jax.tree.structure(IQL(dropout=0.2, expectile=0.9))
+    assert jax.tree.structure(IQL(critics=3)) != jax.tree.structure(without)
+
+
+def test_tracers_go_through_and_numbers_share_a_program():
+    traced = []
+
+    @jax.jit
+    def scaled(h):
+        traced.append(h)
+        return h.expectile * 10 if h.dropout is None else h.dropout
+
+    np.testing.assert_allclose([scaled(IQL()), scaled(IQL(expectile=0.9)), scaled(IQL(dropout=0.5))], [7.0, 9.0, 0.5])
+    assert len(traced) == 2
+    rates = jax.vmap(lambda h: h.temperature)(jax.tree.map(lambda x: jnp.array([x, 2 * x]), IQL(temperature=1.5)))
+    np.testing.assert_allclose(rates, [1.5, 3.0])
+    assert as_arrays(IQL()).hidden == (256, 256)
+
+
+def test_whole_numbers_become_floats_and_lists_become_tuples():
+    algorithm = IQL(temperature=3, hidden=[8, 8])
+    assert isinstance(algorithm.temperature, float)
+    assert algorithm.hidden == (8, 8)
+    with pytest.raises(ConfigError, match="list of positive whole numbers"):
+        IQL(hidden=(8, 0))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        algorithm.temperature = 1.0
+
+
+def test_config_of_traced_numbers_is_plain():
+    config = to_config(as_arrays(IQL(temperature=2.5)))
+    assert config["temperature"] == 2.5
+    assert config["actor_schedule"] == "cosine"
+    assert from_config(IQL, config).temperature == 2.5
+
+
+def test_a_population_is_one_algorithm():
+    same_program([IQL(), IQL(temperature=1.0, discount=0.9)])
+    with pytest.raises(ConfigError, match="found IQL and BC"):
+        same_program([IQL(), BC()])
+    with pytest.raises(ConfigError, match=r"IQL\.dropout is None in one and 0\.1 in another"):
+        same_program([IQL(), IQL(dropout=0.1)])
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_usable(name):
+    assert to_config(IQL.preset(name)) == to_config(IQL()) | PRESETS[name]
+
+
+def test_an_unknown_preset_or_algorithm_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'antmaze'"):
+        IQL.preset("ant-maze")
+    with pytest.raises(ConfigError, match="did you mean 'iql'"):
+        algorithm_class("iqll")
+    assert [algorithm_name(algorithm_class(name)()) for name in ALGORITHMS] == list(ALGORITHMS)
+
+
+def test_actions_that_an_algorithm_does_not_take_are_refused():
+    check_fit(IQL(), Spec({"s": Vector(1)}, Discrete(2)))
+    with pytest.raises(SpecError, match="IQL acts on Continuous or Discrete actions, but this log has MultiDiscrete"):
+        check_fit(IQL(), Spec({"s": Vector(1)}, MultiDiscrete((2, 3))))
+
+
+def test_a_class_of_ones_own_can_check_itself():
+    @hyper
+    class Pair:
+        low: float = number(0.0)
+        high: float = number(1.0)
+        size: int = static(1, least=1)
+
+        def check(self):
+            if self.low > self.high:
+                raise ConfigError("low is above high")
+
+    assert jax.tree.leaves(Pair(low=-1)) == [-1.0, 1.0]
+    assert jax.tree.map(lambda x: x + 5, Pair()).low == 5.0
+    with pytest.raises(ConfigError, match="low is above high"):
+        Pair(low=2.0)

@@ -1,0 +1,112 @@
+"""The contract from an algorithm's side: phases in turn, several draws, rounds resumed in the middle."""
+
+import jax
+import numpy as np
+import pytest
+
+from tests.algorithms.diary import LEFT, Diary
+from tests.algorithms.worlds import stores, world
+from tidelog import ConfigError
+from tidelog.acting.arrays import fill, named_arrays
+from tidelog.algorithms.contract import Algorithm
+from tidelog.training.trainer import Member, Position, Trainer, fresh_learners
+
+LOG = world("discrete")
+STEPS = 17
+
+
+def trainer(*seeds, together=False, **changes):
+    members = [Member(i, Diary(**changes), seed) for i, seed in enumerate(seeds or (0,))]
+    return Trainer.fresh(members, LOG.spec, stores(Diary(), LOG), STEPS, together=together)
+
+
+def run(training, updates=STEPS, most=100):
+    taken = []
+    while sum(taken) < updates:
+        taken.append(training.advance(min(most, updates - sum(taken))))
+    return taken
+
+
+def page(training, member=0):
+    return jax.device_get(training.learners[member].state)
+
+
+def test_the_toy_is_an_algorithm():
+    assert isinstance(Diary(), Algorithm)
+
+
+def test_phases_take_turns():
+    training = trainer()
+    assert run(training) == [3, 2, 3, 2, 3, 2, 2]
+    np.testing.assert_array_equal(page(training).phase, ([1] * 3 + [2] * 2) * 3 + [1] * 2)
+    assert training.position == Position(round=3, phase=0, taken=2)
+
+
+def test_each_draw_has_its_own_rows_and_each_update_new_ones():
+    training = trainer()
+    run(training)
+    rows = page(training).rows
+    wide, narrow = rows[page(training).phase == 1], rows[page(training).phase == 2]
+    assert (wide >= 0).all()
+    assert (narrow[:, LEFT:] == -1).all()
+    assert len(np.unique(rows, axis=0)) == STEPS
+    assert any(len(set(row)) > LEFT for row in wide)
+    usable = np.flatnonzero(LOG.has_target)
+    assert np.isin(wide[:, LEFT:], usable).all()
+
+
+def test_chunks_do_not_change_a_row():
+    whole, cut = trainer(), trainer()
+    run(whole)
+    run(cut, most=1)
+    np.testing.assert_array_equal(page(whole).rows, page(cut).rows)
+
+
+@pytest.mark.parametrize("at", [2, 4, 5])
+def test_a_round_resumed_in_the_middle_is_one_never_interrupted(at):
+    whole, first = trainer(), trainer()
+    run(whole)
+    run(first, updates=at)
+    saved = named_arrays(first.learners[0])
+    (template,) = fresh_learners(first.members, LOG.spec, stores(Diary(), LOG), STEPS)
+    learner = fill(template, saved, "memory")
+    second = Trainer(first.members, stores(Diary(), LOG), [learner], STEPS, position=Position(*first.position))
+    run(second, updates=STEPS - at)
+    np.testing.assert_array_equal(page(second).rows, page(whole).rows)
+    np.testing.assert_array_equal(page(second).phase, page(whole).phase)
+    assert second.position == whole.position
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_members_draw_what_they_draw_alone(together):
+    training = trainer(4, 5, together=together)
+    run(training)
+    for member, seed in enumerate((4, 5)):
+        alone = trainer(seed)
+        run(alone)
+        np.testing.assert_array_equal(page(training, member).rows, page(alone).rows)
+    assert (page(training, 0).rows != page(training, 1).rows).any()
+
+
+def test_a_phase_that_asks_for_no_updates_is_skipped():
+    training = trainer(wide=0)
+    assert run(training) == [2] * 8 + [1]
+    assert set(page(training).phase.tolist()) == {2}
+
+
+def test_a_phase_can_rest_for_a_round():
+    training = trainer(rest=True)
+    assert run(training) == [3, 2, 3, 3, 2, 3, 1]
+
+
+def test_nothing_but_zeros_is_refused():
+    with pytest.raises(ConfigError, match="every phase of this algorithm asks for 0 updates"):
+        trainer(wide=0, narrow=0).advance(1)
+
+
+def test_reports_are_means_by_phase_since_the_last():
+    training = trainer(scale=2.0)
+    training.advance(3)
+    assert training.report() == [{"wide/size": 10.0}]
+    run(training, updates=3)
+    assert training.report() == [{"wide/size": 10.0, "narrow/size": 6.0}]

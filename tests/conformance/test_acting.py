@@ -1,0 +1,114 @@
+"""What every policy must do: keep to what is allowed, say how likely it was, and mix as it was told."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.algorithms.worlds import ACTIONS
+from tests.conformance.cases import CASES
+
+ROWS = 4000
+DISCRETE = [case for case in CASES if case.kind == "discrete"]
+discrete = pytest.mark.parametrize("case", DISCRETE, ids=lambda case: case.name)
+MIXED = [None, 0.3]
+
+
+def many(case):
+    """Observations and random masks [ROWS, ...]; every row allows one to three of four actions."""
+    rng = np.random.default_rng(1)
+    rows = rng.integers(0, len(case.log), ROWS)
+    mask = rng.random((ROWS, ACTIONS)) < 0.5
+    mask[np.arange(ROWS), rng.integers(0, ACTIONS, ROWS)] = True
+    mask[mask.all(1), 0] = False
+    return {name: leaf[rows] for name, leaf in case.observation.items()}, jnp.asarray(mask)
+
+
+def acting_of(case):
+    return case.algorithm.acting(case.init())
+
+
+@discrete
+@pytest.mark.parametrize("epsilon", MIXED)
+def test_forbidden_actions_are_never_taken(case, epsilon):
+    case = case.but(epsilon=epsilon)
+    observation, mask = many(case)
+    acting = acting_of(case)
+    for key in (None, jax.random.key(0)):
+        act = case.algorithm.act(acting, observation, mask=mask, key=key)
+        assert mask[jnp.arange(ROWS), act.action].all()
+        assert jnp.isfinite(act.log_probability).all()
+    free = case.algorithm.act(acting, observation).action
+    assert not mask[jnp.arange(ROWS), free].all()
+
+
+@discrete
+@pytest.mark.parametrize("epsilon", MIXED)
+def test_probabilities_are_0_where_forbidden_and_sum_to_1(case, epsilon):
+    case = case.but(epsilon=epsilon)
+    observation, mask = many(case)
+    chances = case.algorithm.distribution(acting_of(case), observation, mask).probabilities()
+    assert (np.asarray(chances)[~np.asarray(mask)] == 0.0).all()
+    np.testing.assert_allclose(chances.sum(1), 1.0, rtol=1e-5)
+
+
+@discrete
+def test_epsilon_0_samples_the_mode_and_mixtures_are_exact(case):
+    observation, mask = many(case)
+    plain = case.algorithm.distribution(acting_of(case), observation, mask)
+    never, mixed = case.but(epsilon=0.0), case.but(epsilon=0.3)
+    sampled = never.algorithm.act(acting_of(case), observation, mask=mask, key=jax.random.key(0)).action
+    np.testing.assert_array_equal(sampled, plain.mode())
+    found = mixed.algorithm.distribution(acting_of(case), observation, mask)
+    wanted = 0.3 * plain.probabilities() + 0.7 * jax.nn.one_hot(plain.mode(), ACTIONS)
+    np.testing.assert_allclose(found.probabilities(), wanted, rtol=1e-5, atol=1e-7)
+    act = mixed.algorithm.act(acting_of(case), observation, mask=mask, key=jax.random.key(1))
+    np.testing.assert_allclose(
+        jnp.exp(act.log_probability), wanted[jnp.arange(ROWS), act.action], rtol=1e-5, err_msg="of the mixture"
+    )
+
+
+@discrete
+@pytest.mark.parametrize("epsilon", MIXED)
+def test_samples_are_as_frequent_as_probabilities_say(case, epsilon):
+    case = case.but(epsilon=epsilon)
+    row = {name: jnp.repeat(leaf[:1], ROWS, axis=0) for name, leaf in case.observation.items()}
+    acting = acting_of(case)
+    chances = np.asarray(case.algorithm.distribution(acting, row).probabilities()[0])
+    sampled = np.asarray(case.algorithm.act(acting, row, key=jax.random.key(2)).action)
+    share = np.bincount(sampled, minlength=ACTIONS) / ROWS
+    assert (np.abs(share - chances) < 4.5 * np.sqrt(chances * (1 - chances) / ROWS) + 1e-9).all()
+    assert (chances > 0.01).sum() > 1
+
+
+@discrete
+def test_q_values_rate_every_action_or_there_are_none(case):
+    found = case.algorithm.q_values(acting_of(case), case.observation)
+    assert found is None or found.shape == (len(case.log), ACTIONS)
+    if hasattr(case.init(), "critic"):
+        values = jnp.stack([member.all_actions(case.observation) for member in case.init().critic.members])
+        np.testing.assert_allclose(found, values.min(axis=0), rtol=1e-5)
+
+
+def test_without_a_key_acting_repeats_itself_and_keys_decide_samples(case):
+    state = case.init()
+    np.testing.assert_array_equal(case.act(state).action, case.act(state).action)
+    np.testing.assert_array_equal(case.act(state, 5).action, case.act(state, 5).action)
+    assert (np.asarray(case.act(state, 5).action) != np.asarray(case.act(state, 6).action)).any()
+
+
+def test_actions_have_the_logs_shape(case):
+    act = case.act(case.init(), 0)
+    assert act.action.shape == case.log.action.shape
+    assert act.log_probability.shape == (len(case.log),)
+
+
+def test_continuous_epsilon_mixes_samples_with_the_mean_and_has_no_density(case):
+    if case.kind == "discrete":
+        return
+    mixed = case.but(epsilon=0.5)
+    act, mean = mixed.act(mixed.init(), 0), mixed.act(mixed.init()).action
+    at_mode = (act.action == mean).all(axis=1)
+    assert act.log_probability is None
+    assert 0.25 < float(at_mode.mean()) < 0.75
+    assert not (act.action == mean).any(axis=1)[~at_mode].any()

@@ -1,0 +1,93 @@
+"""What the docs say exists, and what they show runs."""
+
+import dataclasses
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tidelog as tl
+from tidelog.cli import demo
+from tidelog.training.fit import prepare
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+
+def exists(name: str) -> bool:
+    """Whether `tl.name`, `tl.Class.member` or `tl.callable(argument)` is there."""
+    path, _, argument = name.removeprefix("tl.").rstrip(")").partition("(")
+    found = tl
+    for part in path.split("."):
+        if not hasattr(found, part):
+            return part == "metrics"  # an attribute that instances have
+        found = getattr(found, part)
+    if not argument:
+        return True
+    if dataclasses.is_dataclass(found):
+        return argument in {field.name for field in dataclasses.fields(found)}
+    known = set(inspect.signature(found).parameters) | (
+        set(inspect.signature(prepare).parameters) if found is tl.fit else set()
+    )
+    return argument in known
+
+
+def test_every_name_in_coming_from_exists() -> None:
+    rows = [line for line in (ROOT / "docs/coming-from.md").read_text().splitlines() if line.startswith("| `")]
+    names = [name for row in rows for name in re.findall(r"`(tl\.[^`]+)`", row.split("|")[3])]
+    assert len(rows) >= 14
+    assert len(names) > 20
+    assert [name for name in names if not exists(name)] == []
+    assert not exists("tl.IQL(temprature)")
+    assert not exists("tl.fitt")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_ci_runs_the_readmes_own_test_command() -> None:
+    readme, script = (ROOT / "README.md").read_text(), (ROOT / ".ci/run").read_text()
+    assert 'pip install -e ".[test]" && pytest' in readme
+    assert 'pip install --quiet -e ".[test]"\n' in script
+    assert "\npytest\n" in script
+    assert "pip install -e . && tidelog demo" in readme
+
+
+@pytest.fixture(scope="module")
+def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the demo's log stands."""
+    folder = tmp_path_factory.mktemp("stranger")
+    (folder / "tidelog-demo").mkdir()
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        demo._make_log(Path("tidelog-demo"), 300)
+    finally:
+        os.chdir(before)
+    return folder
+
+
+def test_the_readmes_python_runs(
+    demo_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    monkeypatch.chdir(demo_folder)
+    exec(compile(code.replace("5_000", "20"), "README.md", "exec"), {})
+    assert capsys.readouterr().out.split("\n")[0].isdigit()
+    assert tl.load_policy("policy").spec.action.n == 6
+
+
+@pytest.mark.parametrize("script", ["first_policy.py", "own_network.py"])
+def test_examples_run(script: str, demo_folder: Path) -> None:
+    words = ["tidelog-demo/treatment.csv", "tidelog-demo/columns.toml", "20"] if script == "first_policy.py" else []
+    command = [sys.executable, "-W", "error", str(ROOT / "examples" / script), *words]
+    done = subprocess.run(command, cwd=demo_folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
