@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Literal, cast
 
 import tyro
 
@@ -12,7 +13,8 @@ from tidelog.cli.options import parse
 from tidelog.data.door import validate
 from tidelog.data.inspect import describe_table, inspect_log
 from tidelog.data.origin import is_table, read_any
-from tidelog.errors import ConfigError, nearest
+from tidelog.data.report import Report
+from tidelog.errors import ConfigError, LogError, nearest
 
 COMMANDS = {
     "inspect": "what a log holds; without a mapping, a proposal for one",
@@ -63,6 +65,18 @@ def _inspect(words: list[str]) -> int:
 
 def _validate(words: list[str]) -> int:
     options = parse(Validate, words, "data validate")
-    report = validate(options.data, options.columns)
+    report = _report(options.data, options.columns)
     print(json.dumps(report.to_json(), indent=1) if options.format == "json" else report.text())  # noqa: T201
     return 0 if report.ok else 2
+
+
+def _report(source: str, columns: str | None) -> Report:
+    """The report on any source, good or bad; ConfigError where a table comes without a mapping."""
+    if columns is not None or Path(source).suffix == ".npz":
+        return validate(source, columns)
+    try:
+        return read_any(source).report
+    except LogError as error:
+        if error.report is None:
+            raise
+        return cast("Report", error.report)
