@@ -33,7 +33,7 @@ def test_forbidden_actions_are_never_taken(case, epsilon):
         act = case.chosen(case.init(), observation, mask, seed)
         assert mask[jnp.arange(ROWS), act.action].all()
         assert jnp.isfinite(act.log_probability).all()
-    free = case.chosen(case.init(), observation).action
+    free = case.chosen(case.init(), observation, jnp.ones_like(mask)).action
     assert not mask[jnp.arange(ROWS), free].all()
 
 
@@ -68,8 +68,9 @@ def test_epsilon_0_samples_the_mode_and_mixtures_are_exact(case):
 def test_samples_are_as_frequent_as_probabilities_say(case, epsilon):
     case = case.but(epsilon=epsilon)
     row = {name: jnp.repeat(leaf[:1], ROWS, axis=0) for name, leaf in case.observation.items()}
-    chances = np.asarray(case.policy(case.init(), row).probabilities()[0])
-    sampled = np.asarray(case.chosen(case.init(), row, seed=2).action)
+    mask = jnp.ones((ROWS, ACTIONS), bool)
+    chances = np.asarray(case.policy(case.init(), row, mask).probabilities()[0])
+    sampled = np.asarray(case.chosen(case.init(), row, mask, seed=2).action)
     share = np.bincount(sampled, minlength=ACTIONS) / ROWS
     assert (np.abs(share - chances) < 4.5 * np.sqrt(chances * (1 - chances) / ROWS) + 1e-9).all()
     assert (chances > 0.01).sum() > 1
