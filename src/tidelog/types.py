@@ -26,10 +26,15 @@ Observation: TypeAlias = dict[str, Array]
 
 @dataclass(frozen=True)
 class Vector:
-    """Numeric features, `[..., size]` float32; `names` where the log had named columns."""
+    """Numeric features, `[..., size]` float32; `names` where the log had named columns.
+
+    `fills` holds, for columns in which values may be missing, the value that stands in; where the feature
+    `"<column> missing"` is among the names, it is 1 in rows that were filled and 0 elsewhere.
+    """
 
     size: int
     names: tuple[str, ...] = ()
+    fills: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,15 @@ class Codes:
     sizes: tuple[int, ...]
     names: tuple[str, ...] = ()
     vocabularies: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Image:
+    """A picture, `[..., height, width, channels]` uint8."""
+
+    height: int
+    width: int
+    channels: int
 
 
 @dataclass(frozen=True)
@@ -99,9 +113,11 @@ class Continuous:
         return ((low + high) / 2).astype(np.float32), half.astype(np.float32)
 
 
-Leaf: TypeAlias = Vector | Codes
+Leaf: TypeAlias = Vector | Codes | Image
 ActionSpace: TypeAlias = Discrete | MultiDiscrete | Continuous
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Vector, Codes, Discrete, MultiDiscrete, Continuous)}
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Vector, Codes, Image, Discrete, MultiDiscrete, Continuous)
+}
 
 
 @dataclass(frozen=True)
