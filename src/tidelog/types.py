@@ -158,15 +158,24 @@ def _tuples(value: Any) -> Any:
 
 
 class Decision(NamedTuple):
-    """What was seen and what was done, in the units that networks see."""
+    """What was seen and what was done, in the units that networks see; in windows, [B, T, ...] throughout."""
 
     observation: Observation  # leaves [B, ...]
     action: Array  # [B] int, [B, M] ints, or [B, A] float
     mask: Array | None = None  # [B, A] bool: the actions allowed; None: all of them
+    real: Array | None = None  # windows only, [B, T] bool: steps that the episode has
+
+    @property
+    def window(self) -> dict[str, Array]:
+        """What a network with a memory is told beside the observations."""
+        return {} if self.real is None else {"real": self.real}
 
 
 class Transition(NamedTuple):
-    """One decision and what followed, in the units that networks see (scaled observations, actions in [-1, 1])."""
+    """One decision and what followed, in the units that networks see (scaled observations, actions in [-1, 1]).
+
+    In windows everything is [B, T, ...].
+    """
 
     observation: Observation  # leaves [B, ...]
     action: Array  # [B] int, [B, M] ints, or [B, A] float
@@ -175,6 +184,13 @@ class Transition(NamedTuple):
     next_observation: Observation  # leaves [B, ...]: after those m steps
     mask: Array | None = None  # [B, A] bool: the actions allowed now; None: all of them
     next_mask: Array | None = None  # [B, A] bool: those allowed afterwards
+    real: Array | None = None  # windows only, [B, T] bool: steps that the episode has
+    last: Array | None = None  # windows only, [B, T] int32: the step of the window that `next_observation` follows
+
+    @property
+    def window(self) -> dict[str, Array]:
+        """What a network with a memory is told beside the observations."""
+        return {} if self.real is None else {"real": self.real}
 
 
 class Act(NamedTuple):
