@@ -90,17 +90,15 @@ def _columns(table: Description) -> str:
         for one in table.fields
     ]
     notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
-    mapping = f"<h3>Proposed mapping</h3><pre>{escape(table.toml)}</pre>"
+    mapping = f'<h3 class="apart">Proposed mapping</h3><pre>{escape(table.toml)}</pre>'
     return _section("Columns", _table(head, rows) + mapping + (f"<ul>{notes}</ul>" if notes else ""))
 
 
 def _log_sections(log: Log) -> list[str]:
     statistics = log.statistics()
     return [
-        _section("Episodes", _tiles(statistics) + _grid([_numbers("episode length", np.diff(log.starts))])),
-        _section("Returns and rewards", _grid(_rewards(log)) or "<p>The log has no reward.</p>"),
-        _section("Actions", _grid(_actions(log, statistics))),
-        _section("Propensities", _propensities(log)),
+        _section("Episodes and returns", _tiles(statistics) + _grid([*_lengths(log), *_rewards(log)])),
+        _section("Actions and propensities", _grid([*_actions(log, statistics), *_propensities(log)])),
         _section("What was seen", _features(log, statistics)),
         _section("First rows", _first_rows(log)),
     ]
@@ -112,9 +110,14 @@ def _tiles(statistics: Statistics) -> str:
     return '<ul class="tiles">' + "".join(f"<li><b>{n:,}</b> {name}</li>" for name, n in shown) + "</ul>"
 
 
+def _lengths(log: Log) -> Iterator[str]:
+    yield _numbers("length of an episode", np.diff(log.starts))
+
+
 def _rewards(log: Log) -> Iterator[str]:
     returns = episode_returns(log)
     if log.reward is None or returns is None:
+        yield _figure("returns", "", "the log has no reward")
         return
     for name, values in (("return of an episode", returns), ("reward of a step", log.reward)):
         wide = values.reshape(len(values), -1)
@@ -135,10 +138,11 @@ def _actions(log: Log, statistics: Statistics) -> Iterator[str]:
             yield _counts(f"action[{place}]", dict(zip(map(str, range(len(column))), column, strict=True)))
 
 
-def _propensities(log: Log) -> str:
+def _propensities(log: Log) -> Iterator[str]:
     if log.propensity is None:
-        return "<p>None logged: how likely the logger was to act as it did is not known.</p>"
-    return _grid([_numbers("propensity of the logged action", log.propensity)])
+        yield _figure("propensities", "", "none logged: how likely the logger was to act as it did is not known")
+    else:
+        yield _numbers("propensity of the logged action", log.propensity)
 
 
 def _features(log: Log, statistics: Statistics) -> str:
@@ -238,6 +242,7 @@ h1 { margin: 0; font-size: 1.7rem; overflow-wrap: anywhere; }
 header p { margin: 0; color: var(--soft); overflow-wrap: anywhere; }
 h2 { margin: 2rem 0 .6rem; padding-bottom: .25rem; border-bottom: 1px solid var(--line); font-size: 1.2rem; }
 h3 { margin: 0; font-size: 1rem; overflow-wrap: anywhere; }
+.apart { margin-top: 1rem; }
 p { margin: .4rem 0; }
 code, pre { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .9em; }
 pre { overflow-x: auto; padding: .7rem; background: #f4f7f9; border-radius: 6px; }

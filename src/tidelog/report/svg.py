@@ -26,6 +26,8 @@ def bins(values: Values) -> Bins:
     """Bins of finite numbers: one a whole number where there are few, else thirty of equal width."""
     values = np.asarray(values, np.float64)
     low, high = float(values.min()), float(values.max())
+    if low == high:
+        return Bins(np.array([len(values)]), np.array([low, high]), low % 1 == 0)
     if high - low < _BINS and bool((values % 1 == 0).all()):
         edges = np.arange(low, high + 2) - 0.5
         return Bins(np.bincount((values - low).astype(np.int64)), edges, True)
