@@ -15,7 +15,6 @@ from tidelog.cli import main
 from tidelog.data import read_log
 from tidelog.data.registry import CHECKS
 
-FLAT = 200  # wide enough that the report's lines are not broken within a phrase
 
 
 def mapped(folder: Path, **changes: Any) -> str:

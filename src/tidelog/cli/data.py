@@ -13,7 +13,7 @@ from tidelog.cli.options import parse
 from tidelog.data.door import validate
 from tidelog.data.inspect import Description, describe_table, inspect_log
 from tidelog.data.origin import is_table, read_any
-from tidelog.data.quarantine import quarantine
+from tidelog.data.offending import quarantine
 from tidelog.errors import ConfigError, nearest
 
 COMMANDS = {

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tidelog.data.inspect import describe_table, inspect_log
     from tidelog.data.log import Log
     from tidelog.data.nstep import n_step
+    from tidelog.data.offending import quarantine
     from tidelog.data.report import Problem, Report
     from tidelog.data.scaling import Scaler, by_return_range, minus_one, unscaled
     from tidelog.data.statistics import Statistics
@@ -29,6 +30,7 @@ __all__ = [
     "minus_one",
     "n_step",
     "open_log",
+    "quarantine",
     "read_log",
     "read_minari",
     "read_npz",
@@ -42,6 +44,7 @@ _HOME = {
     "inspect": ("describe_table", "inspect_log"),
     "log": ("Log",),
     "nstep": ("n_step",),
+    "offending": ("quarantine",),
     "report": ("Problem", "Report"),
     "scaling": ("Scaler", "by_return_range", "minus_one", "unscaled"),
     "statistics": ("Statistics",),

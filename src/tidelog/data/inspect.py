@@ -95,6 +95,8 @@ class Description:
         ]
 
     def _commands(self) -> list[str]:
+        if not Path(self.source).exists():
+            return []
         source = shlex.quote(self.source)
         lines = ["next:", f"  tidelog data inspect {source} --write columns.toml",
                  f"  tidelog data validate {source} --columns columns.toml"]  # fmt: skip

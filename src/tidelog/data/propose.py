@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from tidelog.data import parse
+from tidelog.data.raw import Column
 
 NUMERIC = ("flag", "whole number", "number")
 _SAMPLE = 1_000
@@ -131,11 +133,15 @@ def _kind(series: pl.Series, unique: int) -> str:
         return "list"
     if series.dtype.is_temporal():
         return "time"
-    if unique <= 2 and not len(parse.flag(series).unreadable):
+    if unique <= 2 and _is_flag(parse.flag(series)):
         return "flag"
     if parse.is_categorical(series):
         return "time" if not len(parse.moment(series).unreadable) else "word"
     return "number"
+
+
+def _is_flag(column: Column) -> bool:
+    return not len(column.unreadable) and bool(np.isin(column.values[column.usable], (0, 1)).all())
 
 
 def _is_packed(series: pl.Series) -> bool:

@@ -98,3 +98,8 @@ rule(
     "note",
     "A source's convention was translated, such as actions that are counted from another number than 0.",
 )
+
+if __name__ == "__main__":
+    from tidelog.data import build, registry  # noqa: F401 (importing them registers every check)
+
+    print(registry.as_table())  # noqa: T201
