@@ -36,10 +36,10 @@ def quarantine(source: Any, columns: Columns | Mapping[str, Any] | str | Path, p
     mapping = _mapping(columns)
     try:
         table = table_of(source)
+        raw = from_table(table, mapping)
     except LogError as error:
         report: Report = error.report
         return report
-    raw = from_table(table, mapping)
     found = findings(raw)
     rows, reasons = _reasons(found)
     if len(rows):
