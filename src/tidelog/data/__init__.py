@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidelog.data.columns import Columns
-    from tidelog.data.door import read_log, read_minari, read_npz, validate
+    from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
+    from tidelog.data.export import convert
     from tidelog.data.inspect import describe_table, inspect_log
     from tidelog.data.log import Log
     from tidelog.data.nstep import n_step
@@ -25,22 +26,27 @@ __all__ = [
     "Scaler",
     "Statistics",
     "by_return_range",
+    "convert",
     "describe_table",
     "inspect_log",
     "minus_one",
     "n_step",
     "open_log",
     "quarantine",
+    "read_d4rl",
     "read_log",
     "read_minari",
     "read_npz",
+    "read_ogbench",
+    "read_reagent",
     "unscaled",
     "validate",
 ]
 
 _HOME = {
     "columns": ("Columns",),
-    "door": ("read_log", "read_minari", "read_npz", "validate"),
+    "door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
+    "export": ("convert",),
     "inspect": ("describe_table", "inspect_log"),
     "log": ("Log",),
     "nstep": ("n_step",),

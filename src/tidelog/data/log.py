@@ -35,7 +35,7 @@ class Log:
     """
 
     spec: Spec
-    observation: dict[str, Values]  # leaves [M, ...]: Vector float32, Codes int32
+    observation: dict[str, Values]  # leaves [M, ...]: Vector float32, Codes int32, Image uint8
     position: Values  # [N] int32: where the row's observation is stored
     next_position: Values  # [N] int32: where what followed is stored
     action: Values  # [N] int32, [N, D] int32 or [N, A] float32
@@ -64,6 +64,7 @@ class Log:
         truncated: Any = None,
         episode: Any = None,
         next_observation: Any = None,
+        followed: Any = None,
         propensity: Any = None,
         action_mask: Any = None,
         next_action_mask: Any = None,
@@ -78,9 +79,11 @@ class Log:
     ) -> Log:
         """Validate arrays of N rows and build a log from them; LogError (with its report) if they are no log.
 
-        `observation` is `[N]` or `[N, O]` (floats: a Vector; integers or text: Codes, unless `categorical=False`) or
-        a mapping from leaf names to such arrays; `action` is `[N]` integers, `[N, D]` integers or `[N, A]` floats.
+        `observation` is `[N]` or `[N, O]` (floats: a Vector; integers or text: Codes, unless `categorical=False`),
+        `[N, height, width, channels]` uint8 (an Image), or a mapping from leaf names to such arrays, in which inner
+        mappings become leaves "outer/inner"; `action` is `[N]` integers, `[N, D]` integers or `[N, A]` floats.
         `episode=None`: every row is an episode of one step. `terminated=True`: the world ended every episode.
+        `followed` [N] bool: rows whose `next_observation` is given; None: all of them.
         """
         from tidelog.data.arrays import from_arrays
         from tidelog.data.build import checked
@@ -88,7 +91,8 @@ class Log:
         return checked(
             from_arrays(
                 observation=observation, action=action, reward=reward, terminated=terminated, truncated=truncated,
-                episode=episode, next_observation=next_observation, propensity=propensity, action_mask=action_mask,
+                episode=episode, next_observation=next_observation, followed=followed, propensity=propensity,
+                action_mask=action_mask,
                 next_action_mask=next_action_mask, actions=actions, bounds=bounds, weight=weight, step=step, time=time,
                 categorical=categorical, terminations=terminations, extra=extra,
             )
@@ -197,6 +201,30 @@ class Log:
         from tidelog.data.storage import save
 
         save(self, Path(path), overwrite)
+
+    def to_parquet(self, path: str | Path, overwrite: bool = False) -> Path:
+        """Write a table and beside it the mapping (.toml, whose path is returned) that `read_log` reads it with."""
+        from tidelog.data.export import to_parquet
+
+        return to_parquet(self, path, overwrite)
+
+    def to_minari(self, dataset_id: str, overwrite: bool = False) -> None:
+        """Write a Minari data set; LogError if it exists, or if what followed a truncation is not known."""
+        from tidelog.data.minari_export import to_minari
+
+        to_minari(self, dataset_id, overwrite)
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Arguments of `Log.from_arrays` that give the same columns."""
+        from tidelog.data.export import to_arrays
+
+        return to_arrays(self)
+
+    def to_npz(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the arrays of `to_arrays` to a file that `read_npz` reads."""
+        from tidelog.data.export import save_npz
+
+        save_npz(self, path, overwrite)
 
     def _by_row(self) -> dict[str, Values]:
         skipped = ("position", "next_position", "episode", "episode_ids", "action_mask")

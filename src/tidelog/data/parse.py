@@ -5,6 +5,8 @@ Nothing is dropped here: a value that cannot be read becomes a placeholder and i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
@@ -16,13 +18,19 @@ _TRUE = ("1", "1.0", "true", "t", "yes", "y")
 _FALSE = ("0", "0.0", "false", "f", "no", "n")
 
 
+def narrow(series: pl.Series) -> Column:
+    """The same as `number`, rounded to 32 bits where it is numeric; what is too large becomes infinite."""
+    return number(series.cast(pl.Float32) if series.dtype.is_numeric() else series)
+
+
 def number(series: pl.Series) -> Column:
     """Numbers [N], or [N, D] from a column of lists."""
     if isinstance(series.dtype, pl.List | pl.Array):
         return _lists(series)
     if series.dtype.is_numeric() or series.dtype == pl.Null:
         missing = _where(series.is_null())
-        values = series.cast(pl.Float64).to_numpy() if len(missing) or series.dtype.is_decimal() else series.to_numpy()
+        wide = series.dtype.is_decimal() or (len(missing) and not series.dtype.is_float())
+        values = (series.cast(pl.Float64) if wide else series).to_numpy()
         return Column(series.name, values, missing=missing)
     text = _text(series)
     absent = _absent(text)
@@ -41,17 +49,24 @@ def is_categorical(series: pl.Series) -> bool:
     return bool(text.cast(pl.Float64, strict=False).filter(~absent).is_null().all())
 
 
-def categories(*many: pl.Series) -> list[Column]:
-    """Codes [N] of several columns that share one sorted vocabulary; empty text is missing."""
+def categories(*many: pl.Series, words: Sequence[str] | None = None) -> list[Column]:
+    """Codes [N] of several columns into one vocabulary: `words`, or else all that stand there, sorted.
+
+    Empty text is missing; a word that is not among declared ones is unreadable.
+    """
     texts = [_text(series) for series in many]
-    words = pl.concat([text.rename("word") for text in texts]).unique().drop_nulls().sort()
-    words = words.filter(words != "")
+    if words is None:
+        found = pl.concat([text.rename("word") for text in texts]).unique().drop_nulls().sort()
+        words = tuple(found.filter(found != ""))
     kind = pl.Enum(words)
     columns = []
     for series, text in zip(many, texts, strict=True):
         codes = text.cast(kind, strict=False).to_physical().cast(pl.Int32)
-        missing = _where(codes.is_null())
-        columns.append(Column(series.name, codes.fill_null(0).to_numpy(), tuple(words), missing))
+        absent = text.is_null() | (text == "").fill_null(True)
+        unreadable = _where(codes.is_null() & ~absent)
+        values = codes.fill_null(0).to_numpy()
+        shown = _shown(text, unreadable)
+        columns.append(Column(series.name, values, tuple(words), _where(absent), unreadable, texts=shown))
     return columns
 
 
@@ -69,6 +84,9 @@ def identity(series: pl.Series) -> Column:
 
 def flag(series: pl.Series) -> Column:
     """Flags [N] float, 0 or 1, from booleans, 0/1, true/false or yes/no."""
+    if series.dtype == pl.Boolean or series.dtype.is_integer() or series.dtype.is_float():
+        missing = _where(series.is_null())
+        return Column(series.name, series.fill_null(0).to_numpy(), missing=missing)
     text = _text(series)
     return _column(series.name, _truth(text), _absent(text), text, "0 or 1, true or false, yes or no")
 

@@ -92,6 +92,9 @@ rule("ragged rows", "error", "Rows of a text file have more or fewer fields than
 rule("duplicate column name", "error", "A column that the mapping names stands twice in the header.")
 rule("wrong length", "error", "An array, a mask or a list of bounds has another length than the log needs.")
 rule("changing shapes", "error", "Rows of one column have different shapes, or more axes than a log can hold.")
+rule("unknown word", "error", "A categorical column holds a word that its declared vocabulary lacks.")
+rule("unreadable picture", "error", "A picture file is missing, damaged, or of a kind that is not read.")
+rule("filled", "note", "Empty cells of observations were filled as the mapping says.")
 rule("blank lines", "note", "Lines without any value were passed over.")
 rule(
     "converted",

@@ -10,6 +10,8 @@ import polars as pl
 
 from tidelog.data.registry import refusal
 from tidelog.data.sources.frames import is_pandas, polars_of
+from tidelog.data.sources.lines import read_lines
+from tidelog.data.sources.pages import refuse_contradictions
 from tidelog.data.sources.text import read_separated
 from tidelog.data.tables import Table
 from tidelog.errors import LogError, nearest
@@ -29,19 +31,39 @@ def read_tsv(path: Path, wanted: Sequence[str] | None) -> Table:
 
 
 def read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
-    """Parquet; only the columns that are wanted are read."""
-    columns = list(pl.read_parquet_schema(path))
+    """Parquet; only the columns that are wanted are read, one at a time."""
+    refuse_contradictions(path)
+    return _some(pl.scan_parquet(path, low_memory=True), path, wanted)
+
+
+def read_arrow(path: Path, wanted: Sequence[str] | None) -> Table:
+    """Arrow as a file (Feather) or as a stream; only the columns that are wanted are read."""
+    with path.open("rb") as stream:
+        whole = stream.read(len(_ARROW)) == _ARROW
+    frame = pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy()
+    return _some(frame, path, wanted)
+
+
+def _some(frame: pl.LazyFrame, path: Path, wanted: Sequence[str] | None) -> Table:
+    columns = frame.collect_schema().names()
     kept = columns if wanted is None else [name for name in columns if name in set(wanted)]
-    frame = pl.read_parquet(path, columns=kept or columns[:1])
-    return Table.of(frame, str(path), columns)
+    return Table.of(frame.select(kept or columns[:1]), str(path), columns)
 
 
+_ARROW = b"ARROW1"
 SOURCES: dict[str, Reader] = {
     ".csv": read_csv,
     ".csv.gz": read_csv,
     ".tsv": read_tsv,
     ".tsv.gz": read_tsv,
     ".parquet": read_parquet,
+    ".jsonl": read_lines,
+    ".jsonl.gz": read_lines,
+    ".ndjson": read_lines,
+    ".ndjson.gz": read_lines,
+    ".arrow": read_arrow,
+    ".feather": read_arrow,
+    ".ipc": read_arrow,
 }
 
 
