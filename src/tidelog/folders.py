@@ -20,6 +20,7 @@ from typing import Any
 from tidelog.errors import CheckpointError, TidelogError
 
 MANIFEST = "manifest.json"
+ASIDE = ".writing-"  # how the names of folders begin that are not yet whole
 Content = bytes | Callable[[Path], None]  # or a function that writes to a path
 
 
@@ -35,14 +36,15 @@ class Kind:
         """Write files and their manifest; an older folder is replaced whole, or stays as it was."""
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            aside = Path(tempfile.mkdtemp(prefix=f".writing-{folder.name}-", dir=folder.parent))
+            aside = Path(tempfile.mkdtemp(prefix=f"{ASIDE}{folder.name}-", dir=folder.parent))
         except OSError as problem:
             raise self.error(f"{folder} cannot be written: {problem}") from problem
         try:
             new = aside / "new"
             new.mkdir()
             sums = {name: _write_synced(new / name, content) for name, content in files.items()}
-            body = {"kind": self.name, "schema": self.schema, **manifest, "files": sums}
+            # as it will be read back: keys become words, and their order with them
+            body = json.loads(json.dumps({"kind": self.name, "schema": self.schema, **manifest, "files": sums}))
             text = json.dumps({**body, "sha256": _digest(body)}, indent=1)
             _write_synced(new / MANIFEST, text.encode())
             sync(new)
@@ -52,6 +54,13 @@ class Kind:
             raise self.error(f"{folder} cannot be written: {problem}; what stood there is untouched") from problem
         finally:
             shutil.rmtree(aside)
+
+    def stands_at(self, folder: Path) -> bool:
+        """Whether a folder is one of this kind, so that another may take its place."""
+        try:
+            return bool(self.manifest(folder))
+        except self.error:
+            return False
 
     def manifest(self, folder: Path) -> dict[str, Any]:
         """The manifest of a folder; an error where it is missing, foreign, changed or of another schema."""
@@ -107,6 +116,12 @@ def _put_in_place(new: Path, folder: Path, old: Path) -> None:
     except OSError:
         old.rename(folder)
         raise
+
+
+def forget_half_written(parent: Path) -> None:
+    """Remove what killed processes left among the folders of `parent`."""
+    for path in parent.glob(f"{ASIDE}*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def sync(folder: Path) -> None:

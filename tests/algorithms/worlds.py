@@ -1,8 +1,11 @@
 """Two small logs that hide nothing: mixed observations, masks, uneven episodes, unknown ends; and algorithms to fit."""
 
 import dataclasses
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -10,6 +13,7 @@ from tidelog import Log
 from tidelog.algorithms import ALGORITHMS
 from tidelog.algorithms.contract import Batch
 from tidelog.data import Scaler
+from tidelog.training.learner import as_arrays
 from tidelog.training.stores import stores_of
 from tidelog.types import Continuous, Discrete
 
@@ -67,3 +71,10 @@ def drawn(algorithm: Any, log: Log, seed: int = 0) -> Batch:
     (phase,) = algorithm.phases()
     store = stores(algorithm, log)[phase.reads.store]
     return phase.reads.batch(store, None, jax.random.key(seed))[0]
+
+
+@cache
+def compiled(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A phase's step, compiled once for all tests of a process; numbers are arguments of the program."""
+    program = eqx.filter_jit(step)
+    return lambda algorithm, state, batch: program(as_arrays(algorithm), state, batch)

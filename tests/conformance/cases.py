@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from tests.algorithms.worlds import KINDS, drawn, small, stores, world
+from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
 from tidelog import Log
 from tidelog.acting.arrays import named_arrays
 from tidelog.algorithms import ALGORITHMS
@@ -46,7 +46,7 @@ class Case:
 
     def step(self, state: Any, batch: Any) -> Any:
         """The compiled step; numbers are arguments of the program."""
-        return jitted(self.phase.step)(as_arrays(self.algorithm), state, batch)
+        return compiled(self.phase.step)(self.algorithm, state, batch)
 
     def after(self, updates: int, log: Log | None = None) -> Any:
         """The state after some updates on batches that depend on nothing but their number."""
@@ -65,8 +65,16 @@ class Case:
         return None if self.log.action_mask is None else self.log.action_mask[self.log.position]
 
     def act(self, state: Any, seed: int | None = None) -> Any:
+        return self.chosen(state, self.observation, self.mask, seed)
+
+    def chosen(self, state: Any, observation: Any, mask: Any = None, seed: int | None = None) -> Any:
+        """What the policy does; with a seed, a sample."""
         key = None if seed is None else jax.random.key(seed)
-        return self.algorithm.act(self.algorithm.acting(state), self.observation, mask=self.mask, key=key)
+        return _act(as_arrays(self.algorithm), self.algorithm.acting(state), observation, mask, key)
+
+    def policy(self, state: Any, observation: Any, mask: Any = None) -> Any:
+        """The sampled policy's distribution."""
+        return _distribution(as_arrays(self.algorithm), self.algorithm.acting(state), observation, mask)
 
     def trainer(self, *members: tuple[Any, int], together: bool = False, steps: int = 300) -> Trainer:
         """A trainer of (algorithm, seed) pairs."""
@@ -80,7 +88,16 @@ CASES = [
     for kind, space in KINDS.items()
     if space in algorithm.takes
 ]
-jitted = cache(eqx.filter_jit)
+
+
+@eqx.filter_jit
+def _act(algorithm: Any, acting: Any, observation: Any, mask: Any, key: Any) -> Any:
+    return algorithm.act(acting, observation, mask=mask, key=key)
+
+
+@eqx.filter_jit
+def _distribution(algorithm: Any, acting: Any, observation: Any, mask: Any) -> Any:
+    return algorithm.distribution(acting, observation, mask)
 
 
 def same(one: Any, two: Any, rtol: float = 0.0, atol: float = 0.0) -> None:

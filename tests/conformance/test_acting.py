@@ -24,21 +24,16 @@ def many(case):
     return {name: leaf[rows] for name, leaf in case.observation.items()}, jnp.asarray(mask)
 
 
-def acting_of(case):
-    return case.algorithm.acting(case.init())
-
-
 @discrete
 @pytest.mark.parametrize("epsilon", MIXED)
 def test_forbidden_actions_are_never_taken(case, epsilon):
     case = case.but(epsilon=epsilon)
     observation, mask = many(case)
-    acting = acting_of(case)
-    for key in (None, jax.random.key(0)):
-        act = case.algorithm.act(acting, observation, mask=mask, key=key)
+    for seed in (None, 0):
+        act = case.chosen(case.init(), observation, mask, seed)
         assert mask[jnp.arange(ROWS), act.action].all()
         assert jnp.isfinite(act.log_probability).all()
-    free = case.algorithm.act(acting, observation).action
+    free = case.chosen(case.init(), observation).action
     assert not mask[jnp.arange(ROWS), free].all()
 
 
@@ -47,7 +42,7 @@ def test_forbidden_actions_are_never_taken(case, epsilon):
 def test_probabilities_are_0_where_forbidden_and_sum_to_1(case, epsilon):
     case = case.but(epsilon=epsilon)
     observation, mask = many(case)
-    chances = case.algorithm.distribution(acting_of(case), observation, mask).probabilities()
+    chances = case.policy(case.init(), observation, mask).probabilities()
     assert (np.asarray(chances)[~np.asarray(mask)] == 0.0).all()
     np.testing.assert_allclose(chances.sum(1), 1.0, rtol=1e-5)
 
@@ -55,14 +50,14 @@ def test_probabilities_are_0_where_forbidden_and_sum_to_1(case, epsilon):
 @discrete
 def test_epsilon_0_samples_the_mode_and_mixtures_are_exact(case):
     observation, mask = many(case)
-    plain = case.algorithm.distribution(acting_of(case), observation, mask)
+    plain = case.policy(case.init(), observation, mask)
     never, mixed = case.but(epsilon=0.0), case.but(epsilon=0.3)
-    sampled = never.algorithm.act(acting_of(case), observation, mask=mask, key=jax.random.key(0)).action
+    sampled = never.chosen(case.init(), observation, mask, seed=0).action
     np.testing.assert_array_equal(sampled, plain.mode())
-    found = mixed.algorithm.distribution(acting_of(case), observation, mask)
+    found = mixed.policy(case.init(), observation, mask)
     wanted = 0.3 * plain.probabilities() + 0.7 * jax.nn.one_hot(plain.mode(), ACTIONS)
     np.testing.assert_allclose(found.probabilities(), wanted, rtol=1e-5, atol=1e-7)
-    act = mixed.algorithm.act(acting_of(case), observation, mask=mask, key=jax.random.key(1))
+    act = mixed.chosen(case.init(), observation, mask, seed=1)
     np.testing.assert_allclose(
         jnp.exp(act.log_probability), wanted[jnp.arange(ROWS), act.action], rtol=1e-5, err_msg="of the mixture"
     )
@@ -73,9 +68,8 @@ def test_epsilon_0_samples_the_mode_and_mixtures_are_exact(case):
 def test_samples_are_as_frequent_as_probabilities_say(case, epsilon):
     case = case.but(epsilon=epsilon)
     row = {name: jnp.repeat(leaf[:1], ROWS, axis=0) for name, leaf in case.observation.items()}
-    acting = acting_of(case)
-    chances = np.asarray(case.algorithm.distribution(acting, row).probabilities()[0])
-    sampled = np.asarray(case.algorithm.act(acting, row, key=jax.random.key(2)).action)
+    chances = np.asarray(case.policy(case.init(), row).probabilities()[0])
+    sampled = np.asarray(case.chosen(case.init(), row, seed=2).action)
     share = np.bincount(sampled, minlength=ACTIONS) / ROWS
     assert (np.abs(share - chances) < 4.5 * np.sqrt(chances * (1 - chances) / ROWS) + 1e-9).all()
     assert (chances > 0.01).sum() > 1
@@ -83,7 +77,7 @@ def test_samples_are_as_frequent_as_probabilities_say(case, epsilon):
 
 @discrete
 def test_q_values_rate_every_action_or_there_are_none(case):
-    found = case.algorithm.q_values(acting_of(case), case.observation)
+    found = case.algorithm.q_values(case.algorithm.acting(case.init()), case.observation)
     assert found is None or found.shape == (len(case.log), ACTIONS)
     if hasattr(case.init(), "critic"):
         values = jnp.stack([member.all_actions(case.observation) for member in case.init().critic.members])

@@ -35,7 +35,7 @@ def test_a_batch_of_one(case):
     assert finite((state, feedback))
     assert differ(state, one.init())
     row = jax.tree.map(lambda leaf: leaf[:1], case.observation)
-    assert case.algorithm.act(case.algorithm.acting(state), row, key=jax.random.key(0)).action.shape[0] == 1
+    assert case.chosen(state, row, seed=0).action.shape[0] == 1
 
 
 def test_three_updates_move_every_network_and_stay_finite(case):

@@ -2,8 +2,9 @@
 
 import jax.numpy as jnp
 import numpy as np
-from jax import jit, random
+from jax import random
 
+from tests.algorithms.worlds import compiled
 from tests.golden.lines import SPEC, batch, make_actor, plain
 from tidelog import BC
 from tidelog.algorithms.bc import step
@@ -12,7 +13,7 @@ HAND = BC(optimiser=plain, learning_rate=0.1, actor_network=make_actor)
 
 
 def moved(weight=None):
-    return jit(step)(HAND, HAND.init(SPEC, random.key(0), 100), batch(weight))
+    return compiled(step)(HAND, HAND.init(SPEC, random.key(0), 100), batch(weight))
 
 
 def test_bc_step():

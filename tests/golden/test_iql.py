@@ -3,8 +3,9 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import jit, random
+from jax import random
 
+from tests.algorithms.worlds import compiled
 from tests.golden.lines import SPEC, LineCritic, batch, make_actor, make_critic, make_value, plain
 from tidelog import IQL
 from tidelog.algorithms.iql import losses, step
@@ -31,7 +32,7 @@ def start():
 
 @pytest.fixture(scope="module")
 def moved():
-    return jit(step)(HAND, start(), batch())
+    return compiled(step)(HAND, start(), batch())
 
 
 def test_value_step(moved):

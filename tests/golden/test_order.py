@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.algorithms.worlds import drawn, small, world
+from tests.algorithms.worlds import compiled, drawn, small, world
 from tests.golden.lines import batch as line_batch
 from tests.golden.lines import plain
 from tests.golden.test_iql import HAND, start
@@ -26,7 +26,7 @@ def before():
 
 @pytest.fixture(scope="module")
 def after(before):
-    return jax.jit(step)(H, before, BATCH)[0]
+    return compiled(step)(H, before, BATCH)[0]
 
 
 def at_actions(values):
@@ -104,7 +104,7 @@ def test_target_critics_move_by_their_share_of_the_gap_to_the_new_critics(before
 @pytest.mark.parametrize("period", [1, 3])
 def test_target_critics_move_once_a_period(period):
     h, state, moved = dataclasses.replace(HAND, target_update_period=period), start(), []
-    stepped = jax.jit(step)
+    stepped = compiled(step)
     for update in range(1, 8):
         new, _ = stepped(h, state, line_batch())
         if distance(new.target_critic, state.target_critic) > 0:

@@ -7,14 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.algorithms.worlds import KINDS, drawn, small, stores, world
+from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
 from tidelog.algorithms.bc import step as bc_step
 from tidelog.algorithms.choose import with_epsilon
 from tidelog.algorithms.draws import Row
 from tidelog.algorithms.iql import step
+from tidelog.networks.actor import HEADS
 from tidelog.networks.distributions import Categorical
 
-stepped = jax.jit(step)
+stepped, cloned = compiled(step), compiled(bc_step)
 LOG = world("discrete")
 
 
@@ -34,11 +35,9 @@ def fresh(h, spec=LOG.spec, seed=0):
 @pytest.mark.parametrize("kind", KINDS)
 def test_temperature_0_is_behaviour_cloning(kind):
     log = world(kind)
-    iql = small("iql", temperature=0.0, actor_schedule="constant", dropout=0.3)
-    bc = small("bc", dropout=0.3)
+    iql, bc = small("iql", temperature=0.0), small("bc", schedule="cosine")
     one, two = fresh(iql, log.spec), fresh(bc, log.spec)
-    two = two._replace(actor=one.actor, key=one.key)
-    start, cloned = one.actor, jax.jit(bc_step)
+    start, two = one.actor, two._replace(actor=one.actor)
     for seed in range(5):
         batch = drawn(iql, log, seed)
         one, found = stepped(iql, one, batch)
@@ -76,6 +75,17 @@ def test_target_rate_0_holds_the_target_and_1_copies_the_critics():
     same(state.target_critic, state.critic, atol=1e-7)
 
 
+@pytest.mark.parametrize("head", HEADS)
+def test_every_head_clones_one_action_of_one_state(head):
+    h, log = small("bc", actor_head=head, learning_rate=0.05), world("continuous")
+    state, batch = fresh(h, log.spec), drawn(h, log)
+    one = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], len(leaf), axis=0), batch)
+    for _ in range(60):
+        state, _ = cloned(h, state, one)
+    found = h.act(h.acting(state), one.data.observation).action
+    np.testing.assert_allclose(found, one.data.action, atol=0.1)
+
+
 def test_max_weight_0_leaves_the_actor_alone():
     h = small("iql", max_weight=0.0)
     same(stepped(h, fresh(h), drawn(h, LOG))[0].actor, fresh(h).actor)
@@ -105,7 +115,7 @@ def test_discount_0_looks_no_further_than_the_reward():
 def test_a_schedule_ends_at_next_to_nothing(schedule):
     h = small("bc", schedule=schedule)
     state = fresh(h)._replace(step=jnp.int32(10))
-    assert distance(jax.jit(bc_step)(h, state, drawn(h, LOG))[0].actor, state.actor) == 0.0
+    assert distance(cloned(h, state, drawn(h, LOG))[0].actor, state.actor) == 0.0
 
 
 def test_one_step_windows_are_what_longer_windows_are_on_one_step_episodes():
@@ -118,8 +128,15 @@ def test_one_step_windows_are_what_longer_windows_are_on_one_step_episodes():
 
 def test_dropout_0_and_a_wide_clip_are_neither():
     plain, idle = small("bc"), small("bc", dropout=0.0, gradient_clip=1e6)
-    cloned, batch = jax.jit(bc_step), drawn(plain, LOG)
+    batch = drawn(plain, LOG)
     same(cloned(plain, fresh(plain), batch)[0].actor, cloned(idle, fresh(idle), batch)[0].actor, atol=1e-6)
+
+
+def test_dropout_differs_from_update_to_update():
+    h = small("bc", dropout=0.5)
+    later = fresh(h)._replace(step=jnp.int32(1))
+    batch = drawn(h, LOG)
+    assert distance(cloned(h, fresh(h), batch)[0].actor, cloned(h, later, batch)[0].actor) > 1e-3
 
 
 def test_epsilon_1_is_the_policy_and_epsilon_0_its_mode():

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.errors import SpecError, nearest
-from tidelog.types import Codes, Discrete, Leaf, Spec, Vector
+from tidelog.types import Codes, Continuous, Discrete, Leaf, MultiDiscrete, Spec, Vector
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -58,14 +58,30 @@ def read_mask(intake: Intake, mask: Any, spec: Spec) -> Intake:
         return intake
     if not isinstance(spec.action, Discrete):
         raise SpecError("a mask says which discrete actions are allowed; these actions are not discrete")
-    allowed = np.asarray(mask, bool)
-    allowed = allowed[None] if allowed.ndim == 1 else allowed
+    allowed = _as_array(mask, "mask")
+    if allowed.dtype.kind not in "biuf":
+        raise SpecError(f"mask must hold true and false, found {allowed.dtype}")
+    allowed = np.atleast_2d(allowed.astype(bool))
     wanted = (intake.size, spec.action.n)
     if allowed.shape != wanted:
         raise SpecError(f"mask must have shape {list(wanted)} (or [{wanted[1]}] for one), found {list(allowed.shape)}")
     if not allowed.any(axis=1).all():
         raise SpecError(f"the mask of row {int(np.argmin(allowed.any(axis=1)))} allows no action at all")
     return intake._replace(mask=_padded(allowed, intake.size))
+
+
+def read_action(intake: Intake, action: Any, spec: Spec) -> NumpyArray:
+    """Given actions as networks see them, [P] or [P, A]; SpecError where their shape, kind or range does not fit."""
+    space, given = spec.action, _as_array(action, "action")
+    given = given[None] if intake.single else given
+    if isinstance(space, MultiDiscrete):
+        raise SpecError("no policy says how likely several choices at once are")
+    wanted = [intake.size, space.size] if isinstance(space, Continuous) else [intake.size]
+    if list(given.shape) != wanted:
+        raise SpecError(f"{intake.size} observation(s) need actions of shape {wanted}, found {list(given.shape)}")
+    if isinstance(space, Continuous):
+        return _padded(space.to_unit(_numbers(given, "action")), intake.size)
+    return _padded(_codes(given, "action", space.n, ()), intake.size)
 
 
 def feature_names(spec: Spec) -> list[str]:
@@ -87,7 +103,7 @@ def _mapping(observation: Mapping[str, Any], leaves: Mapping[str, Leaf]) -> tupl
     for name in observation:
         if str(name) not in known:
             raise SpecError(f"unknown feature '{name}': {nearest(str(name), known or leaves)}")
-    columns = {str(name): np.asarray(value) for name, value in observation.items()}
+    columns = {str(name): _as_array(value, str(name)) for name, value in observation.items()}
     single = all(column.ndim == 0 for column in columns.values())
     return _named({name: np.atleast_1d(column) for name, column in columns.items()}, leaves), single
 
@@ -103,6 +119,9 @@ def _named(columns: Mapping[str, NumpyArray], leaves: Mapping[str, Leaf]) -> dic
     missing = [name for name in known if name not in columns]
     if missing:
         raise SpecError(f"missing features {', '.join(missing[:5])}: {nearest(missing[0], columns)}")
+    shapes = {name: list(columns[name].shape) for name in known}
+    if any(len(shape) != 1 or shape != shapes[known[0]] for shape in shapes.values()):
+        raise SpecError(f"every feature needs one value a row, found shapes {shapes}")
     return {name: _from_columns(columns, leaf) for name, leaf in leaves.items()}
 
 
@@ -123,7 +142,7 @@ def _array(observation: Any, leaves: Mapping[str, Leaf]) -> tuple[dict[str, Nump
 
 
 def _leaf(values: Any, name: str, leaf: Leaf) -> tuple[NumpyArray, bool]:
-    array = np.asarray(values)
+    array = _as_array(values, name)
     width = leaf.size if isinstance(leaf, Vector) else len(leaf.sizes)
     if isinstance(leaf, Codes) and width == 1 and array.ndim <= 1 and array.shape != (1,):
         array = array[..., None]
@@ -139,9 +158,17 @@ def _leaf(values: Any, name: str, leaf: Leaf) -> tuple[NumpyArray, bool]:
     return np.stack(coded, axis=-1), single
 
 
+def _as_array(values: Any, name: str) -> NumpyArray:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise SpecError(f"'{name}' has rows of different lengths: give every row one shape") from None
+
+
 def _numbers(values: NumpyArray, name: str) -> NumpyArray:
     try:
-        numbers = values.astype(np.float32)
+        with np.errstate(over="ignore"):  # what becomes infinite is refused below
+            numbers = values.astype(np.float32)
     except (TypeError, ValueError) as error:
         raise SpecError(f"'{name}' must hold numbers: {error}") from None
     bad = ~np.isfinite(numbers)
@@ -156,14 +183,14 @@ def _codes(values: NumpyArray, name: str, size: int, vocabulary: tuple[str, ...]
     if vocabulary:
         return _looked_up(values, name, vocabulary)
     try:
-        codes = values.astype(np.int32)
-        exact = bool(np.all(codes == values))
+        with np.errstate(invalid="ignore"):  # what is no number is refused below
+            codes = values.astype(np.int32)
     except (TypeError, ValueError) as error:
         raise SpecError(f"'{name}' must hold codes 0 to {size - 1}: {error}") from None
-    outside = (codes < 0) | (codes >= size)
-    if not exact or outside.any():
-        row = int(np.argmax(outside))
-        raise SpecError(f"'{name}' must hold whole codes 0 to {size - 1}, found {values[row]!r} in row {row}")
+    bad = (codes != values) | (codes < 0) | (codes >= size)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise SpecError(f"'{name}' must hold whole codes 0 to {size - 1}, found {values[row].item()!r} in row {row}")
     return codes
 
 

@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.acting.arrays import array_file, fill, read_arrays
-from tidelog.acting.intake import Intake, read_mask, read_observation
+from tidelog.acting.intake import Intake, read_action, read_mask, read_observation
 from tidelog.algorithms import algorithm_class, algorithm_name
 from tidelog.algorithms.hyper import from_config, to_config
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, SpecError
-from tidelog.folders import MANIFEST, Kind
+from tidelog.folders import Kind
 from tidelog.types import Continuous, Discrete, Spec
 
 POLICY = Kind("policy", 1)
@@ -92,7 +92,7 @@ class Policy:
         """
         intake = self._read(observation, mask)
         given = self._give(self._apply(_sample, intake, seed=seed), intake)
-        likely = self._log_density(intake, given[None] if intake.single else given)
+        likely = self._log_density(intake, given)
         return given, None if likely is None else _unbatched(np.exp(likely), intake)
 
     def probabilities(self, observation: Any, mask: Any = None) -> NumpyArray:
@@ -105,19 +105,12 @@ class Policy:
     def log_probability(self, observation: Any, action: Any, mask: Any = None) -> NumpyArray | None:
         """Log-probability (or log-density, in the actions' own units) of given actions; None without a density."""
         intake = self._read(observation, mask)
-        given = np.asarray(action)
-        batched = given[None] if intake.single else given
-        result = self._log_density(intake, batched)
+        result = self._log_density(intake, action)
         return None if result is None else _unbatched(result, intake)
 
-    def _log_density(self, intake: Intake, action: NumpyArray) -> Any:
+    def _log_density(self, intake: Intake, action: Any) -> Any:
         space = self.spec.action
-        unit = space.to_unit(action.astype(np.float32)) if isinstance(space, Continuous) else action.astype(np.int32)
-        if len(unit) != intake.size:
-            raise SpecError(f"{intake.size} observations but {len(unit)} actions")
-        result = self._apply(
-            _log_probability, intake, np.concatenate([unit, np.repeat(unit[-1:], intake.padding, axis=0)])
-        )
+        result = self._apply(_log_probability, intake, read_action(intake, action, self.spec))
         if result is None:
             return None
         return result - (space.log_volume() if isinstance(space, Continuous) else 0.0)
@@ -157,7 +150,7 @@ class Policy:
     def save(self, folder: str | Path) -> Path:
         """Write the policy as a folder: weights, manifest, a checksum a file; replaces an older policy there."""
         target = Path(folder)
-        if target.exists() and not (target / MANIFEST).exists():
+        if target.exists() and not POLICY.stands_at(target):
             raise CheckpointError(f"{target} exists and is no saved policy: choose another folder, nothing was written")
         manifest = {
             "algorithm": algorithm_name(self.algorithm),

@@ -42,8 +42,9 @@ def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) 
 
 def _leaf(frame: pl.DataFrame, leaf: Leaf) -> np.ndarray[Any, Any]:
     if isinstance(leaf, Codes):
-        words = leaf.vocabularies or ((),) * len(leaf.sizes)
-        return np.stack([_codes(frame[n], v) for n, v in zip(leaf.names, words, strict=True)], axis=-1)
+        if not leaf.vocabularies:
+            return np.stack([_counted(frame[n], size) for n, size in zip(leaf.names, leaf.sizes, strict=True)], axis=-1)
+        return np.stack([_codes(frame[n], v) for n, v in zip(leaf.names, leaf.vocabularies, strict=True)], axis=-1)
     return np.stack([_numbers(frame[name]) for name in leaf.names], axis=-1).astype(np.float32)
 
 
@@ -55,6 +56,15 @@ def _numbers(series: pl.Series) -> np.ndarray[Any, Any]:
             f"column '{series.name}' has no number in {_rows(bad)}, found {series[int(bad[0])]!r}: fill it in"
         )
     return np.asarray(column.values)
+
+
+def _counted(series: pl.Series, size: int) -> np.ndarray[Any, Any]:
+    """Codes of a log that had codes to begin with."""
+    codes = _numbers(series)
+    bad = np.flatnonzero((codes % 1 != 0) | (codes < 0) | (codes >= size))
+    if len(bad):
+        raise SpecError(f"column '{series.name}' must hold whole codes 0 to {size - 1}, found others in {_rows(bad)}")
+    return codes.astype(np.int32)
 
 
 def _codes(series: pl.Series, words: tuple[str, ...]) -> np.ndarray[Any, Any]:

@@ -37,11 +37,11 @@ class Batch(NamedTuple):
         if errors.shape != expected:
             raise TypeError(f"per-sample errors must have shape {expected}, found {errors.shape}")
         weighted = errors if self.weight is None else self.weight * errors
-        return jnp.mean(weighted) if self.valid is None else jnp.sum(weighted, where=self.valid) / self._count()
+        return self._mean(weighted)
 
     def average(self, values: jax.Array) -> jax.Array:
         """Unweighted mean of values [B] (or [B, T], over what is valid): for metrics."""
-        return jnp.mean(values) if self.valid is None else jnp.sum(values, where=self.valid) / self._count()
+        return self._mean(values)
 
     def per_sample(self, values: jax.Array) -> jax.Array:
         """Values [B], or the mean of [B, T] over each sample's valid steps: for priorities."""
@@ -49,8 +49,10 @@ class Batch(NamedTuple):
             return values
         return jnp.sum(values, axis=1, where=self.valid) / jnp.maximum(jnp.sum(self.valid, axis=1), 1)
 
-    def _count(self) -> jax.Array:
-        return jnp.maximum(jnp.sum(self.valid), 1)
+    def _mean(self, values: jax.Array) -> jax.Array:
+        if self.valid is None:
+            return jnp.mean(values)
+        return jnp.sum(values, where=self.valid) / jnp.maximum(jnp.sum(self.valid), 1)
 
 
 class Feedback(NamedTuple):

@@ -134,10 +134,11 @@ def _checked_static(where: str, field: dataclasses.Field[Any], value: Any) -> An
 
 def _checked_tuple(where: str, value: Any, kind: type) -> tuple[Any, ...]:
     listed = value if isinstance(value, tuple | list) else ()
-    numbers = [v for v in listed if isinstance(v, int | kind) and not isinstance(v, bool) and (kind is float or v > 0)]
-    if not listed or len(numbers) != len(listed):
+    whole = [isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in listed]
+    fit = whole if kind is int else [isinstance(v, int | float) and not isinstance(v, bool) for v in listed]
+    if not listed or not all(fit):
         raise ConfigError(f"{where}: expected a list of {'positive whole ' if kind is int else ''}numbers")
-    return tuple(kind(v) for v in numbers)
+    return tuple(kind(v) for v in listed)
 
 
 def to_config(algorithm: Any) -> dict[str, Any]:

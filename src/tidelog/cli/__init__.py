@@ -23,6 +23,7 @@ COMMANDS = {
     "collect": "play an environment and keep the log",
     "bench": "measure the speed of training on this machine",
 }
+INTERRUPTED = "tidelog: interrupted; what was saved can be resumed with `tidelog resume RUN`"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,8 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tidelog: {error}", file=sys.stderr)  # noqa: T201
         return 4 if isinstance(error, DivergenceError | EnvironmentFailure) else 2
     except KeyboardInterrupt:
-        print("tidelog: interrupted; what was saved can be resumed", file=sys.stderr)  # noqa: T201
+        print(INTERRUPTED, file=sys.stderr)  # noqa: T201
         return 130
+    except SystemExit as leaving:  # 143 after SIGTERM; 2 and 0 are tyro's, which has said why
+        if leaving.code == 143:
+            print(INTERRUPTED, file=sys.stderr)  # noqa: T201
+        raise
     except BrokenPipeError:
         sys.stderr.close()
         return 0

@@ -50,4 +50,6 @@ def open_policy(path: str, seed: int | None = None) -> Policy:
         return policy_of_run(folder, seed)
     if not folder.exists():
         raise ConfigError(f"{folder} does not exist: give a run folder or a saved policy")
+    if seed is not None:
+        raise ConfigError(f"{folder} is a saved policy, which has no seeds: leave --seed away")
     return load_policy(folder)

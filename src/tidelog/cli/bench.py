@@ -38,6 +38,10 @@ def run(words: list[str]) -> int:
     options = parse(Bench, words, "bench")
     if options.out is not None and Path(options.out).exists():
         raise ConfigError(f"{options.out} exists: choose another file, nothing was written")
+    for name in options.algorithm:
+        algorithm_class(name)
+    if min(options.seeds, options.repeats) < 1:
+        raise ConfigError("seeds and repeats are at least 1")
     machine = this_machine()
     say("  ".join(f"{name} {value}" for name, value in machine.items()))
     results: dict[str, Any] = {"machine": machine, "command": " ".join(["tidelog bench", *words])}

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import tyro
 
 from tidelog.cli.options import parse
 from tidelog.data.door import validate
 from tidelog.data.inspect import Description, describe_table, inspect_log
-from tidelog.data.origin import is_table, read_any
 from tidelog.data.offending import quarantine
-from tidelog.errors import ConfigError, nearest
+from tidelog.data.origin import is_table, read_any
+from tidelog.data.report import Report
+from tidelog.errors import ConfigError, LogError, nearest
 
 COMMANDS = {
     "inspect": "what a log holds; without a mapping, a proposal for one",
@@ -121,7 +122,7 @@ def _validate(words: list[str]) -> int:
             raise ConfigError("--quarantine needs --columns: it writes rows of a table")
         report = quarantine(options.data, options.columns, options.quarantine)
     else:
-        report = validate(options.data, options.columns)
+        report = _report(options.data, options.columns)
     _say(json.dumps(report.to_json(), indent=1) if options.format == "json" else report.text())
     if options.html is not None:
         from tidelog.report.data_page import write_data_page
@@ -167,3 +168,15 @@ def _written(options: Inspect | Validate, what: str | Path) -> None:
 
 def _say(text: str) -> None:
     print(text)  # noqa: T201
+
+
+def _report(source: str, columns: str | None) -> Report:
+    """The report on any source, good or bad; ConfigError where a table comes without a mapping."""
+    if columns is not None or Path(source).suffix == ".npz":
+        return validate(source, columns)
+    try:
+        return read_any(source).report
+    except LogError as error:
+        if error.report is None:
+            raise
+        return cast("Report", error.report)

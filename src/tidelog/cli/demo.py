@@ -59,7 +59,7 @@ class Demo:
 def run(words: list[str]) -> int:
     """Tell the story."""
     options = parse(Demo, words, "demo")
-    if min(options.patients, options.steps, options.seeds, options.episodes) < 2 and options.seeds < 1:
+    if min(options.patients, options.steps, options.seeds, options.episodes) < 2 or options.seeds < 1:
         raise ConfigError("patients, steps and episodes are at least 2, seeds at least 1")
     folder = _free_folder(options.out)
     folder.mkdir(parents=True)

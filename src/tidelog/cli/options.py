@@ -57,30 +57,36 @@ def _flag_default(field: dataclasses.Field[Any]) -> Any:
     return field.default
 
 
-def read_config(path: str | None, known: type[Any]) -> dict[str, Any]:
-    """Values of a TOML file, keys as flags with `-` or `_`; ConfigError with the nearest name for an unknown one."""
+def read_config(path: str | None, known: type[Any]) -> list[str]:
+    """A TOML file as the flags that it stands for, keys with `-` or `_`; ConfigError for an unknown one.
+
+    They go before those of the command line, which win because they come later, and are checked like them.
+    """
     if path is None:
-        return {}
+        return []
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
-    names = [field.name for field in dataclasses.fields(known)]
-    values = {key.replace("-", "_"): value for key, value in content.items()}
-    for key in values:
-        if key not in names:
+    names = [field.name for field in dataclasses.fields(known) if field.name != "config"]
+    words = []
+    for key, value in content.items():
+        if key.replace("-", "_") not in names:
             raise ConfigError(f"{path} has the unknown key '{key}': {nearest(key, names)}")
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        flag = f"--{key.replace('_', '-')}"
+        words += [flag, *map(str, value)] if isinstance(value, list) else [f"{flag}={value}"]
+    return words
 
 
 def peek(words: Sequence[str], flag: str) -> str | None:
-    """The value of a flag before the others are parsed, because it changes their defaults."""
+    """The last value of a flag before the others are parsed, because it changes their defaults."""
+    found = None
     for i, word in enumerate(words):
         if word == flag and i + 1 < len(words):
-            return words[i + 1]
+            found = words[i + 1]
         if word.startswith(flag + "="):
-            return word[len(flag) + 1 :]
-    return None
+            found = word[len(flag) + 1 :]
+    return found
 
 
 def pairs(values: Sequence[str], what: str) -> dict[str, str]:

@@ -64,8 +64,8 @@ def run(words: list[str]) -> int:
     name, rest = words[0], words[1:]
     cls = algorithm_class(name)
     flags = flags_of(cls, Train)
-    defaults = {**_preset(cls, peek(rest, "--preset")), **read_config(peek(rest, "--config"), flags)}
-    options = parse(flags, rest, f"train {name}", with_defaults(flags, defaults))
+    given = [*read_config(peek(rest, "--config"), flags), *rest]
+    options = parse(flags, given, f"train {name}", with_defaults(flags, _preset(cls, peek(given, "--preset"))))
     algorithm = cls(**{f.name: getattr(options, f.name) for f in fields(cls) if is_flag(f)})
     log = read_any(options.data, options.columns)
     folder = Path(options.out) if options.out else _free_folder(name)

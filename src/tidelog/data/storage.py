@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def _column(folder: Path, entry: Mapping[str, Any], manifest: Mapping[str, Any],
     file = LOG.file(folder, entry["file"], manifest, whole=not memory_map)
     try:
         values: Values = np.load(file, mmap_mode="r" if memory_map else None, allow_pickle=False)
-    except (ValueError, OSError, EOFError, OverflowError) as error:
+    except (ValueError, OSError, EOFError, OverflowError, SyntaxError, TokenError) as error:
         raise LogError(f"{file}: no array can be read ({error})") from error
     if values.dtype.str != entry["dtype"] or list(values.shape) != entry["shape"]:
         raise LogError(f"{file}: {values.dtype} {values.shape} where {entry['dtype']} {entry['shape']} was written")

@@ -10,17 +10,19 @@ import jax
 from tidelog.acting.arrays import fill
 from tidelog.acting.policy import Policy, load_policy
 from tidelog.errors import ConfigError
-from tidelog.training.checkpoints import read_member
+from tidelog.training.checkpoints import Checkpoints, read_member
 from tidelog.training.record import Record
+from tidelog.training.selection import Selection
 
 
 def policy_of_run(folder: str | Path, seed: int | None = None, algorithm: Any = None) -> Policy:
     """The policy of a run's last checkpoint, or its best one if `best` was asked for and no seed is named."""
     path = Path(folder)
-    best = path / "best" / "member-0"
-    if seed is None and best.exists():
-        return load_policy(best, algorithm)
     record = Record.read(path)
+    if seed is None and record.settings.best is not None:
+        best = Selection(record.settings, Checkpoints(path / "checkpoints", 1).memory()).best_member()
+        if best is not None:
+            return load_policy(path / "best" / f"member-{best}", algorithm)
     seeds = record.settings.seeds
     if seed is not None and seed not in seeds:
         raise ConfigError(f"{path} has no seed {seed}: seeds are {list(seeds)}")

@@ -7,7 +7,7 @@ import numpy as np
 from tidelog.acting.policy import Policy
 from tidelog.data import Log
 from tidelog.errors import SpecError
-from tidelog.types import Discrete
+from tidelog.types import ActionSpace, Continuous, Discrete
 
 
 def agreement(policy: Policy, log: Log) -> dict[str, float]:
@@ -15,7 +15,7 @@ def agreement(policy: Policy, log: Log) -> dict[str, float]:
 
     Raises SpecError where the log does not show what the policy was trained to see.
     """
-    if log.spec.observation != policy.spec.observation or type(log.spec.action) is not type(policy.spec.action):
+    if log.spec.observation != policy.spec.observation or not _comparable(log.spec.action, policy.spec.action):
         raise SpecError(f"the policy was trained on {policy.spec}, this log has {log.spec}")
     rows = log.transitions
     chosen = policy(rows.observation, rows.mask)
@@ -25,3 +25,10 @@ def agreement(policy: Policy, log: Log) -> dict[str, float]:
         found = {"mean distance to logged actions": float(np.mean(np.linalg.norm(chosen - log.action, axis=-1)))}
     likely = policy.log_probability(rows.observation, log.action, rows.mask)
     return found if likely is None else found | {"mean log-probability of logged actions": float(likely.mean())}
+
+
+def _comparable(one: ActionSpace, two: ActionSpace) -> bool:
+    """Whether actions of both mean the same; bounds may differ, since they may be those of what was seen."""
+    if isinstance(one, Continuous) and isinstance(two, Continuous):
+        return one.size == two.size and one.names == two.names
+    return one == two

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tidelog.acting.arrays import Named, array_file, fill, read_arrays
 from tidelog.errors import CheckpointError
-from tidelog.folders import Kind
+from tidelog.folders import Kind, forget_half_written
 from tidelog.training.learner import Learner
 from tidelog.training.trainer import Position
 
@@ -44,15 +44,17 @@ class Checkpoints:
         CHECKPOINT.write(self._folder / f"{update:010d}", files, manifest)
         for old in self.updates()[: -self._keep]:
             shutil.rmtree(self._folder / f"{old:010d}")
-        for path in self._folder.glob(".*"):
-            shutil.rmtree(path)
+        forget_half_written(self._folder)
+
+    def forget_after(self, update: int) -> None:
+        """Remove checkpoints later than `update`, because the run goes on from there."""
+        for later in [u for u in self.updates() if u > update]:
+            shutil.rmtree(self._folder / f"{later:010d}")
 
     def load(self, templates: list[Learner], update: int | None = None) -> Checkpoint:
         """The last checkpoint, or the one at `update`; a corrupt one is refused and the one before it offered."""
-        there = self.updates()
-        if not there:
-            raise CheckpointError(f"{self._folder} holds no complete checkpoint: start the run anew")
-        wanted = there[-1] if update is None else update
+        last, there = self._last(), self.updates()
+        wanted = last if update is None else update
         if wanted not in there:
             raise CheckpointError(f"no checkpoint at update {wanted}: there are {', '.join(map(str, there))}")
         try:
@@ -61,6 +63,16 @@ class Checkpoints:
             before = [u for u in there if u < wanted]
             offer = f"; the one before it, at update {before[-1]}, can be asked for" if before else ""
             raise CheckpointError(f"{error}{offer}") from error
+
+    def memory(self) -> dict[str, Any]:
+        """What reports remembered at the last checkpoint."""
+        return dict(CHECKPOINT.manifest(self._folder / f"{self._last():010d}")["memory"])
+
+    def _last(self) -> int:
+        there = self.updates()
+        if not there:
+            raise CheckpointError(f"{self._folder} holds no complete checkpoint: start the run anew")
+        return there[-1]
 
     def _read(self, folder: Path, templates: list[Learner]) -> Checkpoint:
         manifest = CHECKPOINT.manifest(folder)

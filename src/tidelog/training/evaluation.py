@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tidelog.acting.align import Aligned
 from tidelog.acting.policy import Policy
@@ -19,6 +20,11 @@ def check_playable(policy: Policy, episodes: Mapping[str, int]) -> None:
             Aligned(policy, environment.spec, environment.name)
         finally:
             environment.close()
+
+
+def evaluated(episodes: Mapping[str, int], own: Mapping[str, Any]) -> list[str]:
+    """The names of the metrics that `evaluate` returns."""
+    return [metric for name in episodes for metric in (f"play/{name}", f"play/{name}/iqm")] + list(own)
 
 
 def evaluate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,20 +10,22 @@ from typing import Any
 from tidelog.acting.arrays import fill, named_arrays
 from tidelog.acting.policy import Policy
 from tidelog.algorithms import check_fit
+from tidelog.algorithms.contract import Algorithm
 from tidelog.algorithms.hyper import same_program
 from tidelog.data import Log
 from tidelog.data.origin import reopen
 from tidelog.data.scaling import Scaler
-from tidelog.errors import CheckpointError, ConfigError, LogError
+from tidelog.errors import CheckpointError, ConfigError, LogError, nearest
 from tidelog.training.cache import use_cache
 from tidelog.training.checkpoints import Checkpoints, read_part
-from tidelog.training.evaluation import check_playable
-from tidelog.training.learner import Learner
+from tidelog.training.evaluation import check_playable, evaluated
+from tidelog.training.learner import Learner, reported
 from tidelog.training.progress import Screen
 from tidelog.training.record import Record
 from tidelog.training.run import Run
-from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds
-from tidelog.training.sinks import Sink, rewind
+from tidelog.training.selection import Selection
+from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
+from tidelog.training.sinks import Sink, rows_until
 from tidelog.training.stores import stores_of
 from tidelog.training.trainer import Trainer, fresh_learners
 from tidelog.training.validation import Validation
@@ -49,6 +52,9 @@ def fit(
     `together` (members under one `vmap`). Without `out` nothing is written. Raises ConfigError, SpecError, LogError,
     DivergenceError.
     """
+    for name in options:
+        if name not in _OPTIONS:
+            raise ConfigError(f"fit has no option '{name}': {nearest(name, _OPTIONS)}")
     run = prepare(algorithm, log, steps, seeds, out, **options)
     return finish(run, progress)
 
@@ -83,9 +89,11 @@ def prepare(
 ) -> Run:
     """Check everything and make a run that has not taken a step; `run.stream()` trains it chunk by chunk."""
     use_cache()
-    algorithms = list(algorithm) if isinstance(algorithm, Sequence) else [algorithm]
-    if not algorithms:
-        raise ConfigError("no algorithm was given")
+    algorithms = _as_algorithms(algorithm)
+    if not isinstance(log, Log):
+        raise ConfigError(
+            f"expected a log, found {type(log).__name__}: read it first, as in tl.read_log(path, columns)"
+        )
     same_program(algorithms)
     for one in algorithms:
         check_fit(one, log.spec)
@@ -93,7 +101,7 @@ def prepare(
     settings = Settings(
         steps=steps,
         seeds=as_seeds(seeds),
-        every=every or max(1, steps // REPORTS),
+        every=max(1, whole("steps", steps) // REPORTS) if every is None else every,
         held_out=held_out,
         split_seed=split_seed,
         scale=_standardise(scale, log),
@@ -103,21 +111,28 @@ def prepare(
         own_evaluators=tuple(own),
         save_seconds=save_seconds,
         keep=keep,
+        together=together,
     )
     train, kept = split(log, settings)
     rewards = getattr(algorithms[0], "reward_scaling", None)
     scaler = Scaler.fit(train, observations=settings.scale, rewards=rewards)
     members = as_members(algorithms, settings.seeds)
     stores = stores_of(algorithms[0], train, scaler)
-    learners = fresh_learners(members, log.spec, stores, steps)
+    learners = fresh_learners(members, log.spec, stores, settings.steps)
     for part, source in (warm_start or {}).items():
         learners = [_warmed(learner, part, source) for learner in learners]
     check_playable(Policy(algorithms[0], log.spec, scaler, algorithms[0].acting(learners[0].state)), episodes)
+    validation = None if kept is None else Validation(stores_of(algorithms[0], kept, scaler))
+    if best is not None:
+        losses = validation.names(algorithms[0], learners[0].state) if validation else []
+        Selection(settings).check([*reported(learners[0]), *losses, *evaluated(episodes, own)])
+    trainer = Trainer(members, stores, learners, settings.steps, together=together)
     record = Record.of(algorithms, settings, log, scaler, kept)
     folder = _new_folder(out, record)
-    validation = None if kept is None else Validation(stores_of(algorithms[0], kept, scaler))
-    trainer = Trainer(members, stores, learners, steps, together=together)
     return Run(record, trainer, folder, validation=validation, evaluators=own, sinks=sinks)
+
+
+_OPTIONS = tuple(inspect.signature(prepare).parameters)
 
 
 def resume(
@@ -165,9 +180,9 @@ def load(
     stores = stores_of(algorithms[0], train, record.scaler)
     templates = fresh_learners(members, record.spec, stores, settings.steps)
     found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint)
+    together = settings.together if together is None else together
     trainer = Trainer(members, stores, found.learners, settings.steps, found.position, together)
     validation = None if kept is None else Validation(stores_of(algorithms[0], kept, record.scaler))
-    metrics = rewind(path, trainer.update)
     return Run(
         record,
         trainer,
@@ -175,7 +190,7 @@ def load(
         validation=validation,
         evaluators=own,
         sinks=sinks,
-        metrics=metrics,
+        metrics=rows_until(path, trainer.update),
         memory=found.memory,
     )
 
@@ -193,12 +208,25 @@ def _standardise(scale: str | None, log: Log) -> bool:
     return any(isinstance(leaf, Vector) and bool(leaf.names) for leaf in log.spec.observation.values())
 
 
+def _as_algorithms(algorithm: Any) -> list[Any]:
+    algorithms = list(algorithm) if isinstance(algorithm, list | tuple) else [algorithm]
+    if not algorithms:
+        raise ConfigError("no algorithm was given")
+    for one in algorithms:
+        if isinstance(one, type):
+            raise ConfigError(f"{one.__name__} is a class: pass an algorithm with its numbers, as in {one.__name__}()")
+        if not isinstance(one, Algorithm):
+            raise ConfigError(f"{one!r} is no algorithm: pass one with its numbers, or a list of them")
+    return algorithms
+
+
 def _evaluators(evaluate: Mapping[str, Evaluator]) -> tuple[dict[str, int], dict[str, Any]]:
-    episodes = {name: value for name, value in evaluate.items() if isinstance(value, int)}
+    own = {name: value for name, value in evaluate.items() if callable(value)}
+    episodes = {name: whole(f"evaluate['{name}']", value) for name, value in evaluate.items() if name not in own}
     for name, count in episodes.items():
-        if isinstance(count, bool) or count < 1:
+        if count < 1:
             raise ConfigError(f"evaluate['{name}'] = {count}: expected a number of episodes of at least 1")
-    return episodes, {name: value for name, value in evaluate.items() if name not in episodes}
+    return episodes, own
 
 
 def _new_folder(out: str | Path | None, record: Record) -> Path | None:

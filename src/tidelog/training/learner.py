@@ -175,8 +175,17 @@ def report(learner: Learner) -> dict[str, float]:
     rows: dict[str, float] = {}
     for name, tally in jax.device_get(learner.tallies).items():
         for metric, total in tally.sums.items() if tally.updates else ():
-            rows[metric if len(learner.tallies) == 1 else f"{name}/{metric}"] = float(total) / int(tally.updates)
+            rows[_label(learner, name, metric)] = float(total) / int(tally.updates)
     return rows
+
+
+def reported(learner: Learner) -> list[str]:
+    """The names of the metrics that reports of this learner hold."""
+    return [_label(learner, name, metric) for name, tally in learner.tallies.items() for metric in tally.sums]
+
+
+def _label(learner: Learner, phase: str, metric: str) -> str:
+    return metric if len(learner.tallies) == 1 else f"{phase}/{metric}"
 
 
 def stack(learners: list[Any]) -> Any:

@@ -84,9 +84,12 @@ class Record:
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["schema"] != SCHEMA:
                 raise CheckpointError(f"{path} has schema {content['schema']!r}, this version reads {SCHEMA}")
+            configs = [dict(config) for config in content["configs"]]
+            if not configs:
+                raise ValueError("it names no algorithm's numbers")
             return cls(
                 content["algorithm"],
-                content["configs"],
+                configs,
                 Settings.from_json(content["settings"]),
                 Spec.from_json(content["spec"]),
                 Scaler.from_json(content["scaler"]),
@@ -94,7 +97,7 @@ class Record:
                 content["held_out_episodes"],
                 content["machine"],
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{path} cannot be understood: {error!r}") from error
 
     def algorithms(self, given: Any = None) -> list[Any]:

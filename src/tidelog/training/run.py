@@ -13,13 +13,14 @@ import jax.numpy as jnp
 
 from tidelog.acting.policy import Policy, load_policy
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError
+from tidelog.folders import forget_half_written
 from tidelog.training.checkpoints import Checkpoint, Checkpoints
 from tidelog.training.evaluation import evaluate
 from tidelog.training.progress import Progress
 from tidelog.training.record import Record
 from tidelog.training.selection import Selection
 from tidelog.training.signals import Interrupts
-from tidelog.training.sinks import Csv, JsonLines, Sink
+from tidelog.training.sinks import Csv, JsonLines, Sink, rewind
 from tidelog.training.trainer import Member, Trainer
 from tidelog.training.validation import Validation
 
@@ -105,11 +106,19 @@ class Run:
         """
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
+            if self.folder is not None:
+                self._go_on_in(self.folder)
             sinks = self._open_sinks(stack)
-            if self.folder is not None and not self._checkpoints().updates():
-                self._save()
             yield from self._train(interrupts, sinks)
         yield Progress("done", self.update, self.record.settings.steps)
+
+    def _go_on_in(self, folder: Path) -> None:
+        """Forget what the folder holds of later updates, and of writing that was cut off."""
+        rewind(folder, self.update)
+        forget_half_written(folder / "best")
+        self._checkpoints().forget_after(self.update)
+        if not self._checkpoints().updates():
+            self._save()
 
     def _open_sinks(self, stack: ExitStack) -> list[Sink]:
         files: list[Sink] = []

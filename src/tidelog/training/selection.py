@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from tidelog.errors import ConfigError, nearest
 from tidelog.training.settings import Settings
+from tidelog.training.sinks import KEYS
 
 
 class Selection:
@@ -22,14 +24,21 @@ class Selection:
         self.best: dict[int, float] = {int(k): v for k, v in memory.get("best", {}).items()}
         self._waited: dict[int, int] = {int(k): v for k, v in memory.get("waited", {}).items()}
 
+    def check(self, metrics: Collection[str]) -> None:
+        """Raise ConfigError where the metric that picks the best is none of these."""
+        if self._name is not None and self._name not in metrics:
+            known = [name for name in metrics if name not in KEYS]
+            raise ConfigError(f"best = '{self._name}' is no metric of this run: {nearest(self._name, known)}")
+
     def take(self, member: int, row: Mapping[str, Any]) -> bool:
         """Look at a report; True where it is the member's best so far."""
         if self._name is None:
             return False
-        if self._name not in row:
-            raise ConfigError(f"best = '{self._name}' is no metric of this run: {nearest(self._name, row)}")
+        self.check(row)
         value = float(row[self._name])
-        better = member not in self.best or self._sign * value > self._sign * self.best[member]
+        better = math.isfinite(value) and (
+            member not in self.best or self._sign * value > self._sign * self.best[member]
+        )
         if better:
             self.best[member] = value
         self._waited[member] = 0 if better else self._waited.get(member, 0) + 1

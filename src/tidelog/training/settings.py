@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from numbers import Integral, Real
 from typing import Any
 
 from tidelog.errors import ConfigError
@@ -28,8 +29,13 @@ class Settings:
     own_evaluators: tuple[str, ...] = ()
     save_seconds: float = 30.0  # time between two checkpoints
     keep: int = 3  # checkpoints kept
+    together: bool | None = None  # members under one vmap; None: where there is an accelerator
 
     def __post_init__(self) -> None:
+        for name in ("steps", "every", "split_seed", "keep", *(("patience",) if self.patience is not None else ())):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        for name in ("held_out", "save_seconds"):
+            object.__setattr__(self, name, _number(name, getattr(self, name)))
         if self.steps < 1:
             raise ConfigError(f"steps = {self.steps}: a run takes at least 1 update")
         if self.every < 1:
@@ -58,13 +64,25 @@ class Settings:
 
 def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """`5` means the seeds 0 to 4, a list means itself."""
-    if isinstance(seeds, bool):
-        raise ConfigError("seeds is how many, or a list of them")
-    if isinstance(seeds, int):
-        if seeds < 1:
-            raise ConfigError(f"seeds = {seeds}: at least 1 is needed")
-        return tuple(range(seeds))
-    return tuple(int(seed) for seed in seeds)
+    if isinstance(seeds, Sequence) and not isinstance(seeds, str):
+        return tuple(whole("seeds", seed) for seed in seeds)
+    count = whole("seeds", seeds)
+    if count < 1:
+        raise ConfigError(f"seeds = {count}: at least 1 is needed")
+    return tuple(range(count))
+
+
+def whole(name: str, value: Any) -> int:
+    """A whole number as an int, or ConfigError under that name."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ConfigError(f"{name} = {value!r}: expected a whole number")
+    return int(value)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ConfigError(f"{name} = {value!r}: expected a number")
+    return float(value)
 
 
 def as_members(algorithms: Sequence[Any], seeds: Sequence[int]) -> list[Member]:

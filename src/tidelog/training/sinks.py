@@ -130,13 +130,19 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines[:-1] if line]
 
 
-def rewind(folder: Path, update: int) -> list[dict[str, Any]]:
-    """Forget rows after `update` in both files of a run folder, and return those that stay."""
-    rows = [row for row in read_rows(folder / "metrics.jsonl") if row["update"] <= update]
-    for name, sink in (("metrics.jsonl", JsonLines), ("metrics.csv", Csv)):
-        (folder / name).unlink(missing_ok=True)
-        writer: Sink = sink(folder / name)
+def rows_until(folder: Path, update: int) -> list[dict[str, Any]]:
+    """The rows of a run folder up to an update."""
+    return [row for row in read_rows(folder / "metrics.jsonl") if row["update"] <= update]
+
+
+def rewind(folder: Path, update: int) -> None:
+    """Forget rows after `update` in both files of a run folder, each replaced whole."""
+    rows = rows_until(folder, update)
+    for name, sink in (("metrics.csv", Csv), ("metrics.jsonl", JsonLines)):  # the second is what the rows come from
+        aside = folder / f".{name}"
+        aside.unlink(missing_ok=True)
+        writer: Sink = sink(aside)
         for row in rows:
             writer.write(row)
         writer.close()
-    return rows
+        aside.replace(folder / name)

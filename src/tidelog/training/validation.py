@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -24,20 +26,29 @@ class Validation:
 
     def losses(self, algorithm: Any, state: Any) -> dict[str, float]:
         """`{"held_out/<loss>": mean}` for every phase of one member."""
-        numbers, found = as_arrays(algorithm), dict[str, float]()
+        means = jax.device_get(self._over_phases(_mean_losses, algorithm, state))
+        return {name: float(value) for name, value in means.items()}
+
+    def names(self, algorithm: Any, state: Any) -> list[str]:
+        """What `losses` will hold, without computing it."""
+        return list(self._over_phases(partial(eqx.filter_eval_shape, _mean_losses), algorithm, state))
+
+    def _over_phases(self, means: Callable[..., dict[str, Any]], algorithm: Any, state: Any) -> dict[str, Any]:
+        numbers, found = as_arrays(algorithm), dict[str, Any]()
         phases = algorithm.phases()
         for index, phase in enumerate(phases):
             if index not in self._rows:
                 self._rows[index] = jax.tree.map(self._batches, phase.reads, is_leaf=lambda d: isinstance(d, Draw))
-            means = jax.device_get(_mean_losses(index, numbers, state, self._stores, self._rows[index]))
             prefix = "held_out/" if len(phases) == 1 else f"held_out/{phase.name}/"
-            found |= {prefix + name: float(value) for name, value in means.items()}
+            losses = means(index, numbers, state, self._stores, self._rows[index])
+            found |= {prefix + name: value for name, value in losses.items()}
         return found
 
     def _batches(self, draw: Draw) -> jax.Array:
         count, rows = draw.unit.rows(self._stores[draw.store])
         batches = min(-(-count // draw.size), MOST_BATCHES)
-        order = np.resize(np.random.default_rng(0).permutation(count), (batches, draw.size))
+        size = min(draw.size, count // batches)  # no row twice, fewer than `batches` left out
+        order = np.random.default_rng(0).permutation(count)[: batches * size].reshape(batches, size)
         return jnp.asarray(order if rows is None else np.asarray(rows)[order], jnp.int32)
 
 

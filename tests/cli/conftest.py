@@ -1,0 +1,105 @@
+"""A table with its mapping, a run made from it by the command line, and a way to call commands."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.training.logs import cache, log, saved
+from tidelog.cli import main
+
+__all__ = ["cache", "log", "saved"]
+
+MAPPING = """\
+episode = "patient"
+step = "visit"
+observation = ["severity", "strain", "toxicity", "hour", "kidneys"]
+action = "treatment"
+reward = "recovered"
+terminated = "ended"
+propensity = "propensity"
+"""
+SMALL = ["--hidden", "8", "8", "--embedding", "2", "--batch-size", "32"]
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self):
+        """Everything, as running text: boxes and line breaks taken out."""
+        return " ".join((self.out + self.err).replace("│", " ").split())
+
+
+def call(*words):
+    """The exit code of a command line, run in this process."""
+    try:
+        return main([str(word) for word in words])
+    except SystemExit as leaving:
+        return leaving.code
+
+
+@pytest.fixture
+def tidelog(capsys):
+    def run(*words):
+        capsys.readouterr()
+        code = call(*words)
+        return Done(code, *capsys.readouterr())
+
+    return run
+
+
+def table_of(log):
+    """The log as a clinic would have it."""
+    seen = log.transitions.observation
+    numeric, codes = log.spec.observation["numeric"], log.spec.observation["categorical"]
+    columns = {"patient": log.episode + 1, "visit": log.step}
+    columns |= {name: seen["numeric"][:, i].astype(int) for i, name in enumerate(numeric.names)}
+    columns["kidneys"] = np.asarray(codes.vocabularies[0])[seen["categorical"][:, 0]]
+    columns["treatment"] = np.asarray(log.spec.action.names)[log.action]
+    columns |= {"recovered": log.reward.astype(int), "ended": log.terminated.astype(int)}
+    return pl.DataFrame(columns | {"propensity": np.full(log.steps, 0.1667)})
+
+
+@pytest.fixture(scope="session")
+def table(log):
+    return table_of(log)
+
+
+@pytest.fixture(scope="session")
+def clinic(table, tmp_path_factory):
+    """A folder with `visits.csv` and `columns.toml`."""
+    folder = tmp_path_factory.mktemp("clinic")
+    table.write_csv(folder / "visits.csv")
+    (folder / "columns.toml").write_text(MAPPING)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run(clinic):
+    """The folder of a finished run with seeds 0 and 1."""
+    words = ["train", "bc", "--data", clinic / "visits.csv", "--columns", clinic / "columns.toml", "--seeds", 2]
+    assert call(*words, "--steps", 42, "--every", 14, "--out", clinic / "run", *SMALL) == 0
+    return clinic / "run"
+
+
+@pytest.fixture
+def here(clinic, tmp_path, monkeypatch):
+    """A working folder of one's own, with the table and the mapping in it."""
+    for name in ("visits.csv", "columns.toml"):
+        (tmp_path / name).write_bytes((clinic / name).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def contents(folder):
+    """Every file below a folder with its bytes."""
+    folder = Path(folder)
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()} | {
+        path.relative_to(folder): os.sep for path in folder.rglob("*") if path.is_dir()
+    }

@@ -1,0 +1,232 @@
+"""Every command does its work and says what to do next."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+import tidelog as tl
+from tests.cli.conftest import SMALL
+from tests.training.runs import bc, begin, stop_at
+from tidelog.acting.arrays import fingerprint
+from tidelog.acting.tables import act_on_table
+from tidelog.bench import speed
+from tidelog.cli import COMMANDS
+from tidelog.data.origin import read_any
+
+DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
+
+
+def test_without_words_the_commands_are_listed(tidelog):
+    done = tidelog()
+    assert done.code == 0
+    assert all(f"tidelog {name}" in done.out for name in COMMANDS)
+    assert tidelog("--help").out == tidelog("help").out == done.out
+    assert tidelog("--version") == (0, f"tidelog {tl.__version__}\n", "")
+
+
+@pytest.mark.parametrize("words", [["train", "bc"], ["train", "iql"], ["data", "inspect"], ["data", "validate"],
+                                   *([name] for name in COMMANDS if name not in ("train", "data"))])  # fmt: skip
+def test_every_command_has_help(words, tidelog):
+    done = tidelog(*words, "--help")
+    assert done.code == 0
+    assert f"usage: tidelog {' '.join(words)}" in done.said
+    if words[0] == "train":
+        assert "--learning-rate" in done.said or "--expectile" in done.said
+        assert "--held-out" in done.said
+
+
+def test_data_inspect_describes_a_log_or_proposes_a_mapping(here, saved, log, tidelog):
+    done = tidelog("data", "inspect", "visits.csv")
+    assert done.code == 0
+    assert "proposed mapping (columns.toml):" in done.out
+    assert 'action = "treatment"' in done.out
+    with_mapping = tidelog("data", "inspect", "visits.csv", "--columns", "columns.toml")
+    assert f"30 episodes, {log.steps} steps" in with_mapping.out
+    assert f"30 episodes, {log.steps} steps" in tidelog("data", "inspect", saved).out
+
+
+def test_data_validate_reports_on_every_kind_of_source(here, saved, log, tidelog):
+    done = tidelog("data", "validate", "visits.csv", "--columns", "columns.toml")
+    assert done.code == 0
+    assert f"visits.csv: 0 errors, 0 warnings, 1 note, {log.steps} rows read" in done.out
+    found = json.loads(tidelog("data", "validate", "visits.csv", "--columns", "columns.toml", "--format", "json").out)
+    assert found["ok"]
+    assert found["rows"] == log.steps
+    assert tidelog("data", "validate", saved).code == 0
+    np.savez(here / "log.npz", observation=np.zeros((3, 2)), action=[0, 1, 0], reward=[0.0, 1.0, 0.5])
+    assert "0 errors" in tidelog("data", "validate", "log.npz").out
+    np.savez(here / "bad.npz", observation=np.zeros((3, 2)), action=[0, 1, 0], reward=[0.0, np.nan, 0.5])
+    done = tidelog("data", "validate", "bad.npz", "--format", "json")
+    assert done.code == 2
+    assert not json.loads(done.out)["ok"]
+    assert tidelog("data", "validate", "nowhere/at-all-v0").code == 2
+
+
+@pytest.mark.parametrize("name", ["iql", "bc"])
+def test_train_learns_and_says_what_to_do_next(name, here, tidelog):
+    words = ["train", name, *DATA, "--steps", 28, "--every", 14, "--evaluate", "treatment=2"]
+    done = tidelog(*words, *SMALL)
+    assert done.code == 0, done.err
+    assert done.err == ""
+    assert f"{name}: last report, update 28" in done.out
+    assert "play/treatment" in done.out
+    assert f"next: tidelog act runs/{name} --data NEW_ROWS.csv --out actions.csv" in done.out
+    content = json.loads((here / "runs" / name / "run.json").read_text())
+    assert content["settings"]["scale"] is True
+    assert content["settings"]["held_out"] == 0.2
+    assert content["settings"]["episodes"] == {"treatment": 2}
+    assert len(content["held_out_episodes"]) == 6
+    assert content["data"]["origin"]["source"] == str(here / "visits.csv")
+    assert tl.load(f"runs/{name}").finished
+    again = tidelog(*words, *SMALL)
+    assert f"run folder: runs/{name}-2" in again.out
+
+
+def test_train_starts_parts_warm_and_keeps_the_best(here, run, tidelog):
+    words = ["train", "bc", *DATA, "--steps", 28, "--every", 14, "--best", "held_out/imitation_loss", "--patience", 9]
+    assert tidelog(*words, "--warm-start", f"actor={run}", "--out", "warm", *SMALL).code == 0
+    assert tl.load("warm").best_policy().spec.action.n == 6
+    done = tidelog("train", "bc", *DATA, "--warm-start", str(run), "--out", "cold", *SMALL)
+    assert (done.code, (here / "cold").exists()) == (2, False)
+    assert "expected PART=RUN, as in critic=runs/iql" in done.err
+
+
+def test_resume_goes_on_where_a_run_was_stopped(here, tidelog):
+    log = read_any("visits.csv", "columns.toml")
+    stop_at(begin(bc(), log, "half", save_seconds=0.0), 1)
+    done = tidelog("resume", "half")
+    assert done.code == 0
+    assert done.out.startswith("resuming half at update 10 of 42\n")
+    assert "bc: last report, update 42" in done.out
+    whole = begin(bc(), log, "whole")
+    list(whole.stream())
+    assert fingerprint(tl.load("half").learners()[0]) == fingerprint(whole.learners()[0])
+    assert tidelog("resume", "half").out == "half is complete at update 42: there is nothing to resume\n"
+    assert tidelog("resume", "half", "--checkpoint", 10).out.startswith("resuming half at update 10 of 42\n")
+
+
+def test_resume_says_what_is_different_here(here, tidelog):
+    stop_at(begin(bc(), read_any("visits.csv", "columns.toml"), "half", save_seconds=0.0), 1)
+    record = json.loads((here / "half" / "run.json").read_text())
+    record["machine"]["threads"] = 999
+    (here / "half" / "run.json").write_text(json.dumps(record))
+    assert "note: threads: 999 then, " in tidelog("resume", "half").out
+
+
+def test_evaluate_plays_every_seed_and_keeps_every_return(run, tidelog):
+    done = tidelog("evaluate", run, "--env", "treatment", "--episodes", 6, "--seed", 3)
+    assert done.code == 0
+    assert "treatment: 6 episodes a member, deterministic" in done.said
+    assert {"member 0 (seed 0)", "member 1 (seed 1)", "all members"} <= {
+        cell.strip() for line in done.out.split("\n") for cell in line.split("│")
+    }
+    kept = json.loads((run / "evaluations" / "treatment-deterministic-3.json").read_text())
+    policies = [tl.load(run).policy(seed) for seed in (0, 1)]
+    assert kept["returns"] == [tl.rollout(policy, "treatment", 6, 3).tolist() for policy in policies]
+    drawn = tidelog("evaluate", run, "--env", "treatment", "--episodes", 2, "--sample", "True")
+    assert "2 episodes a member, sampled" in drawn.said
+    assert (run / "evaluations" / "treatment-sampled-0.json").exists()
+
+
+def test_evaluate_compares_with_a_log(here, run, tidelog):
+    done = tidelog("evaluate", run, "--log", "visits.csv", "--columns", "columns.toml")
+    assert done.code == 0
+    assert "share of equal actions" in done.out
+    policy, log = tl.load(run).policy(), read_any("visits.csv", "columns.toml")
+    share = (policy(log.transitions.observation) == log.action).mean()
+    assert f"{share:.4g}" in done.out
+
+
+def test_act_writes_the_action_of_every_row(here, run, tidelog):
+    done = tidelog("act", run, "--data", "visits.csv", "--out", "actions.csv")
+    assert done.code == 0
+    policy = tl.load(run).policy()
+    wanted = act_on_table(policy, here / "visits.csv")
+    assert pl.read_csv("actions.csv")["action"].to_list() == wanted["action"].to_list()
+    assert done.out == f"{len(wanted)} rows with their actions: actions.csv\n"
+    policy.save("policy")
+    assert tidelog("act", "policy", "--data", "visits.csv", "--out", "again.parquet").code == 0
+    assert pl.read_parquet("again.parquet")["action"].to_list() == wanted["action"].to_list()
+    assert tidelog("act", run, "--data", "visits.csv", "--out", "one.csv", "--seed", 1).code == 0
+    one = act_on_table(tl.load(run).policy(1), here / "visits.csv")
+    assert pl.read_csv("one.csv")["action"].to_list() == one["action"].to_list()
+
+
+def test_collect_makes_a_log_by_chance_or_by_a_run(here, run, log, tidelog):
+    done = tidelog("collect", "--env", "treatment", "--episodes", 30, "--out", "random")
+    assert done.code == 0
+    assert done.out.startswith(f"{log.steps} steps in 30 episodes, mean return ")
+    assert tl.open_log("random").fingerprint() == log.fingerprint()
+    assert tidelog("collect", "--env", "treatment", "--steps", 20, "--policy", run, "--out", "made").code == 0
+    made = tl.open_log("made")
+    assert made.steps >= 20
+    assert made.spec.action.names == log.spec.action.names
+    assert made.propensity is not None
+    words = ["--env", "treatment", "--episodes", 4, "--policy", run, "--deterministic", "True", "--out", "mode"]
+    assert tidelog("collect", *words).code == 0
+    np.testing.assert_array_equal(tl.open_log("mode").propensity, 1.0)
+
+
+def test_bench_prints_figures_and_keeps_them(here, tidelog, monkeypatch):
+    for name, value in {"SECONDS": 0.02, "SQUARES": (64,), "STEPS": 2000}.items():
+        monkeypatch.setattr(speed, name, value)
+    words = ["--algorithm", "bc", "--repeats", 1, "--seeds", 2, "--start", "False", "--out", "bench.json"]
+    done = tidelog("bench", *words)
+    assert done.code == 0, done.err
+    found = json.loads((here / "bench.json").read_text())
+    assert found["command"].startswith("tidelog bench --algorithm bc")
+    assert found["bc"]["updates_per_second"]["median"] > 0
+    assert 0 < found["bc"]["share_of_ceiling"]["median"] < 5
+    multiplied = sum(
+        2 * np.prod([int(n) for n in shape.split("x")]) * k for shape, k in found["bc"]["matrix_products"].items()
+    )
+    assert found["bc"]["operations_per_update"] == multiplied
+    assert "share_of_ceiling" in done.out
+
+
+def test_the_demo_tells_its_story(here, tidelog):
+    done = tidelog("demo", "--patients", 60, "--steps", 20, "--seeds", 2, "--episodes", 20, "--out", "demo")
+    assert done.code == 0, done.err
+    assert "iql (2 seeds)" in done.out
+    assert "0.792" in done.out, "the best possible share, known exactly"
+    assert {path.name for path in (here / "demo").iterdir()} == {
+        "treatment.csv", "columns.toml", "iql", "bc", "value.png", "critic_loss.png",
+    }  # fmt: skip
+    assert tidelog("data", "validate", "demo/treatment.csv", "--columns", "demo/columns.toml").code == 0
+    assert tidelog("act", "demo/iql", "--data", "demo/treatment.csv", "--out", "actions.csv").code == 0
+
+
+def test_the_demo_finds_a_free_folder(here, tidelog, monkeypatch):
+    from tidelog.cli import demo
+
+    (here / "tidelog-demo").mkdir()
+    assert str(demo._free_folder(None)) == "tidelog-demo-2"
+
+
+def test_settings_come_from_a_file_and_flags_win(here, tidelog):
+    config = ["steps = 6", "every = 3", "seeds = 2", "hidden = [4, 4]", "learning-rate = 0.5", "batch_size = 8"]
+    (here / "run.toml").write_text("\n".join([*config, 'data = "visits.csv"', 'columns = "columns.toml"']))
+    words = ["train", "bc", "--config", "run.toml", "--out", "run"]
+    done = tidelog(*words, "--seeds", 1, "--hidden", 8, 8)
+    assert done.code == 0, done.said
+    content = json.loads((here / "run" / "run.json").read_text())
+    assert content["settings"]["steps"] == 6
+    assert content["settings"]["seeds"] == [0]
+    (config,) = content["configs"]
+    assert config["learning_rate"] == 0.5
+    assert config["batch_size"] == 8
+    assert config["hidden"] == [8, 8]
+
+
+@pytest.mark.parametrize(("words", "config", "expectile", "temperature"), [
+    (["--preset", "antmaze"], "", 0.9, 10.0), (["--preset=antmaze", "--temperature", "1"], "", 0.9, 1.0),
+    ([], 'preset = "antmaze"\nexpectile = 0.6', 0.6, 10.0), (["--preset", "adroit"], 'preset = "antmaze"', 0.7, 0.5),
+])  # fmt: skip
+def test_presets_are_where_flags_and_files_start_from(words, config, expectile, temperature, here, tidelog):
+    (here / "run.toml").write_text(config)
+    every = ["--steps", 1, "--dropout", "None", "--reward-scaling", "none", "--config", "run.toml", *SMALL]
+    assert tidelog("train", "iql", *DATA, "--out", "run", *every, *words).code == 0
+    (found,) = json.loads((here / "run" / "run.json").read_text())["configs"]
+    assert (found["expectile"], found["temperature"]) == (expectile, temperature)

@@ -1,0 +1,307 @@
+"""What a user gets wrong ends with code 2 and the mend, without a traceback and with nothing written."""
+
+import gzip
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.cli.conftest import MAPPING, SMALL, contents
+from tidelog.cli import main
+from tidelog.errors import DivergenceError
+
+TRAIN = ["train", "iql", "--steps", 2, *SMALL, "--out", "out", "--data"]
+
+
+def put(frame, name, cells):
+    column = frame[name].cast(pl.String).to_list()
+    for row, value in cells.items():
+        column[row - 1] = value
+    return frame.with_columns(pl.Series(name, column, pl.String))
+
+
+def doses(frame, worst):
+    """The table with actions that are numbers."""
+    dose = np.arange(frame.height) % 3
+    dose[6] = worst
+    return frame.with_columns(dose=pl.Series(dose), rate=pl.Series(dose[::-1] % 2))
+
+
+def csv(change):
+    return lambda frame, path: change(frame).write_csv(path)
+
+
+NUMBERED = MAPPING.replace('"treatment"', '"dose"\nactions = 3')
+TABLES = {
+    "a missing column": (csv(lambda f: f.drop("strain")), MAPPING, ["missing column in 'strain'", "mend:"]),
+    "a misnamed column": (csv(lambda f: f.rename({"strain": "strian"})), MAPPING, ["'strain'", "did you mean 'strian'"]),
+    "an empty cell": (csv(lambda f: put(f, "hour", {4: None})), MAPPING,
+                      ["missing value in 'hour', 1 row: 4", "expected: a value in every row", "mend: fill the cells"]),
+    "NaN": (csv(lambda f: put(f, "hour", {4: "NaN", 9: "inf"})), MAPPING,
+            ["NaN or infinity in 'hour', 2 rows: 4, 9", "expected: finite numbers"]),
+    "text among numbers": (csv(lambda f: put(f, "severity", {2: "bad"})), MAPPING,
+                           ["non-numeric text in 'severity', 1 row: 2", "found: 'bad'", "mend: mend the cells"]),
+    "an action out of range": (csv(lambda f: doses(f, 3)), NUMBERED,
+                               ["action out of range in 'dose', 1 row: 7", "whole numbers from 0 to 2"]),
+    "a step twice": (csv(lambda f: put(f, "visit", {2: "0"})), MAPPING, ["duplicate step in 'visit'", "rows: 1, 2"]),
+    "an empty file": (lambda f, path: path.write_text(""), MAPPING, ["an empty file", "text in UTF-8 with one header"]),
+    "no rows": (csv(lambda f: f.head(0)), MAPPING, ["empty log", "at least one decision"]),
+    "a cut line": (lambda f, path: path.write_text(f.write_csv()[:-25]), MAPPING, ["ragged rows", "11 fields in every row"]),
+    "no table": (lambda f, path: path.write_bytes(bytes(range(256))), MAPPING, ["not UTF-8"]),
+    "an unknown mapping key": (csv(lambda f: f), MAPPING + 'rewrd = "x"\n', ["unknown key 'rewrd' (did you mean 'reward'"]),
+    "a mapping that is none": (csv(lambda f: f), "observation = [", ["the mapping cannot be read"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("broken", TABLES)
+def test_a_table_that_is_no_log_is_refused_with_column_rows_and_mend(broken, table, here, tidelog):
+    make, mapping, parts = TABLES[broken]
+    make(table, here / "visits.csv")
+    (here / "columns.toml").write_text(mapping)
+    before = contents(here)
+    for words in (["data", "validate", "visits.csv"], [*TRAIN, "visits.csv"]):
+        done = tidelog(*words, "--columns", "columns.toml")
+        assert done.code == 2
+        assert "Traceback" not in done.said
+        for part in parts:
+            assert part in done.said
+    assert contents(here) == before
+
+
+def test_a_gzip_file_that_was_cut_off_is_refused(table, here, tidelog):
+    content = gzip.compress(table.write_csv().encode())
+    (here / "visits.csv.gz").write_bytes(content[: len(content) // 2])
+    for words in (["data", "validate"], ["data", "inspect"], TRAIN, ["act", "nothing", "--out", "a.csv", "--data"]):
+        done = tidelog(*words, "visits.csv.gz", *(["--columns", "columns.toml"] if words[0] != "act" else []))
+        assert done.code == 2
+        assert "the gzip file is cut off or damaged" in done.said or words[0] == "act"
+    assert not (here / "out").exists()
+
+
+def test_a_log_whose_actions_the_algorithm_cannot_take_is_refused(table, here, tidelog):
+    doses(table, 2).write_csv(here / "visits.csv")
+    (here / "columns.toml").write_text(MAPPING.replace('"treatment"', '["dose", "rate"]\nactions = [3, 2]'))
+    done = tidelog(*TRAIN, "visits.csv", "--columns", "columns.toml")
+    assert done.code == 2
+    assert "IQL acts on Continuous or Discrete actions, but this log has MultiDiscrete ones" in done.err
+    assert not (here / "out").exists()
+
+
+def test_a_log_without_rewards_is_refused_by_what_learns_from_them(here, tidelog):
+    (here / "columns.toml").write_text(MAPPING.replace('reward = "recovered"\n', ""))
+    done = tidelog(*TRAIN, "visits.csv", "--columns", "columns.toml")
+    assert done.code == 2
+    assert "this log has no reward column" in done.err
+    assert not (here / "out").exists()
+
+
+WORDS = {
+    "an unknown command": (["trian"], "no command 'trian': did you mean 'train'"),
+    "an unknown subcommand": (["data", "inspct", "x"], "no command 'data inspct': did you mean 'inspect'"),
+    "data alone": (["data"], "everything wrong with it"),
+    "train alone": (["train"], "usage: tidelog train {iql,bc} --data LOG"),
+    "flags before the algorithm": (["train", "--data", "x"], "name the algorithm first"),
+    "an unknown algorithm": (["train", "iqll", "--data", "x"], "no algorithm 'iqll': did you mean 'iql'"),
+    "an unknown flag": (["train", "bc", "--data", "x", "--stepz", "3"], "--steps INT"),
+    "another algorithm's flag": (["train", "bc", "--data", "x", "--expectile", "0.7"], "--expectile"),
+    "no data": (["train", "bc"], "--data"),
+    "no number": (["train", "bc", "--data", "x", "--steps", "many"], "Error parsing --steps"),
+    "no choice": (["train", "bc", "--data", "x", "--scale", "minmax"], "Expected one of"),
+    "no mapping": (["train", "bc", "--data", "visits.csv"], "`tidelog data inspect visits.csv` proposes one"),
+    "no mapping to validate by": (["data", "validate", "visits.csv"], "no mapping says which column is what"),
+    "a mapping too many": (["train", "bc", "--data", "nowhere", "--columns", "columns.toml"], "a mapping is for tables"),
+    "no such mapping": (["train", "bc", "--data", "visits.csv", "--columns", "none.toml"], "none.toml: the mapping cannot"),
+    "no such table": (["train", "bc", "--data", "none.csv", "--columns", "columns.toml"], "no such file"),
+    "an odd ending": (["train", "bc", "--data", "columns.toml"], "has the ending '.toml', which no source reads"),
+    "no such Minari data set": (["train", "bc", "--data", "pendulum/none-v0"], "run `minari download pendulum/none-v0`"),
+    "no such run": (["resume", "nowhere"], "nowhere is no run folder: it has no run.json"),
+    "neither run nor policy": (["act", "nowhere", "--data", "visits.csv", "--out", "a.csv"], "nowhere does not exist"),
+    "no run to evaluate": (["evaluate", "nowhere", "--env", "treatment"], "nowhere is no run folder"),
+    "nothing to collect": (["collect", "--env", "treatment", "--out", "log"], "either episodes=... or steps=..."),
+    "no episodes": (["collect", "--env", "treatment", "--out", "log", "--episodes", "0"], "nothing to play: asked for 0"),
+    "no environment": (["collect", "--env", "tretment", "--out", "log", "--steps", "5"], "did you mean 'treatment'"),
+    "no repeats": (["bench", "--repeats", "0"], "seeds and repeats are at least 1"),
+    "nothing to measure": (["bench", "--algorithm", "nope"], "no algorithm 'nope'"),
+    "no patients": (["demo", "--patients", "0", "--out", "demo"], "patients, steps and episodes are at least 2"),
+    "no demo": (["demo", "--seeds", "0", "--out", "demo"], "seeds at least 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", WORDS)
+def test_words_that_mean_nothing_are_refused(wrong, here, tidelog):
+    words, message = WORDS[wrong]
+    before = contents(here)
+    done = tidelog(*words)
+    assert done.code == 2
+    assert message in done.said
+    assert "Traceback" not in done.said
+    assert contents(here) == before
+
+
+SETTINGS = {
+    "no steps": (["--steps", "0"], "steps = 0: a run takes at least 1 update"),
+    "no seeds": (["--seeds", "0"], "seeds = 0: at least 1 is needed"),
+    "all held out": (["--held-out", "1.0"], "held_out = 1.0: expected a share of the episodes in [0, 1)"),
+    "no reports": (["--every", "0"], "every = 0: reports are at least 1 update apart"),
+    "evaluate": (["--evaluate", "treatment"], "'treatment': expected NAME=EPISODES, as in Pendulum-v1=10"),
+    "evaluate never": (["--evaluate", "treatment=0"], "evaluate['treatment'] = 0: expected a number of episodes"),
+    "evaluate text": (["--evaluate", "treatment=x"], "'treatment=x': expected NAME=EPISODES"),
+    "no environment": (["--evaluate", "Pendulm-v1=2"], "did you mean 'Pendulum-v1'"),
+    "another environment": (["--evaluate", "Pendulum-v1=2"], "Pendulum-v1 shows ['observation'], the policy was trained"),
+    "best": (["--best", "held_out/loss"], "is no metric of this run: did you mean 'held_out/value_loss'"),
+    "patience": (["--patience", "3"], "patience counts reports without a better `best`"),
+    "a number out of range": (["--expectile", "1.5"], "IQL.expectile = 1.5: expected a finite number in (0, 1)"),
+    "warm": (["--warm-start", "critic=nowhere"], "holds no complete checkpoint"),
+    "warm part": (["--warm-start", "critc=nowhere"], "the state has no part 'critc'; parts: actor, critic"),
+    "preset": (["--preset", "antmase"], "IQL has no preset 'antmase': did you mean 'antmaze'"),
+    "sink": (["--sink", "wandb"], "this sink needs the package wandb: pip install wandb"),
+    "no config": (["--config", "none.toml"], "none.toml cannot be read as TOML"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wrong", SETTINGS)
+def test_settings_that_cannot_be_meant_are_refused(wrong, here, tidelog, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "wandb", None)
+    words, message = SETTINGS[wrong]
+    before = contents(here)
+    done = tidelog(*TRAIN, "visits.csv", "--columns", "columns.toml", *words)
+    assert done.code == 2
+    assert message in done.said
+    assert contents(here) == before
+
+
+CONFIGS = {
+    "an unknown key": ("stepz = 3", "run.toml has the unknown key 'stepz': did you mean 'steps'"),
+    "another algorithm's key": ("dropuot = 0.1", "did you mean 'dropout'"),
+    "a config in a config": ('config = "other.toml"', "run.toml has the unknown key 'config'"),
+    "no TOML": ("steps = ", "run.toml cannot be read as TOML"),
+    "text for a number": ('steps = "many"', "Error parsing --steps"),
+    "half a step": ("steps = 4.5", "Error parsing --steps"),
+    "text for a list": ('hidden = "wide"', "Error parsing --hidden"),
+    "no choice": ('scale = "minmax"', "Expected one of"),
+    "no preset": ('preset = "antmase"', "did you mean 'antmaze'"),
+}
+
+
+@pytest.mark.parametrize("wrong", CONFIGS)
+def test_a_config_file_is_checked_like_flags(wrong, here, tidelog):
+    text, message = CONFIGS[wrong]
+    (here / "run.toml").write_text(text)
+    before = contents(here)
+    words = ["train", "iql", "--data", "visits.csv", "--columns", "columns.toml", "--out", "out"]
+    done = tidelog(*words, "--config", "run.toml")
+    assert done.code == 2
+    assert message in done.said
+    assert contents(here) == before
+
+
+def test_a_preset_is_for_those_that_have_some(here, tidelog):
+    done = tidelog("train", "bc", "--data", "visits.csv", "--preset", "antmaze")
+    assert (done.code, done.err) == (2, "tidelog: BC has no presets\n")
+
+
+def test_what_exists_is_left_alone(here, run, tidelog):
+    (here / "taken").mkdir()
+    (here / "taken" / "notes.txt").write_text("mine")
+    (here / "taken.csv").write_text("mine")
+    before = contents(here)
+    for words in (
+        ["train", "bc", "--data", "visits.csv", "--columns", "columns.toml", "--out", "taken", *SMALL],
+        ["collect", "--env", "treatment", "--episodes", 2, "--out", "taken"],
+        ["act", run, "--data", "visits.csv", "--out", "taken.csv"],
+        ["demo", "--out", "taken"],
+        ["bench", "--out", "taken.csv"],
+    ):
+        done = tidelog(*words)
+        assert done.code == 2
+        assert "exists" in done.err
+        assert "nothing was written" in done.err
+    assert contents(here) == before
+
+
+def test_acting_on_what_does_not_fit_is_refused(table, here, run, tidelog):
+    table.drop("hour").write_csv(here / "new.csv")
+    put(table, "kidneys", {3: "helthy"}).write_csv(here / "odd.csv")
+    before = contents(here)
+    for words, message in (
+        (["--data", "new.csv", "--out", "a.csv"], "lacks the column 'hour' (1 in all)"),
+        (["--data", "odd.csv", "--out", "a.csv"], "column 'kidneys' has 'helthy' in 1 row(s) (3), which the log never had"),
+        (["--data", "visits.csv", "--out", "a.xlsx"], "expected a file that ends in .csv or .parquet"),
+        (["--data", "visits.csv", "--out", "a.csv", "--seed", 7], "has no seed 7: seeds are [0, 1]"),
+    ):  # fmt: skip
+        done = tidelog("act", run, *words)
+        assert done.code == 2
+        assert message in done.err
+    assert contents(here) == before
+
+
+def test_a_saved_policy_has_no_seeds(here, run, tidelog):
+    from tidelog import load
+
+    load(run).policy().save("policy")
+    done = tidelog("act", "policy", "--data", "visits.csv", "--out", "a.csv", "--seed", 1)
+    assert done.code == 2
+    assert "policy is a saved policy, which has no seeds: leave --seed away" in done.err
+
+
+def test_evaluating_what_does_not_fit_is_refused(here, run, saved, tidelog):
+    before = contents(run)
+    for words, message in (
+        ([], "say either --env NAME (play) or --log LOG (compare)"),
+        (["--env", "treatment", "--log", saved], "say either --env NAME (play) or --log LOG (compare)"),
+        (["--env", "treatment", "--episodes", "0"], "at least 1"),
+        (["--env", "Pendulum-v1"], "Pendulum-v1 shows ['observation'], the policy was trained to see"),
+        (["--log", saved], "the policy was trained on"),  # its words stand in another order
+    ):
+        done = tidelog("evaluate", run, *words)
+        assert done.code == 2
+        assert message in done.err
+    assert contents(run) == before
+
+
+def test_a_damaged_run_is_refused(here, run, tidelog):
+    import shutil
+
+    shutil.copytree(run, "copy")
+    last = here / "copy" / "checkpoints" / "0000000042" / "member-0.safetensors"
+    last.write_bytes(last.read_bytes()[:-1])
+    for words in (["resume", "copy"], ["evaluate", "copy", "--env", "treatment"], ["collect", "--policy", "copy"]):
+        more = ["--env", "treatment", "--episodes", 2, "--out", "log"] if words[0] == "collect" else []
+        done = tidelog(*words, *more)
+        assert done.code == 2
+        assert "it was cut or changed" in done.err
+    assert not (here / "log").exists()
+    assert "the one before it, at update 0, can be asked for" in tidelog("resume", "copy").err
+
+
+def test_divergence_ends_with_code_4_and_can_be_resumed(here, tidelog):
+    words = ["train", "bc", "--data", "visits.csv", "--columns", "columns.toml", "--steps", 42, "--out", "run"]
+    done = tidelog(*words, "--learning-rate", "1e30", *SMALL)
+    assert done.code == 4
+    assert "became NaN or infinite at update 1. Likely causes:" in done.err
+    assert "The last good checkpoint, at update 0, is kept in run" in done.err
+    assert json.loads((here / "run" / "run.json").read_text())["algorithm"] == "bc"
+    assert tidelog("resume", "run").code == 4
+
+
+@pytest.mark.parametrize(("raised", "code"), [
+    (KeyboardInterrupt(), 130), (SystemExit(143), 143), (DivergenceError("x"), 4), (SystemExit(0), 0),
+])  # fmt: skip
+def test_exit_codes(raised, code, tidelog, monkeypatch):
+    def run(words):
+        raise raised
+
+    monkeypatch.setattr("tidelog.cli.resume.run", run)
+    done = tidelog("resume", "x")
+    assert done.code == code
+    assert ("interrupted; what was saved can be resumed" in done.err) == (code > 100)
+
+
+def test_what_nobody_foresaw_is_not_hidden(monkeypatch):
+    def run(words):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("tidelog.cli.resume.run", run)
+    with pytest.raises(ZeroDivisionError):
+        main(["resume", "x"])

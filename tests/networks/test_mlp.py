@@ -1,0 +1,85 @@
+"""Dense networks: how they start, and what their switches do."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tidelog.networks.mlp import MLP, LayerNorm, Linear, drop, host_generator, orthogonal
+
+X = jax.random.normal(jax.random.key(0), (5, 6))
+
+
+def made(seed=0, sizes=(6, 16, 3), **options):
+    return MLP.create(np.random.default_rng(seed), sizes, **options)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(5, 5), (7, 3), (3, 7), (4, 1)])
+def test_initial_weights_are_orthogonal_with_their_gain(inputs, outputs):
+    w = np.asarray(orthogonal(np.random.default_rng(0), inputs, outputs, 1.5))
+    assert w.shape == (inputs, outputs)
+    product = w @ w.T if inputs < outputs else w.T @ w
+    np.testing.assert_allclose(product, 1.5**2 * np.eye(min(inputs, outputs)), atol=1e-5)
+
+
+def test_every_layer_starts_with_gain_root_two_and_no_bias():
+    for layer in made(sizes=(6, 16, 16, 3)).layers:
+        singular = np.linalg.svd(np.asarray(layer.weight), compute_uv=False)
+        np.testing.assert_allclose(singular, math.sqrt(2.0), rtol=1e-5)
+        np.testing.assert_array_equal(layer.bias, 0.0)
+
+
+def test_orthogonal_matrices_are_not_all_reflected_alike():
+    signs = [np.sign(np.diag(orthogonal(np.random.default_rng(seed), 3, 3, 1.0))) for seed in range(20)]
+    assert len({tuple(s) for s in signs}) > 3
+
+
+def test_a_layer_is_a_product_and_a_sum():
+    layer = Linear(jnp.array([[1.0, 2.0], [3.0, 4.0]]), jnp.array([10.0, 20.0]))
+    np.testing.assert_allclose(layer(jnp.array([1.0, 1.0])), [14.0, 26.0])
+    assert layer(jnp.ones((4, 7, 2))).shape == (4, 7, 2)
+
+
+def test_the_last_layer_is_linear_unless_asked():
+    assert made()(X).shape == (5, 3)
+    assert (made()(X) < 0).any()
+    assert (made(activate_last=True)(X) >= 0).all()
+    assert made(sizes=(6,))(X) is X
+
+
+def test_layer_norm_centres_and_scales():
+    norm = LayerNorm(jnp.ones(4), jnp.zeros(4))
+    # mean 2, variance (4 + 0 + 0 + 4) / 4 = 2
+    np.testing.assert_allclose(norm(jnp.array([0.0, 2.0, 2.0, 4.0])), np.array([-2, 0, 0, 2]) / math.sqrt(2), rtol=1e-5)
+    shifted = LayerNorm(jnp.full(4, 3.0), jnp.full(4, 1.0))
+    np.testing.assert_allclose(shifted(jnp.full(4, 7.0)), 1.0)
+    assert len(made(layer_norm=True).norms) == 1
+    assert len(made(layer_norm=True, activate_last=True).norms) == 2
+    assert not jnp.allclose(made(layer_norm=True)(X), made()(X))
+    assert jnp.allclose(made(layer_norm=True)(X), made(layer_norm=True)(100 * X), atol=1e-3)
+
+
+def test_dropout_zeroes_its_share_and_scales_the_rest():
+    dropped = drop(jnp.ones((100, 100)), 0.3, jax.random.key(0))
+    assert set(np.unique(np.round(np.asarray(dropped), 4))) == {0.0, np.float32(round(1 / 0.7, 4))}
+    assert abs(float((dropped == 0).mean()) - 0.3) < 0.02
+
+
+def test_dropout_needs_a_rate_and_a_key():
+    net, key = made(sizes=(6, 16, 16, 3)), jax.random.key(1)
+    np.testing.assert_array_equal(net(X, dropout=0.5), net(X))
+    np.testing.assert_array_equal(net(X, key=key), net(X))
+    assert not jnp.allclose(net(X, dropout=0.5, key=key), net(X))
+    assert not jnp.allclose(net(X, dropout=0.5, key=key), net(X, dropout=0.5, key=jax.random.key(2)))
+    np.testing.assert_array_equal(net(X, dropout=0.5, key=key), net(X, dropout=0.5, key=key))
+
+
+def test_the_same_key_makes_the_same_numbers_and_another_others():
+    def numbers(seed):
+        return host_generator(jax.random.key(seed)).standard_normal(3)
+
+    np.testing.assert_array_equal(numbers(3), numbers(3))
+    assert (numbers(3) != numbers(4)).all()
+    assert (numbers(2**31 - 1) != numbers(0)).all()

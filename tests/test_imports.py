@@ -1,0 +1,150 @@
+"""The house rules that no type checker sees: who may import whom, what an import costs, and who may be named where."""
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tidelog
+from tidelog.algorithms import ALGORITHMS
+
+SOURCE = Path(tidelog.__file__).parent
+FLOORS = (  # a room may import itself, the rooms of its own floor, and all floors above it in this list
+    ("types", "errors", "folders"),
+    ("data", "envs", "losses"),
+    ("support", "networks"),
+    ("algorithms",),
+    ("acting",),
+    ("training",),
+    ("report",),
+    ("bench",),
+    ("cli",),
+)
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+DOORS = ("__init__", "__main__")  # the package's own entrances may name every room
+DOOR_USERS = ("cli.demo",)  # tells its story as a user would, through `import tidelog`
+
+
+def modules() -> dict[str, ast.Module]:
+    """Every module by its dotted name below the package."""
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+        found[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+MODULES = modules()
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """The modules of this package that are imported anywhere in it, inside functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "tidelog")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            if node.module == "tidelog":
+                yield from (f"tidelog.{alias.name}" for alias in node.names)
+            elif node.module and node.module.startswith("tidelog."):
+                yield node.module
+
+
+def room(name: str) -> str:
+    return name.split(".")[0]
+
+
+def test_every_room_has_a_floor() -> None:
+    assert {room(name) for name in MODULES} - set(DOORS) == set(FLOOR)
+
+
+@pytest.mark.parametrize("name", sorted(set(MODULES) - set(DOORS)))
+def test_imports_go_up_only(name: str) -> None:
+    for module in imported(MODULES[name]):
+        if module == "tidelog" or module == "tidelog.__version__":
+            assert name in (*DOOR_USERS, "cli"), f"{name} goes through the package's door"
+            continue
+        used = room(module.removeprefix("tidelog."))
+        assert FLOOR[used] <= FLOOR[room(name)], f"{name} imports {module}, which stands on it"
+
+
+def test_no_two_rooms_need_each_other() -> None:
+    needs: dict[str, set[str]] = {one: set() for one in FLOOR}
+    for name, tree in MODULES.items():
+        if name not in DOORS:
+            used = {room(module.removeprefix("tidelog.")) for module in imported(tree) if module != "tidelog"}
+            needs[room(name)] |= used - {room(name)}
+    while needs:
+        free = [one for one, wanted in needs.items() if not wanted & set(needs)]
+        assert free, f"a circle: {needs}"
+        for one in free:
+            del needs[one]
+
+
+def test_importing_is_cheap(tmp_path: Path) -> None:
+    """One process: each step says which of the heavy packages are loaded after it."""
+    script = """
+import sys, pathlib
+heavy = ("jax", "equinox", "optax", "polars", "numpy", "gymnasium", "minari", "h5py", "matplotlib", "rich", "tyro")
+def loaded():
+    print(",".join(name for name in heavy if name in sys.modules))
+import tidelog; loaded()
+import tidelog.data; table = pathlib.Path(sys.argv[1]); table.write_text("x,a\\n1,0\\n2,1\\n")
+tidelog.validate(table, {"observation": ["x"], "action": "a", "terminated": True}).text(); loaded()
+from tidelog.cli import main; loaded()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "t.csv")], capture_output=True, text=True, check=True
+    )
+    first, second, third = done.stdout.split("\n")[:3]
+    assert first == ""
+    assert second == third == "polars,numpy"
+
+
+@pytest.mark.parametrize("name", tidelog.__all__)
+def test_every_public_name_is_there_and_described(name: str) -> None:
+    found = getattr(tidelog, name)
+    assert found.__module__.startswith("tidelog."), "an alias of somebody else's name"
+    assert len(inspect.getdoc(found) or "") > 20
+    assert name in dir(tidelog)
+
+
+def test_names_that_there_are_not_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="module 'tidelog' has no attribute 'fitt'"):
+        _ = tidelog.fitt
+    assert re.fullmatch(r"\d+\.\d+\.\d+", tidelog.__version__)
+
+
+@pytest.mark.parametrize("name", [n for n in MODULES if room(n) in ("training", "cli") and n != "cli.demo"])
+def test_the_loop_and_the_commands_name_no_algorithm(name: str) -> None:
+    """Names, imports, attributes and whole strings; the demo tells of two, and help may show an example."""
+    forbidden = {*ALGORITHMS, *(algorithm.__name__ for algorithm in ALGORITHMS.values())}
+    said = set()
+    for node in ast.walk(MODULES[name]):
+        match node:
+            case ast.Name(id=word) | ast.Attribute(attr=word) | ast.arg(arg=word) | ast.alias(name=word):
+                said.add(word)
+            case ast.Constant(value=str(word)):
+                said.add(word)
+            case ast.ImportFrom(module=str(module)):
+                said |= set(module.split("."))
+    assert not said & forbidden
+
+
+def test_nothing_is_pickled() -> None:
+    """A pickle runs code when it is read: checkpoints, policies and logs are arrays and JSON."""
+    for path in SOURCE.rglob("*.py"):
+        text = path.read_text(encoding="utf-8").replace("allow_pickle=False", "").replace("never pickle", "")
+        assert "pickle" not in text, path
+        for word in ("joblib", "marshal", "shelve", "eval(", "exec("):
+            assert not re.search(rf"(?<![\w.]){re.escape(word)}", text), path
+    for name, tree in MODULES.items():
+        loads = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "np.load"]
+        for call in loads:
+            assert "allow_pickle=False" in ast.unparse(call), name

@@ -1,0 +1,62 @@
+"""Tiny runs that tests stop, break, resume and compare."""
+
+from tidelog import BC, IQL, load, prepare
+from tidelog.acting.arrays import fingerprint
+from tidelog.training import run as run_module
+
+TINY = {"hidden": (8, 8), "embedding": 2, "batch_size": 32}
+STEPS, EVERY = 42, 14
+LOSS = "held_out/imitation_loss"
+
+
+def bc(**changes):
+    """Behaviour cloning that compiles in a second."""
+    return BC(**{**TINY, "learning_rate": 1e-2, **changes})
+
+
+def iql(**changes):
+    return IQL(**{**TINY, **changes})
+
+
+def begin(algorithm, log, out=None, **options):
+    """A prepared run of a few updates, a sixth of the episodes held out."""
+    return prepare(algorithm, log, **{"steps": STEPS, "every": EVERY, "held_out": 0.2, "out": out, **options})
+
+
+def finish(run):
+    for _ in run.stream():
+        pass
+    return run
+
+
+def stop_at(run, update):
+    """Train until the first chunk that reaches an update, then walk away."""
+    for _ in run.stream():
+        if run.update >= update:
+            break
+    return run
+
+
+def chunks_of(size, monkeypatch):
+    """Let every chunk have that many updates (fewer at a report), whatever the clock says."""
+
+    class Steady(run_module._Pace):
+        def took(self, updates):
+            self.chunk = size
+
+        def __init__(self, settings_steps):
+            super().__init__(settings_steps)
+            self.chunk = size
+
+    monkeypatch.setattr(run_module, "_Pace", Steady)
+
+
+def all_of(run):
+    """Everything that a resumed run has to repeat: states to the last bit, reports, best policies, metric files."""
+    best = [fingerprint(run.best_policy(m.seed, m.index // len(run.record.settings.seeds)).acting) for m in run.members]
+    files = [(run.folder / name).read_text() for name in ("metrics.jsonl", "metrics.csv")]
+    return [fingerprint(learner) for learner in run.learners()], run.metrics, best, files
+
+
+def reopened(folder, **options):
+    return finish(load(folder, **options))

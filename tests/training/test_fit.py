@@ -1,0 +1,326 @@
+"""What a run writes, reports, selects and refuses."""
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tidelog as tl
+from tests.training.runs import LOSS, bc, begin, chunks_of, finish, iql
+from tidelog import ConfigError, DivergenceError, Log, LogError, SpecError
+from tidelog.acting.arrays import fingerprint
+from tidelog.training.fit import split
+from tidelog.training.record import Record
+from tidelog.training.sinks import read_rows
+
+INFINITY = float("inf")
+
+
+@pytest.fixture(scope="module")
+def run(origin, tmp_path_factory):
+    return finish(begin(bc(), origin, tmp_path_factory.mktemp("fit") / "run", seeds=[3, 1]))
+
+
+@pytest.fixture(scope="module")
+def values(origin, tmp_path_factory):
+    return finish(begin(iql(), origin, tmp_path_factory.mktemp("fit") / "iql"))
+
+
+def test_the_run_folder_says_what_was_done_with_what(run, origin):
+    content = json.loads((run.folder / "run.json").read_text())
+    assert content["algorithm"] == "bc"
+    (config,) = content["configs"]
+    assert config["learning_rate"] == 1e-2
+    assert config["hidden"] == [8, 8]
+    assert content["settings"]["seeds"] == [3, 1]
+    assert content["settings"]["held_out"] == 0.2
+    assert {"tidelog", "jax", "jaxlib", "equinox", "optax", "numpy", "python", "device"} < set(content["machine"])
+    assert content["machine"]["threads"] >= 1
+    data = {"fingerprint": origin.fingerprint(), "steps": origin.steps, "episodes": 30, "origin": origin.origin}
+    assert content["data"] == data
+    assert Record.read(run.folder).spec == origin.spec
+
+
+def test_held_out_episodes_are_exactly_those_that_are_not_trained_on(run, origin):
+    held_out = set(run.record.held_out)
+    train, kept = split(origin, run.record.settings)
+    assert len(held_out) == 6
+    assert held_out == set(kept.episode_ids.tolist())
+    assert held_out | set(train.episode_ids.tolist()) == set(origin.episode_ids.tolist())
+    assert not held_out & set(train.episode_ids.tolist())
+    assert len(run._trainer._stores["log"].position) == train.steps == origin.steps - kept.steps
+    with_another_seed = begin(bc(), origin, split_seed=1).record.held_out
+    assert set(with_another_seed) != held_out
+    assert begin(bc(), origin, held_out=0.0).record.held_out == []
+
+
+def test_metrics_are_the_same_in_memory_and_in_both_files(run):
+    assert [(row["update"], row["member"], row["seed"]) for row in run.metrics] == [
+        (update, member, seed) for update in (14, 28, 42) for member, seed in enumerate((3, 1))
+    ]
+    assert read_rows(run.folder / "metrics.jsonl") == run.metrics
+    with (run.folder / "metrics.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    keys = ("update", "member", "seed")
+    long = [
+        (*(row[key] for key in keys), metric, value)
+        for row in run.metrics
+        for metric, value in row.items()
+        if metric not in keys
+    ]
+    found = [(*(int(line[key]) for key in keys), line["metric"], float(line["value"])) for line in lines]
+    assert found == long
+    assert {"imitation_loss", "entropy", LOSS} == {metric for *_, metric, _ in long}
+
+
+def test_reports_do_not_depend_on_chunks(run, origin, monkeypatch):
+    for size in (1, 9):
+        chunks_of(size, monkeypatch)
+        again = finish(begin(bc(), origin, seeds=[3, 1]))
+        assert again.metrics == run.metrics
+        assert [fingerprint(a) for a in again.learners()] == [fingerprint(a) for a in run.learners()]
+
+
+def test_the_last_report_comes_at_the_last_update(origin):
+    assert [row["update"] for row in finish(begin(bc(), origin, steps=30)).metrics] == [14, 28, 30]
+    assert begin(bc(), origin, steps=100, every=None).record.settings.every == 2
+    assert begin(bc(), origin, steps=3, every=None).record.settings.every == 1
+
+
+def test_training_losses_are_means_since_the_last_report(origin):
+    one = [row["imitation_loss"] for row in finish(begin(bc(), origin, every=1)).metrics]
+    together = [row["imitation_loss"] for row in finish(begin(bc(), origin)).metrics]
+    np.testing.assert_allclose(together, np.reshape(one, (3, 14)).mean(1), rtol=1e-5)
+
+
+def test_validation_losses_are_means_over_the_held_out_rows(run, values, origin):
+    _, kept = split(origin, run.record.settings)
+    seen = kept.transitions.observation
+    for member, row in zip(run.members, run.metrics[-2:], strict=True):
+        likely = run.policy(member.seed).log_probability(seen, kept.action)
+        assert row[LOSS] == pytest.approx(-likely.mean(), rel=1e-5)
+
+    state, rows = values.learners()[0].state, kept.transitions
+    now, after = (values.record.scaler.observation(o) for o in (rows.observation, rows.next_observation))
+    target = rows.reward + 0.99 * (1 - rows.terminated) * np.asarray(state.value(after))
+    by_hand = np.square(np.asarray(state.critic(now, rows.action)) - target).sum(0).mean()
+    assert values.metrics[-1]["held_out/critic_loss"] == pytest.approx(by_hand, rel=1e-4)
+    gap = np.asarray(state.target_critic(now, rows.action)).min(0) - np.asarray(state.value(now))
+    by_hand = (np.where(gap > 0, 0.7, 0.3) * gap**2).mean()
+    assert values.metrics[-1]["held_out/value_loss"] == pytest.approx(by_hand, rel=1e-4)
+
+
+def test_numeric_features_of_tables_are_standardised_by_the_training_episodes(run, origin):
+    train, _ = split(origin, run.record.settings)
+    scaler = run.record.scaler
+    np.testing.assert_allclose(scaler.mean["numeric"], train.observation["numeric"].mean(0), rtol=1e-5)
+    np.testing.assert_allclose(scaler.std["numeric"], train.observation["numeric"].std(0), rtol=1e-5)
+    assert not np.allclose(scaler.mean["numeric"], origin.observation["numeric"].mean(0), rtol=1e-5)
+    np.testing.assert_allclose(run._trainer._stores["log"].observation["numeric"].mean(0), 0.0, atol=1e-5)
+    assert not begin(bc(), origin, scale="none").record.scaler.mean
+
+
+def nameless(**changes):
+    """Six one-step decisions on arrays."""
+    seen = np.arange(12, dtype=np.float32).reshape(6, 2)
+    return Log.from_arrays(
+        **{"observation": seen, "action": np.arange(6) % 3, "reward": np.ones(6), "terminated": True, **changes}
+    )
+
+
+def test_arrays_are_taken_as_they_are_unless_asked_otherwise():
+    assert not begin(bc(), nameless(), held_out=0.0).record.settings.scale
+    assert begin(bc(), nameless(), held_out=0.0, scale="standard").record.scaler.mean
+
+
+SCRIPT = [1.0, 3.0, float("nan"), 2.0, 2.5, 9.0]
+
+
+@pytest.mark.parametrize(("best", "patience", "at", "end"), [
+    ("told", 3, 28, 70), ("told", None, 84, 84), ("min:told", 2, 14, 42), ("max:told", 4, 84, 84),
+])  # fmt: skip
+def test_the_best_report_keeps_its_policy_and_patience_ends_the_run(best, patience, at, end, origin, tmp_path):
+    seen = {}
+
+    def told(policy):
+        update = policy.origin["update"]
+        seen[update] = fingerprint(policy.acting)
+        return SCRIPT[update // 14 - 1]
+
+    options = {"steps": 84, "best": best, "patience": patience, "evaluate": {"told": told}}
+    run = finish(begin(bc(), origin, tmp_path / "run", **options))
+    assert run.finished
+    assert run.update == end
+    assert len(set(seen.values())) == len(seen)
+    kept = [run.best_policy(), run.best_policy(seed=0), tl.load_policy(tmp_path / "run" / "best" / "member-0")]
+    assert [fingerprint(policy.acting) for policy in kept] == [seen[at]] * 3
+
+
+def test_the_best_of_all_members_is_a_members_best(origin):
+    worth = {1e-2: 1.0, 1e-3: 2.0}
+    evaluate = {"worth": lambda policy: worth[round(policy.algorithm.learning_rate, 4)]}
+    run = finish(begin([bc(), bc(learning_rate=1e-3)], origin, seeds=2, best="worth", evaluate=evaluate))
+    assert run.best_policy().algorithm.learning_rate == 1e-3
+    assert run.best_policy(seed=1, member=0).algorithm.learning_rate == 1e-2
+    with pytest.raises(ConfigError, match=r"this run has 2 algorithm\(s\), counted from 0"):
+        run.policy(member=2)
+    with pytest.raises(ConfigError, match=r"no member has seed 7: seeds are \[0, 1\]"):
+        run.policy(seed=7)
+
+
+def test_losses_are_better_when_smaller(origin):
+    run = finish(begin(bc(), origin, best="imitation_loss"))
+    losses = [row["imitation_loss"] for row in run.metrics]
+    assert run._selection.best == {0: min(losses)}
+    with pytest.raises(ConfigError, match=r"no best policy was kept: name a metric, as in fit\(\.\.\., best="):
+        finish(begin(bc(), origin)).best_policy()
+
+
+WRONG = {
+    "steps": ({"steps": 0}, "steps = 0: a run takes at least 1 update"),
+    "half a step": ({"steps": 1.5}, "steps = 1.5: expected a whole number"),
+    "no seeds": ({"seeds": 0}, "seeds = 0: at least 1 is needed"),
+    "empty seeds": ({"seeds": []}, r"seeds = \[\]: give at least one, each once"),
+    "a seed twice": ({"seeds": [1, 2, 1]}, r"seeds = \[1, 2, 1\]: give at least one, each once"),
+    "seeds": ({"seeds": None}, "seeds = None: expected a whole number"),
+    "every": ({"every": 0}, "every = 0: reports are at least 1 update apart"),
+    "held_out": ({"held_out": 1.0}, r"held_out = 1.0: expected a share of the episodes in \[0, 1\)"),
+    "held_out text": ({"held_out": "0.2"}, "held_out = '0.2': expected a number"),
+    "keep": ({"keep": 0}, "keep = 0: at least 1 checkpoint has to stay"),
+    "scale": ({"scale": "minmax"}, "scale = 'minmax': expected 'standard' or 'none'"),
+    "episodes": ({"evaluate": {"Pendulum-v1": 0}}, r"evaluate\['Pendulum-v1'\] = 0: expected a number of episodes"),
+    "evaluator": ({"evaluate": {"x": "10"}}, r"evaluate\['x'\] = '10': expected a whole number"),
+    "environment": ({"evaluate": {"tretment": 1}}, "no environment called 'tretment'; did you mean 'treatment'"),
+    "best": ({"best": "held_out/imitation_los"}, f"is no metric of this run: did you mean '{LOSS}'"),
+    "best without validation": ({"best": LOSS, "held_out": 0.0}, "did you mean 'imitation_loss'"),
+    "best is no key": ({"best": "update"}, "best = 'update' is no metric"),
+    "patience alone": ({"patience": 2}, "patience counts reports without a better `best`"),
+    "no patience": ({"patience": 0, "best": LOSS}, "and at least 1"),
+    "option": ({"held_ot": 0.1}, "fit has no option 'held_ot': did you mean 'held_out'"),
+    "no algorithm": ({"algorithm": []}, "no algorithm was given"),
+    "a class": ({"algorithm": tl.BC}, r"BC is a class: pass an algorithm with its numbers, as in BC\(\)"),
+    "a name": ({"algorithm": "bc"}, "'bc' is no algorithm"),
+    "two kinds": ({"algorithm": [tl.BC(), tl.IQL()]}, "a population has one algorithm, found BC and IQL"),
+    "a path": ({"log": "visits.csv"}, r"expected a log, found str: read it first, as in tl.read_log"),
+    "warm part": ({"warm_start": {"critic": "runs/x"}}, "the state has no part 'critic'; parts: actor, memory"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_cannot_be_meant_is_refused_before_anything_is_written(wrong, origin, tmp_path):
+    changes, message = WRONG[wrong]
+    with pytest.raises(ConfigError, match=message):
+        tl.fit(**{"algorithm": bc(), "log": origin, "steps": 4, "out": tmp_path / "run", "held_out": 0.2, **changes})
+    assert not (tmp_path / "run").exists()
+
+
+def test_best_may_name_any_metric_that_will_be_reported(origin):
+    evaluate = {"own": lambda policy: 1.0, "treatment": 1}
+    for best in ("imitation_loss", "max:entropy", LOSS, "play/treatment/iqm", "min:own"):
+        begin(bc(), origin, best=best, evaluate=evaluate)
+
+
+def test_a_folder_that_is_taken_is_left_alone(run, origin, tmp_path):
+    before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=r"exists and is not empty \(resume it with `tidelog resume "):
+        begin(bc(), origin, run.folder)
+    assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(ConfigError, match=r"\(it is not a run\): choose another folder, nothing was written"):
+        begin(bc(), origin, tmp_path)
+
+
+def test_environments_that_show_something_else_are_refused(origin, tmp_path):
+    with pytest.raises(SpecError, match=r"Pendulum-v1 shows \['observation'\], the policy was trained to see"):
+        begin(bc(), origin, tmp_path / "run", evaluate={"Pendulum-v1": 1})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["iql", "bc"])
+def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(kind, origin, tmp_path):
+    if kind == "iql":
+        algorithm, log, update = iql(), replace(origin, reward=origin.reward + np.float32(1e30), origin=None), 0
+    else:
+        algorithm, log, update = bc(learning_rate=1e30), origin, 1
+    with pytest.raises(DivergenceError) as raised:
+        finish(begin(algorithm, log, tmp_path / "run", seeds=[8]))
+    said = str(raised.value)
+    assert f"a loss of {kind.upper()} with seed 8 became NaN or infinite at update {update}. Likely causes:" in said
+    assert f"The last good checkpoint, at update 0, is kept in {tmp_path / 'run'}" in said
+    assert tl.load(tmp_path / "run", log).update == 0
+    with pytest.raises(DivergenceError, match="No folder was given, so no checkpoint was kept"):
+        finish(begin(algorithm, log))
+
+
+def test_parts_start_warm_from_another_run(values, origin, tmp_path):
+    made = begin(iql(), origin, seeds=[5, 6], warm_start={"critic": values.folder, "value": values.folder})
+    source, fresh = values.learners()[0].state, begin(iql(), origin, seeds=[5]).learners()[0].state
+    for learner in made.learners():
+        assert fingerprint(learner.state.critic) == fingerprint(source.critic)
+        assert fingerprint(learner.state.value) == fingerprint(source.value)
+    assert fingerprint(made.learners()[0].state.actor) == fingerprint(fresh.actor)
+    assert fingerprint(source.critic) != fingerprint(fresh.critic)
+    assert finish(made).finished
+
+
+def test_a_warm_start_that_does_not_fit_is_refused(values, run, origin, tmp_path):
+    for part, source, algorithm, message in (
+        ("critic", run.folder, iql(), "has no part 'critic'; parts: actor, key, memory, step, updates"),
+        ("critic", values.folder, iql(hidden=(4, 4)), r"expected float32\["),
+        ("critic", values.folder, iql(critics=3), "has 14 arrays, this algorithm's has 21"),
+        ("critic", tmp_path, iql(), "holds no complete checkpoint"),
+    ):
+        with pytest.raises(tl.CheckpointError, match=message):
+            begin(algorithm, origin, tmp_path / "run", warm_start={part: source})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_log_without_rewards_is_for_cloning(tmp_path):
+    log = nameless(reward=None)
+    with pytest.raises(LogError, match="no reward column, and the algorithm learns from rewards"):
+        begin(iql(), log, tmp_path / "run", held_out=0.0)
+    assert not (tmp_path / "run").exists()
+    assert finish(begin(bc(), log, held_out=0.0, steps=2)).finished
+
+
+def test_a_log_in_which_nothing_followed_is_for_cloning(tmp_path):
+    log = nameless(terminated=None, truncated=np.ones(6, bool))
+    with pytest.raises(LogError, match="no step of this log can be learnt from: every episode is one step"):
+        begin(iql(), log, tmp_path / "run", held_out=0.0)
+    assert not (tmp_path / "run").exists()
+    assert begin(bc(), log, held_out=0.0).update == 0
+
+
+def test_held_out_episodes_that_say_nothing_are_refused_before_anything_is_written(tmp_path):
+    episode, ends = [0, 0, 0, 0, 1, 2], [False, False, False, True, True, True]
+    log = nameless(episode=episode, terminated=np.logical_and(ends, [1, 1, 1, 1, 0, 0]), truncated=[*[False] * 4, 1, 1])
+    for seed in range(9):
+        if 0 not in begin(bc(), log, split_seed=seed).record.held_out:
+            with pytest.raises(LogError, match="no step of this log"):
+                begin(iql(), log, tmp_path / "run", split_seed=seed)
+            break
+    assert not (tmp_path / "run").exists()
+
+
+def test_weights_reach_the_loss():
+    silent, loud = (begin(bc(), nameless(weight=np.full(6, w)), held_out=0.0, steps=1) for w in (0.0, 2.0))
+    plain = finish(begin(bc(), nameless(weight=np.ones(6)), held_out=0.0, steps=1)).metrics[0]["imitation_loss"]
+    assert finish(silent).metrics[0]["imitation_loss"] == 0.0
+    assert finish(loud).metrics[0]["imitation_loss"] == pytest.approx(2.0 * plain)
+
+
+def test_a_population_under_vmap_reports_what_it_reports_on_threads(origin):
+    population = [bc(), bc(learning_rate=1.0)]
+    one, other = (finish(begin(population, origin, seeds=2, together=t)).metrics for t in (True, False))
+    assert [row["member"] for row in one] == [0, 1, 2, 3] * 3
+    for row, same in zip(one, other, strict=True):
+        assert row == pytest.approx(same, rel=1e-3)
+
+
+def test_multi_discrete_actions_are_taken_by_nobody(tmp_path):
+    log = nameless(action=np.zeros((6, 2), int), actions=[2, 3])
+    with pytest.raises(SpecError, match="BC acts on Continuous or Discrete actions, but this log has MultiDiscrete"):
+        begin(bc(), log, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

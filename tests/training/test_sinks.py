@@ -1,0 +1,130 @@
+"""Where metrics go besides the run folder, by stand-ins for the packages; and the live line."""
+
+import io
+import sys
+import time
+import types
+
+import pytest
+from rich import console
+
+from tests.training.runs import bc, begin, finish
+from tidelog import ConfigError
+from tidelog.training.progress import Progress, Screen
+from tidelog.training.sinks import TensorBoard, Trackio, WandB
+
+ROW = {"update": 7, "member": 1, "seed": 4, "loss": 0.5, "held_out/loss": 0.25}
+
+
+def stand_in(name, monkeypatch, **functions):
+    """A module of that name which notes every call."""
+    calls = []
+
+    def noting(function):
+        return lambda *args, **options: calls.append((function, args, options))
+
+    module = types.ModuleType(name)
+    for function in ("init", "log", "finish"):
+        setattr(module, function, noting(function))
+    for function, value in functions.items():
+        setattr(module, function, value(calls))
+    monkeypatch.setitem(sys.modules, name, module)
+    return calls
+
+
+@pytest.mark.parametrize("sink", [WandB, Trackio])
+def test_wandb_and_trackio_get_one_call_a_row(sink, monkeypatch):
+    calls = stand_in(sink.package, monkeypatch)
+    made = sink(project="p", name="n")
+    made.write(ROW)
+    made.close()
+    assert calls == [
+        ("init", (), {"project": "p", "name": "n"}),
+        ("log", ({"member-1/loss": 0.5, "member-1/held_out/loss": 0.25, "update": 7},), {}),
+        ("finish", (), {}),
+    ]
+
+
+def test_tensorboard_gets_a_folder_a_member_and_a_scalar_a_metric(tmp_path, monkeypatch):
+    class Writer:
+        def __init__(self, calls, folder):
+            self.calls, self.folder = calls, folder
+
+        def add_scalar(self, *args):
+            self.calls.append((self.folder, *args))
+
+        def close(self):
+            self.calls.append((self.folder, "closed"))
+
+    calls = stand_in(
+        "tensorboardX",
+        monkeypatch,
+        SummaryWriter=lambda calls: lambda folder: Writer(calls, folder[len(str(tmp_path)) :]),
+    )
+    sink = TensorBoard(tmp_path)
+    sink.write(ROW)
+    sink.write(ROW | {"member": 0})
+    sink.close()
+    one, zero = "/member-1", "/member-0"
+    assert calls == [
+        *((folder, *scalar, 7) for folder in (one, zero) for scalar in (("loss", 0.5), ("held_out/loss", 0.25))),
+        (one, "closed"),
+        (zero, "closed"),
+    ]
+
+
+@pytest.mark.parametrize(("sink", "name"), [(TensorBoard, "tensorboardX"), (WandB, "wandb"), (Trackio, "trackio")])
+def test_a_package_that_is_not_installed_is_named_in_one_line(sink, name, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigError) as raised:
+        sink(*([tmp_path] if sink is TensorBoard else []))
+    assert str(raised.value) == f"this sink needs the package {name}: pip install {name}"
+
+
+def test_a_sink_of_ones_own_gets_every_row_and_is_closed_when_the_run_ends_or_fails(origin):
+    class Kept(list):
+        write, closed = list.append, 0
+
+        def close(self):
+            self.closed += 1
+
+    class Broken(Kept):
+        def write(self, row):
+            raise OSError("gone")
+
+    kept, broken = Kept(), Broken()
+    run = finish(begin(bc(), origin, seeds=2, sinks=[kept]))
+    assert kept == run.metrics
+    assert kept.closed == 1
+    with pytest.raises(OSError, match="gone"):
+        finish(begin(bc(), origin, sinks=[broken]))
+    assert broken.closed == 1
+
+
+def test_the_screen_says_nothing_where_there_is_no_terminal(capfd):
+    with Screen("bc") as screen:
+        screen.show(Progress("compiling", 0, 10))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_screen_says_that_it_compiles_and_then_how_far_it_is(monkeypatch):
+    terminal = io.StringIO()
+    monkeypatch.setattr(
+        console, "Console", lambda stderr, real=console.Console: real(file=terminal, force_terminal=True, width=120)
+    )
+    with Screen("bc", show=True) as screen:
+        screen.show(Progress("compiling", 0, 1000))
+        time.sleep(0.2)
+        assert "bc  0 / 1,000 updates  compiling ..." in terminal.getvalue()
+        screen.show(Progress("training", 500, 1000, 250.0, 3661.0, {"loss": 0.123456, "entropy": 2.0}))
+        time.sleep(0.2)
+    assert "bc  500 / 1,000 updates  250/s  1:01:01 left  loss 0.1235  entropy 2" in terminal.getvalue()
+
+
+def test_a_stream_says_when_it_compiles_trains_and_is_done(origin):
+    told = list(begin(bc(), origin, steps=28).stream())
+    assert [told[0].doing, told[-1].doing] == ["compiling", "done"]
+    assert {now.doing for now in told[1:-1]} == {"training"}
+    assert told[-2].update == 28
+    assert set(told[-2].metrics) == {"imitation_loss", "entropy"}
+    assert [row["update"] for now in told for row in now.rows] == [14, 28]
