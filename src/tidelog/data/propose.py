@@ -97,6 +97,7 @@ def field_of(series: pl.Series) -> Field:
         return Field(series.name, kind, unique, empty, examples)
     column = parse.number(series)
     values = column.values[column.usable]
+    values = values[np.isfinite(values)]
     if len(column.unreadable) > _MIXED * len(series) or not len(values):
         return Field(series.name, "word", unique, empty, examples)
     whole = "whole number" if bool((values % 1 == 0).all()) else "number"

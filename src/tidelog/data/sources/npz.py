@@ -8,6 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from tidelog.errors import nearest
 
 T = TypeVar("T")
 _BROKEN = (OSError, ValueError, EOFError, KeyError, RuntimeError, OverflowError, MemoryError)
-_DAMAGED = (struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+_DAMAGED = (struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError, SyntaxError, TokenError)
 _LEAVES = ("observation", "next_observation")
 
 
