@@ -267,7 +267,7 @@ def action_count(raw: RawLog) -> int:
     if raw.action_mask is not None and raw.action_mask.values.ndim == 2:
         return int(raw.action_mask.values.shape[1])
     words = action.columns[0].words
-    return len(words) if words is not None else int(action.values.max(initial=0)) + 1
+    return len(words) if words is not None else int(tame(action.values).max(initial=0)) + 1
 
 
 def _sizes(raw: RawLog) -> Values:

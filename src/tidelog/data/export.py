@@ -114,7 +114,7 @@ class _Sheet:
         }
         self._masks()
         if log.extra:
-            self.mapping["extra"] = [self.add(name, values) for name, values in log.extra.items()]
+            self.mapping["extra"] = [self._extra(name, values) for name, values in log.extra.items()]
 
     def write(self, path: Path) -> None:
         """The table, whole or not at all."""
@@ -135,6 +135,16 @@ class _Sheet:
             name += "_"
         self.columns[name] = values
         return name
+
+    def _extra(self, name: str, values: Values) -> str:
+        """An extra column, which is the same as an observation's where that has the same name and content."""
+        import polars as pl
+
+        if name in self.columns:
+            seen, given = pl.Series(self.columns[name]), pl.Series(values)
+            if given.cast(seen.dtype, strict=False).equals(seen):
+                del self.columns[name]
+        return self.add(name, values)
 
     def _wide(self, name: str, values: Values) -> str | list[str]:
         if values.ndim == 1:

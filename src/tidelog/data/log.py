@@ -178,8 +178,8 @@ class Log:
         if self.action_mask is not None:
             columns["action_mask"] = self.action_mask[stored]
         observation = {name: leaf[stored] for name, leaf in self.observation.items()}
-        extra = {name: value[rows] for name, value in self.extra.items()}
-        columns |= {"episode_ids": self.episode_ids[chosen], "origin": None}
+        extra = {name: _compact(value[rows]) for name, value in self.extra.items()}
+        columns |= {"episode_ids": _compact(self.episode_ids[chosen]), "origin": None}
         return replace(self, observation=observation, extra=extra, **columns)
 
     def columns(self) -> dict[str, Values]:
@@ -229,6 +229,11 @@ class Log:
     def _by_row(self) -> dict[str, Values]:
         skipped = ("position", "next_position", "episode", "episode_ids", "action_mask")
         return {name: getattr(self, name) for name in PLAIN if name not in skipped and getattr(self, name) is not None}
+
+
+def _compact(values: Values) -> Values:
+    """Words no wider than the longest, so that equal words are equal arrays."""
+    return np.asarray(values.tolist()) if values.dtype.kind == "U" else values
 
 
 def _ranges(first: Values, after: Values) -> Values:

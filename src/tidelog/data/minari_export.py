@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -41,20 +42,37 @@ def to_minari(log: Log, dataset_id: str, overwrite: bool = False) -> None:
             if not overwrite:
                 raise LogError(f"the Minari data set {dataset_id} exists; choose another id, or overwrite=True")
             minari.delete_dataset(dataset_id)
-        minari.create_dataset_from_buffers(
-            dataset_id,
-            list(_buffers(log)),
-            observation_space=_observation_space(log.spec.observation),
-            action_space=_action_space(log),
-            algorithm_name="unknown",
-            author="unknown",
-            author_email="unknown",
-            code_permalink="unknown",
-            description="written by tidelog",
-            jpeg_encoding=False,
-        )
+        try:
+            _write(log, dataset_id)
+        except (OSError, ValueError):
+            shutil.rmtree(minari.storage.get_dataset_path(dataset_id), ignore_errors=True)
+            raise
     except (OSError, ValueError) as error:
         raise LogError(f"the Minari data set {dataset_id} cannot be written: {error}") from error
+
+
+def _write(log: Log, dataset_id: str) -> None:
+    """Through Minari's storage, which keeps pictures as they are and does not ask who played which environment."""
+    import minari
+    from minari.dataset.minari_dataset import parse_dataset_id
+    from minari.dataset.minari_storage import MinariStorage
+    from minari.namespace import create_namespace, list_local_namespaces
+    from minari.storage import get_dataset_path
+
+    namespace = parse_dataset_id(dataset_id)[0]
+    if namespace is not None and namespace not in list_local_namespaces():
+        create_namespace(namespace)
+    folder = get_dataset_path(dataset_id) / "data"
+    folder.mkdir(parents=True)
+    storage = MinariStorage.new(
+        folder,
+        observation_space=_observation_space(log.spec.observation),
+        action_space=_action_space(log),
+        jpeg_encoding=False,
+    )
+    described = {"description": f"written by tidelog from {log.report.source}", "minari_version": minari.__version__}
+    storage.update_metadata({"dataset_id": dataset_id, **described})
+    storage.update_episodes(_buffers(log))
 
 
 def _buffers(log: Log) -> Iterator[Any]:

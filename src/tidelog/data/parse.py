@@ -30,7 +30,7 @@ def number(series: pl.Series) -> Column:
     if series.dtype.is_numeric() or series.dtype == pl.Null:
         missing = _where(series.is_null())
         wide = series.dtype.is_decimal() or (len(missing) and not series.dtype.is_float())
-        values = (series.cast(pl.Float64) if wide else series).to_numpy()
+        values = (series.cast(pl.Float64) if wide else series).fill_null(0).to_numpy()
         return Column(series.name, values, missing=missing)
     text = _text(series)
     absent = _absent(text)
