@@ -280,3 +280,13 @@ def test_every_error_has_a_broken_file(tmp_path: Path) -> None:
     assert errors == elsewhere | {case.check for case in BROKEN}
     with pytest.raises(LogError, match="unreadable file"):
         open_log(tmp_path)
+
+
+RUN = [case for case in BROKEN if CHECKS[case.check].run is not None]
+
+
+@pytest.mark.parametrize("case", RUN, ids=lambda case: f"{case.check}-{case.column}")
+def test_a_check_that_is_switched_off_is_noticed(case: Broken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(CHECKS, case.check)
+    path = write(case.change(visits()), tmp_path / "broken.csv")
+    assert case.check not in {problem.check for problem in validate(path, mapping(**case.mapping)).problems}
