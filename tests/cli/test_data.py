@@ -13,8 +13,8 @@ from tests.data.test_remarks import CASES, CLEAN
 from tests.data.visits import COLUMNS, visits
 from tidelog.cli import main
 from tidelog.data import read_log
+from tidelog.data.origin import read_any
 from tidelog.data.registry import CHECKS
-
 
 
 def mapped(folder: Path, **changes: Any) -> str:
@@ -144,3 +144,32 @@ def test_an_unknown_command_is_answered_with_the_nearest(capsys: pytest.CaptureF
     assert "did you mean 'validate'?" in capsys.readouterr().err
     assert main(["data", "--help"]) == 0
     assert "convert" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["log.parquet", "log.tidelog", "log.npz"])
+def test_convert_writes_the_same_log_once(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    visits().write_csv(tmp_path / "a.csv")
+    target = tmp_path / name
+    words = ["data", "convert", str(tmp_path / "a.csv"), str(target), "--columns", mapped(tmp_path)]
+    assert main(words) == 0
+    assert name in capsys.readouterr().out
+    mapping_file = target.with_suffix(".toml")
+    again = read_any(target, mapping_file if mapping_file.exists() else None)
+    expected = read_log(tmp_path / "a.csv", tmp_path / "columns.json")
+    for column in ("action", "reward", "terminated", "truncated", "propensity", "action_mask"):
+        np.testing.assert_array_equal(again.columns()[column], expected.columns()[column])
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    assert main(words) == 2
+    assert "exists" in capsys.readouterr().err
+    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
+
+
+def test_convert_refuses_a_broken_file_and_an_unknown_target(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = str(write(put("p", (4, 7))(visits()), tmp_path / "a.csv"))
+    before = [*sorted(tmp_path.iterdir()), tmp_path / "columns.json"]
+    for target, said in (("b.parquet", "propensity out of range"), ("b.xlsx", "target")):
+        assert main(["data", "convert", source, str(tmp_path / target), "--columns", mapped(tmp_path)]) == 2
+        assert said in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == sorted(before)

@@ -29,7 +29,7 @@ class Inspect:
     """Show what a log holds; for a table without a mapping, describe its columns and propose one."""
 
     data: tyro.conf.Positional[str]
-    """a table (.csv, .csv.gz, .parquet), a saved log, an .npz file, or the id of a Minari data set"""
+    """a table (.csv, .tsv, .jsonl, .parquet, .arrow), a saved log, an .npz file, or the id of a Minari data set"""
     columns: str | None = None
     """for tables: the mapping file"""
     html: str | None = None
@@ -45,7 +45,7 @@ class Validate:
     """Report everything that is wrong with a log or worth saying about it; exit code 2 if it cannot be used."""
 
     data: tyro.conf.Positional[str]
-    """a table (.csv, .csv.gz, .parquet), a saved log, an .npz file, or the id of a Minari data set"""
+    """a table (.csv, .tsv, .jsonl, .parquet, .arrow), a saved log, an .npz file, or the id of a Minari data set"""
     columns: str | None = None
     """for tables: the mapping file"""
     format: Literal["text", "json"] = "text"
@@ -63,7 +63,7 @@ class Convert:
     source: tyro.conf.Positional[str]
     """anything that `tidelog data inspect` reads"""
     target: tyro.conf.Positional[str]
-    """the new file or folder"""
+    """a new .parquet table, .tidelog folder or .npz file, or minari:ID"""
     columns: str | None = None
     """for tables: the mapping file"""
 
@@ -139,8 +139,7 @@ def _convert(words: list[str]) -> int:
     from tidelog.data import convert
 
     options = parse(Convert, words, "data convert")
-    log = convert(options.source, options.target, options.columns)
-    _say(f"{log.steps:,} steps in {len(log.episodes):,} episodes: {options.target}")
+    _say(f"written: {convert(options.source, options.target, options.columns)}")
     return 0
 
 
