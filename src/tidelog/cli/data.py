@@ -12,6 +12,7 @@ import tyro
 from tidelog.cli.options import parse
 from tidelog.data.door import validate
 from tidelog.data.inspect import Description, describe_table, inspect_log
+from tidelog.data.log import Log
 from tidelog.data.offending import quarantine
 from tidelog.data.origin import is_table, read_any
 from tidelog.data.report import Report
@@ -81,32 +82,31 @@ def run(words: list[str]) -> int:
 def _inspect(words: list[str]) -> int:
     options = parse(Inspect, words, "data inspect")
     _refuse_taken(options.html, options.write)
+    if options.write is not None and Path(options.write).suffix.lower() != ".toml":
+        raise ConfigError(f"{options.write}: a mapping is written as .toml")
     if options.columns is None and is_table(options.data):
         return _describe(options)
     if options.write is not None:
         raise ConfigError("--write is for tables without a mapping: leave --columns or --write away")
     log = read_any(options.data, options.columns)
+    written = [_page(options.html, log.report, log)] if options.html else []
     inspection = inspect_log(log)
     _say(json.dumps(inspection.to_json(), indent=1) if options.format == "json" else inspection.text())
-    if options.html is not None:
-        from tidelog.report.data_page import write_data_page
-
-        _written(options, write_data_page(options.html, log.report, log))
+    _say_written(options, written)
     return 0
 
 
 def _describe(options: Inspect) -> int:
     """Describe a table that has no mapping, and write what was asked for."""
     table = describe_table(options.data)
-    _say(json.dumps(table.to_json(), indent=1) if options.format == "json" else table.text())
+    written = []
     if options.html is not None:
-        from tidelog.report.data_page import write_data_page
-
         log = read_any(options.data, table.proposed) if _reads(table) else None
-        _written(options, write_data_page(options.html, table.as_report(), log, table))
+        written.append(_page(options.html, table.as_report(), log, table))
     if options.write is not None:
-        _write_mapping(options.write, table)
-        _written(options, options.write)
+        written.append(_write_mapping(options.write, table))
+    _say(json.dumps(table.to_json(), indent=1) if options.format == "json" else table.text())
+    _say_written(options, written)
     return 0
 
 
@@ -123,15 +123,15 @@ def _validate(words: list[str]) -> int:
         report = quarantine(options.data, options.columns, options.quarantine)
     else:
         report = _report(options.data, options.columns)
-    _say(json.dumps(report.to_json(), indent=1) if options.format == "json" else report.text())
+    written = []
     if options.html is not None:
-        from tidelog.report.data_page import write_data_page
-
         log = read_any(options.data, options.columns) if report.ok else None
-        _written(options, write_data_page(options.html, report, log))
+        written.append(_page(options.html, report, log))
     if options.quarantine is not None:
         rows = Path(options.quarantine).exists()
-        _written(options, options.quarantine if rows else "no quarantine file, because no error names a row")
+        written.append(options.quarantine if rows else "no quarantine file, because no error names a row")
+    _say(json.dumps(report.to_json(), indent=1) if options.format == "json" else report.text())
+    _say_written(options, written)
     return 0 if report.ok else 2
 
 
@@ -152,16 +152,21 @@ def _refuse_taken(*targets: str | None) -> None:
             raise ConfigError(f"{target} cannot be written: there is no folder {target.parent}")
 
 
-def _write_mapping(target: str, table: Description) -> None:
-    if Path(target).suffix.lower() != ".toml":
-        raise ConfigError(f"{target}: a mapping is written as .toml")
+def _page(target: str, report: Report, log: Log | None = None, table: Description | None = None) -> str:
+    from tidelog.report.data_page import write_data_page
+
+    return str(write_data_page(target, report, log, table))
+
+
+def _write_mapping(target: str, table: Description) -> str:
     with Path(target).open("x", encoding="utf-8") as stream:
         stream.write(table.toml + "\n")
+    return target
 
 
-def _written(options: Inspect | Validate, what: str | Path) -> None:
+def _say_written(options: Inspect | Validate, written: list[str]) -> None:
     """Say what was written, where it does not spoil JSON."""
-    if options.format == "text":
+    for what in written if options.format == "text" else ():
         _say(f"written: {what}")
 
 
