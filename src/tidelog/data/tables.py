@@ -95,7 +95,7 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         weight=_one(table, columns.weight, parse.narrow),
         action_mask=_mask(table, columns.action_mask),
         next_action_mask=_mask(table, columns.next_action_mask),
-        extra=tuple(_extra(series) for series in _present(table, columns.extra)),
+        extra=tuple(_extra(series, columns) for series in _present(table, columns.extra)),
         terminations=columns.terminations,
         always_terminated=columns.terminated is True,
         found=(
@@ -152,8 +152,12 @@ def _mask(table: Table, wanted: str | Sequence[str] | None) -> Column | None:
     return parse.mask(found) if found and len(found) == len(names(wanted)) else None
 
 
-def _extra(series: pl.Series) -> Column:
-    return parse.categories(series)[0] if parse.is_categorical(series) else parse.moment(series)
+def _extra(series: pl.Series, columns: Columns) -> Column:
+    return parse.categories(series)[0] if _is_word(series, columns) else parse.moment(series)
+
+
+def _is_word(series: pl.Series, columns: Columns) -> bool:
+    return series.name in names(columns.categorical) or parse.is_categorical(series)
 
 
 def _action(table: Table, columns: Columns) -> RawAction | None:
@@ -163,7 +167,7 @@ def _action(table: Table, columns: Columns) -> RawAction | None:
         return None
     sizes, bounds = declared_actions(columns.actions, columns.bounds)
     words = columns.words.get(wanted[0])
-    if len(found) == 1 and (words or (sizes is None and bounds is None and parse.is_categorical(found[0]))):
+    if len(found) == 1 and (words or (sizes is None and bounds is None and _is_word(found[0], columns))):
         count = None if words is None else (len(words),)
         return RawAction("discrete", tuple(parse.categories(found[0], words=words)), count)
     return decide_action(tuple(map(parse.number, found)), sizes, bounds)
@@ -206,7 +210,7 @@ def _features(
             pictures, wrong = read_pictures(pair, Path(table.source).parent)
             kinds[name] = [pictures]
             found += wrong
-        elif words or name in names(columns.categorical) or parse.is_categorical(pair[0]):
+        elif words or _is_word(pair[0], columns):
             kinds["categorical"].append(parse.categories(*pair, words=words))
         else:
             kinds["numeric"].append(list(map(parse.narrow, pair)))
