@@ -50,7 +50,7 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
     orders = _orders(algorithm, stores)
 
     def trace(phase: Phase) -> dict[str, jax.Array]:
-        batch, _ = _draw(phase, stores, orders[phase.name], jax.random.key(0))
+        batch, _ = _draw(phase, stores, orders[phase.name], jax.random.key(0), jnp.zeros(()))
         return phase.step(algorithm, state, batch)[1].metrics
 
     return {phase.name: tuple(jax.eval_shape(lambda p=phase: trace(p))) for phase in algorithm.phases()}
@@ -71,11 +71,11 @@ def _order_state(draw: Draw, stores: Stores) -> Any:
     return draw.order.init(draw.unit.rows(stores[draw.store])[0])
 
 
-def _draw(phase: Phase, stores: Stores, orders: Any, key: jax.Array) -> tuple[Any, Any]:
+def _draw(phase: Phase, stores: Stores, orders: Any, key: jax.Array, progress: jax.Array) -> tuple[Any, Any]:
     if isinstance(phase.reads, Draw):
-        return phase.reads.batch(stores[phase.reads.store], orders, key)
+        return phase.reads.batch(stores[phase.reads.store], orders, key, progress)
     drawn = {
-        name: draw.batch(stores[draw.store], orders[name], jax.random.fold_in(key, i))
+        name: draw.batch(stores[draw.store], orders[name], jax.random.fold_in(key, i), progress)
         for i, (name, draw) in enumerate(sorted(phase.reads.items()))
     }
     return {name: batch for name, (batch, _) in drawn.items()}, {name: rows for name, (_, rows) in drawn.items()}
@@ -90,11 +90,12 @@ def _taught(phase: Phase, orders: Any, indices: Any, priority: Any) -> Any:
     }
 
 
-def one_update(algorithm: Algorithm, phase: Phase, stores: Stores, learner: Learner) -> Learner:
+def one_update(work: Work, phase: Phase, learner: Learner) -> Learner:
     """Draw, step, hand the priorities back, and add up the metrics."""
     key = jax.random.fold_in(learner.key, learner.update)
-    batch, indices = _draw(phase, stores, learner.orders[phase.name], key)
-    state, feedback = phase.step(algorithm, learner.state, batch)
+    progress = learner.update / jnp.maximum(work.steps, 1)
+    batch, indices = _draw(phase, work.stores, learner.orders[phase.name], key, progress)
+    state, feedback = phase.step(work.algorithm, learner.state, batch)
     orders = _taught(phase, learner.orders[phase.name], indices, feedback.priority)
     tally = learner.tallies[phase.name]
     sums = {name: tally.sums[name] + value for name, value in feedback.metrics.items()}
@@ -116,6 +117,7 @@ class Work(NamedTuple):
     algorithm: Any  # number leaves as arrays
     stores: Stores
     updates: jax.Array  # int32: how many to take
+    steps: jax.Array  # int32: how many the run takes in all
 
 
 def _advance(phase_index: int, work: Work, learner: Learner) -> Learner:
@@ -123,7 +125,7 @@ def _advance(phase_index: int, work: Work, learner: Learner) -> Learner:
     moving, fixed = eqx.partition(learner, eqx.is_array)
 
     def body(_: Any, moving: Any) -> Any:
-        moved = one_update(work.algorithm, phase, work.stores, eqx.combine(moving, fixed))
+        moved = one_update(work, phase, eqx.combine(moving, fixed))
         return eqx.filter(moved, eqx.is_array)
 
     moved: Learner = eqx.combine(jax.lax.fori_loop(0, work.updates, body, moving), fixed)
@@ -149,7 +151,7 @@ def _jitted(phase_index: int, together: bool) -> Callable[[Work, Learner], Learn
         def chunk(work: Work, learner: Learner) -> Learner:
             if not together:
                 return _advance(phase_index, work, learner)
-            axes = Work(eqx.if_array(0), None, None)  # type: ignore[arg-type]
+            axes = Work(eqx.if_array(0), None, None, None)  # type: ignore[arg-type]
             many = eqx.filter_vmap(
                 lambda one_work, one: _advance(phase_index, one_work, one), in_axes=(axes, eqx.if_array(0))
             )

@@ -38,6 +38,8 @@ def stored(log: Log, keep: Keep, scaler: Scaler) -> Stored:
         next_position=_index(log.next_position),
         reach=_index(log.reach),
         action=jnp.asarray(action),
+        episode=_index(log.episode),
+        starts=_index(log.starts),
         usable=None if usable is None or len(usable) == len(log.position) else _index(usable),
         reward=None if log.reward is None or usable is None else jnp.asarray(scaler.reward(log.reward)),
         terminated=jnp.asarray(log.terminated) if "terminated" in keep.columns else None,

@@ -125,7 +125,7 @@ class Trainer:
         program = advance_together(phase) if self._together else advance(phase)
 
         def one(index: int) -> Learner:
-            work = Work(self._algorithms[index], self._stores, jnp.int32(count))
+            work = Work(self._algorithms[index], self._stores, jnp.int32(count), jnp.int32(self.steps))
             moved: Learner = jax.block_until_ready(program(work, self._learners[index]))  # type: ignore[no-untyped-call]
             return moved
 
