@@ -81,7 +81,7 @@ def write(frame: pl.DataFrame, path: Path) -> Path:
 
 def _flat(frame: pl.DataFrame) -> pl.DataFrame:
     """What can be written as text."""
-    frame = frame.with_columns(pl.col(pl.Binary).cast(pl.String, strict=False))
+    frame = frame.with_columns(pl.col(pl.Binary).cast(pl.String, strict=False), pl.col(pl.Duration).to_physical())
     lists = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List)]
     return frame.with_columns(
         pl.Series(name, [None if cell is None else str(cell.to_list()) for cell in frame[name]]) for name in lists

@@ -49,6 +49,12 @@ def changing_shapes(raw: RawLog) -> Iterable[Finding]:
             yield Finding(
                 column.name, column.odd, "lists of another length", column.expects, "give every row one shape"
             )
+    for name, feature in raw.next_observation.items():
+        for now, then in zip(raw.observation[name].columns, feature.columns, strict=True):
+            if now.values.shape != then.values.shape and not len(then.odd):
+                found = f"rows of shape {list(then.values.shape[1:])}"
+                expected = f"rows of shape {list(now.values.shape[1:])}, as in '{now.name}'"
+                yield Finding(then.name, None, found, expected, "give both the same form")
 
 
 @check("missing value", "error")
@@ -246,7 +252,8 @@ def next_observation_contradicts(raw: RawLog) -> Iterable[Finding]:
     """A row's next observation is not the observation of the row that follows it in the episode."""
     for name, feature in raw.next_observation.items():
         for now, following in zip(raw.observation[name].columns, feature.columns, strict=True):
-            yield from _contradictions(raw, now, following, following.usable & raw.followed)
+            if now.values.shape == following.values.shape:
+                yield from _contradictions(raw, now, following, following.usable & raw.followed)
 
 
 @check("next mask contradicts the following row", "error")

@@ -109,15 +109,15 @@ class Description:
 def describe_table(source: Any) -> Description:
     """Guess what the columns of a table hold, from their names and values; LogError if it cannot be read."""
     table = table_of(source)
-    measured = [field_of(table.frame[name]) for name in table.frame.columns]
-    made = propose(measured, table.frame.height)
+    measured = [field_of(table.series(name)) for name in table.data.collect_schema().names()]
+    made = propose(measured, table.rows)
     roles = roles_of(made.mapping)
     fields = tuple(replace(one, role=roles.get(one.name)) for one in measured)
     proposed = Columns.from_mapping(made.mapping) if {"observation", "action"} <= made.mapping.keys() else None
     source_name = str(Path(source)) if isinstance(source, str | Path) else table.source
     report = None if proposed is None else examine(from_table(table, proposed))
     return Description(
-        source_name, table.frame.height, fields, proposed, _toml(made), tuple(made.notes), made.interactions, report
+        source_name, table.rows, fields, proposed, _toml(made), tuple(made.notes), made.interactions, report
     )
 
 

@@ -23,6 +23,27 @@ def narrow(series: pl.Series) -> Column:
     return number(series.cast(pl.Float32) if series.dtype.is_numeric() else series)
 
 
+def plain(series: pl.Series) -> pl.Series:
+    """The same column in a kind that the functions below read: durations in seconds, and what is odd as text."""
+    kind = series.dtype
+    inner = kind.inner if isinstance(kind, pl.List | pl.Array) else kind
+    if isinstance(kind, pl.Duration):
+        return (series.dt.total_microseconds() / 1e6).rename(series.name)
+    if kind in (pl.Int128, pl.UInt128):
+        return series.cast(pl.Float64)
+    if inner == pl.Object or (isinstance(inner, pl.List | pl.Array | pl.Struct | pl.Duration)) or inner == pl.Binary:
+        return spelled(series)
+    return series
+
+
+def spelled(series: pl.Series) -> pl.Series:
+    """Every cell as Python writes it, bytes as UTF-8 as far as they are."""
+    cells = series.to_list()
+    words = (cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell) for cell in cells)
+    return pl.Series(series.name, [None if cell is None else word for cell, word in zip(cells, words, strict=True)],
+                     pl.String)  # fmt: skip
+
+
 def number(series: pl.Series) -> Column:
     """Numbers [N], or [N, D] from a column of lists."""
     if isinstance(series.dtype, pl.List | pl.Array):

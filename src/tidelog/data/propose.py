@@ -160,6 +160,10 @@ def _words(name: str) -> list[str]:
     return [word for word in re.split(r"[^a-z0-9]+", split.lower()) if word]
 
 
+def _last(name: str) -> str:
+    return (_words(name) or [""])[-1]
+
+
 def _plain(one: Field) -> str:
     return "_".join(_words(one.name))
 
@@ -265,7 +269,7 @@ def _declare_several(several: Sequence[Field], made: Proposal) -> None:
 def _observations(named: Sequence[Field], rows: int, made: Proposal) -> None:
     """Columns that are called observations, else all that are left over and neither times nor identities."""
     readable = [one for one in named if one.kind not in ("time", "empty", "list")]
-    later = _several(readable, made, lambda words, one: bool(_NEXT & {words[0], words[-1]}) and len(words) > 1)
+    later = _several(readable, made, lambda words, one: bool(_NEXT & {*words[:1], *words[-1:]}) and len(words) > 1)
     now = [one for one in _several(readable, made, lambda words, one: bool(_SEEN & set(words))) if one not in later]
     if not now:
         left = _several(readable, made, lambda words, one: not _is_identity(one, rows))
@@ -289,11 +293,11 @@ def _following(now: Sequence[Field], later: Sequence[Field], made: Proposal) -> 
 
 def _is_identity(one: Field, rows: int) -> bool:
     many = one.unique > max(rows / 2, _FEW_CODES)
-    return many and (one.kind == "word" or (one.kind == "whole number" and _words(one.name)[-1] in ("id", "no")))
+    return many and (one.kind == "word" or (one.kind == "whole number" and _last(one.name) in ("id", "no")))
 
 
 def _is_code(one: Field) -> bool:
-    return one.kind == "whole number" and _words(one.name)[-1] in _CODED and (one.low or 0.0) >= 0
+    return one.kind == "whole number" and _last(one.name) in _CODED and (one.low or 0.0) >= 0
 
 
 def _interactions(named: Sequence[Field], made: Proposal) -> None:
@@ -327,7 +331,7 @@ def _say_what_is_left(named: Sequence[Field], made: Proposal) -> None:
         counted = [f"{one.empty:,} in '{one.name}'" for one in empty]
         made.notes.append(f"empty cells are errors unless the mapping says how to fill them: {_some(counted)}")
     done = made.mapping.get("terminated")
-    if isinstance(done, str) and _words(done)[-1] in ("done", "dones") and "truncated" not in made.mapping:
+    if isinstance(done, str) and _last(done) in ("done", "dones") and "truncated" not in made.mapping:
         made.notes.append(f"'{done}' often also marks time limits: these need a column of their own, `truncated`")
     logarithms = [one.name for one in named if "".join(_words(one.name)).endswith(("logp", "logprob", "logpi"))]
     if logarithms:

@@ -16,6 +16,7 @@ _FEW_EPISODES = 10
 _LARGE = 1e4
 _SMALL = 1e-4
 _MANY_WORDS = 100
+_MOST_ACTIONS = 2**31
 _RARE_ROWS = 10
 _RARE_SHARE = 0.001
 _LONG = 10.0
@@ -174,9 +175,9 @@ def unbalanced_actions(raw: RawLog) -> Iterable[Finding]:
         return
     sizes = raw.action.sizes if raw.action.kind == "multi" else (action_count(raw),)
     for place, (name, values) in enumerate(_numbers(raw.action.columns)):
-        taken = tame(values).astype(np.int64)
-        size = sizes[place] if sizes and place < len(sizes) else int(taken.max(initial=0)) + 1
-        taken = taken[(taken >= 0) & (taken < size)]
+        known = tame(values)
+        size = sizes[place] if sizes and place < len(sizes) else int(known.max(initial=0)) + 1
+        taken = known[(known >= 0) & (known < min(size, _MOST_ACTIONS))].astype(np.int64)
         if len(taken) and taken.min() < taken.max():
             yield from _unbalanced(name, *np.unique(taken, return_counts=True), size, raw.action.columns[0].words)
 

@@ -57,19 +57,25 @@ class Table:
 
     def series(self, name: str) -> pl.Series:
         """One column; LogError where the file turns out to be damaged."""
-        return self.data[name] if isinstance(self.data, pl.DataFrame) else self._collected(self.data.select(name))[name]
+        frame = self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data.select(name))
+        return parse.plain(frame[name])
 
     def _collected(self, data: pl.LazyFrame) -> pl.DataFrame:
         try:
             return data.collect()
         except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            found, advice = str(error).split("\n")[0], "export or copy the file again"
+            found, advice = said(error), "export or copy the file again"
             report = refusal(self.source, "unreadable file", found, "a whole table", advice)
             raise LogError(report.text(), report) from error
 
     def has(self, name: str) -> bool:
         """Whether the column can be had."""
         return name in self.names
+
+
+def said(error: BaseException) -> str:
+    """The first line of an error's message; a panic's names threads, and is never the same twice."""
+    return "damaged contents" if isinstance(error, pl.exceptions.PanicException) else str(error).split("\n")[0]
 
 
 def from_table(table: Table, columns: Columns) -> RawLog:
@@ -144,7 +150,12 @@ def _present(table: Table, wanted: str | Sequence[str] | bool | None) -> list[pl
 
 def _one(table: Table, name: str | bool | None, read: Callable[[pl.Series], Column]) -> Column | None:
     found = _present(table, name)
-    return read(found[0]) if found else None
+    return read(_single(found[0])) if found else None
+
+
+def _single(series: pl.Series) -> pl.Series:
+    """One value a row: lists, which have no place here, as text that no number, flag or time is."""
+    return parse.spelled(series) if isinstance(series.dtype, pl.List | pl.Array) else series
 
 
 def _mask(table: Table, wanted: str | Sequence[str] | None) -> Column | None:
@@ -153,6 +164,7 @@ def _mask(table: Table, wanted: str | Sequence[str] | None) -> Column | None:
 
 
 def _extra(series: pl.Series, columns: Columns) -> Column:
+    series = _single(series)
     return parse.categories(series)[0] if _is_word(series, columns) else parse.moment(series)
 
 
@@ -201,6 +213,7 @@ def _features(
     following = dict(zip(names(columns.observation), names(columns.next_observation), strict=False))
     kinds: dict[str, list[list[Column]]] = {name: [] for name in LEAVES}
     found: list[tuple[str, Finding]] = []
+    block = _Block(table, columns)
     for name in names(columns.observation):
         pair = [*_present(table, name), *_present(table, following.get(name))]
         if not table.has(name):
@@ -213,8 +226,39 @@ def _features(
         elif words or _is_word(pair[0], columns):
             kinds["categorical"].append(parse.categories(*pair, words=words))
         else:
-            kinds["numeric"].append(list(map(parse.narrow, pair)))
-    return _side(kinds, 0), _side(kinds, 1), found
+            kinds["numeric"].append([block.take(parse.narrow(pair[0])), *map(parse.narrow, pair[1:])])
+    now = _side(kinds, 0)
+    if "numeric" in now:
+        now["numeric"] = replace(now["numeric"], block=block.whole(now["numeric"].columns))
+    return now, _side(kinds, 1), found
+
+
+class _Block:
+    """One array [N, D] that numeric columns are written into as they are read, so that none is held twice."""
+
+    def __init__(self, table: Table, columns: Columns) -> None:
+        other = {*names(columns.categorical), *names(columns.image), *columns.words}
+        schema = table.data.collect_schema()
+        self.names = [
+            name
+            for name in names(columns.observation)
+            if name in schema and name not in other and schema[name].is_numeric()
+        ]
+        self.values = np.empty((table.rows, len(self.names)), np.float32)
+        self.filled = 0
+
+    def take(self, column: Column) -> Column:
+        """The column as a view of the block, where it has the next place there."""
+        if column.name not in self.names[self.filled : self.filled + 1]:
+            return column
+        view = self.values[:, self.filled]
+        view[:] = column.values
+        self.filled += 1
+        return replace(column, values=view)
+
+    def whole(self, columns: tuple[Column, ...]) -> Values | None:
+        """The block, where it holds these columns and no other."""
+        return self.values if [column.name for column in columns] == self.names else None
 
 
 def _side(kinds: dict[str, list[list[Column]]], side: int) -> dict[str, Feature]:

@@ -38,10 +38,11 @@ def bins(values: Values) -> Bins:
 def histogram(name: str, values: Values) -> str:
     """A picture of how numbers [N] are distributed, with its smallest and largest value below."""
     made = bins(values)
-    top, count = int(made.counts.max()), len(made.counts)
-    width = _WIDTH / count
+    top = int(made.counts.max())
+    width = _WIDTH / max(len(made.counts), 3)
+    start = (_WIDTH - width * len(made.counts)) / 2
     bars = [
-        f'<rect x="{place * width:.1f}" y="{_HEIGHT - height:.1f}" width="{max(width - 1, 0.5):.1f}" '
+        f'<rect x="{start + place * width:.1f}" y="{_HEIGHT - height:.1f}" width="{max(width - 1, 0.5):.1f}" '
         f'height="{height:.1f}"/>'
         for place, height in enumerate(made.counts / top * _HEIGHT)
         if height

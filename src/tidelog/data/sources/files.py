@@ -13,7 +13,7 @@ from tidelog.data.sources.frames import is_pandas, polars_of
 from tidelog.data.sources.lines import read_lines
 from tidelog.data.sources.pages import refuse_contradictions
 from tidelog.data.sources.text import read_separated
-from tidelog.data.tables import Table
+from tidelog.data.tables import Table, said
 from tidelog.errors import LogError, nearest
 from tidelog.folders import MANIFEST
 
@@ -87,7 +87,7 @@ def _from_path(path: Path, wanted: Sequence[str] | None) -> Table:
         _refuse_path(path, endings)
         return SOURCES[max(endings, key=len)](path, wanted)
     except (OSError, EOFError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise _refused(str(path), str(error).split("\n")[0], "export or copy the file again") from error
+        raise _refused(str(path), said(error), "export or copy the file again") from error
 
 
 def _refuse_path(path: Path, endings: Sequence[str]) -> None:
