@@ -30,7 +30,9 @@ def build(raw: RawLog, report: Report) -> Log:
     order, flags = raw.order, raw.flags
     known = order.last & order.sort(raw.followed)
     stored_last = np.flatnonzero(known)
-    position = (np.arange(raw.rows) + np.cumsum(known) - known).astype(np.int32)
+    position = np.arange(raw.rows, dtype=np.int32)
+    if len(stored_last):
+        position += np.cumsum(known, dtype=np.int32) - known
     next_position = position + (~order.last | known)
     reward = None if raw.reward is None else _plain(raw, raw.reward)
     mask = _masks(raw, position, stored_last)
@@ -38,7 +40,7 @@ def build(raw: RawLog, report: Report) -> Log:
         spec=_spec(raw, reward),
         observation={name: _leaf(raw, name, position, stored_last) for name in raw.observation},
         position=position,
-        next_position=next_position.astype(np.int32),
+        next_position=next_position.astype(np.int32, copy=False),
         action=_action(raw),
         reward=reward,
         terminated=flags.terminated,
@@ -111,7 +113,7 @@ def _action(raw: RawLog) -> Values:
     if raw.action is None:
         raise LogError("a log needs an action")
     kind = np.float32 if raw.action.kind == "continuous" else np.int32
-    values = raw.order.sort(raw.action.values).astype(kind)
+    values = _own(raw, raw.action.values, kind)
     return values[:, 0] if raw.action.kind == "discrete" else values
 
 
@@ -123,6 +125,8 @@ def _leaf(raw: RawLog, name: str, position: Values, stored_last: Values) -> Valu
         images = np.empty((raw.rows + len(stored_last), *feature.columns[0].values.shape[1:]), np.uint8)
         _place(raw, images, feature.columns[0], following[0], position, stored_last)
         return images
+    if feature.block is not None and not len(stored_last):
+        return raw.order.sort(feature.block)
     kind = np.float32 if feature.kind == "vector" else np.int32
     leaf = np.empty((raw.rows + len(stored_last), _width(feature)), kind)
     start = 0
@@ -157,13 +161,18 @@ def _masks(raw: RawLog, position: Values, stored_last: Values) -> Values | None:
 
 
 def _plain(raw: RawLog, columns: tuple[Column, ...]) -> Values:
-    values = raw.order.sort(side_by_side(columns)).astype(np.float32)
+    values = _own(raw, side_by_side(columns), np.float32)
     several = len(columns) > 1 or columns[0].values.ndim == 2
     return values if several else values[:, 0]
 
 
 def _single(raw: RawLog, column: Column | None) -> Values | None:
-    return None if column is None else raw.order.sort(column.values).astype(np.float32)
+    return None if column is None else _own(raw, column.values, np.float32)
+
+
+def _own(raw: RawLog, values: Values, kind: type) -> Values:
+    """Values in episode order as an array of the log's own; a table's are that already."""
+    return raw.order.sort(values).astype(kind, copy=not raw.from_table)
 
 
 def _spoken(raw: RawLog, column: Column) -> Values:

@@ -36,7 +36,9 @@ def filled(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
         filling = _Filling(raw.order, raw.followed, rules)
         pairs = zip(feature.columns, later.columns if later else [None] * len(feature.columns), strict=True)
         columns = [one for pair in pairs for one in filling.fill(*pair)] + filling.flags
-        observation[name] = replace(feature, columns=tuple(now for now, _ in columns), fills=tuple(filling.fills))
+        observation[name] = replace(
+            feature, columns=tuple(now for now, _ in columns), fills=tuple(filling.fills), block=None
+        )
         if later:
             following[name] = replace(later, columns=tuple(then for _, then in columns if then is not None))
         found += filling.found

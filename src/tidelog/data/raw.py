@@ -53,12 +53,14 @@ class Feature:
     """Columns that become one leaf of the observation; `sizes` of codes where they are declared.
 
     An image is one column of values [N, H, W, C] uint8. `fills` name the values that stand in for missing ones.
+    `block` [N, D] float32 is what the columns are views of, where they are.
     """
 
     kind: Kind
     columns: tuple[Column, ...]
     sizes: tuple[int, ...] | None = None
     fills: tuple[tuple[str, float], ...] = ()
+    block: Values | None = None
 
 
 @dataclass(frozen=True, eq=False)
