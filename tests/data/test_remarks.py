@@ -1,5 +1,6 @@
 """Every warning and note by a log of its own; the log is read all the same."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def test_a_check_that_is_switched_off_is_noticed(monkeypatch: pytest.MonkeyPatch
     """Every case above and every broken file depends on the check of its name."""
     for check, change in CASES:
         with monkeypatch.context() as patch:
-            patch.delitem(CHECKS, check)
+            patch.setitem(CHECKS, check, replace(CHECKS[check], run=None))
             assert check not in said(Log.from_arrays(**{**CLEAN, **change}))
 
 
