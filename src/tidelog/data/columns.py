@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -14,6 +13,7 @@ from tidelog.errors import ConfigError, nearest
 
 Names: TypeAlias = str | Sequence[str]
 Bounds: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+_LARGEST = 3.4028234663852886e38  # of 32-bit floats
 RULES = ("error", "mean+flag", "forward")
 LEAVES = ("numeric", "categorical")
 
@@ -195,9 +195,9 @@ def _limits(bounds: Any) -> Bounds | None:
         raise ConfigError(f"bounds must be (low, high), numbers or one a dimension, found {bounds!r}") from error
     size = max(len(low), len(high))
     low, high = (end * size if len(end) == 1 else end for end in (low, high))
-    ordered = all(math.isfinite(a) and math.isfinite(b) and a <= b for a, b in zip(low, high, strict=False))
+    ordered = all(-_LARGEST <= a <= b <= _LARGEST for a, b in zip(low, high, strict=False))
     if len(low) != len(high) or not ordered:
-        raise ConfigError(f"bounds must be finite, ordered and equally many, found {bounds!r}")
+        raise ConfigError(f"bounds must be finite 32-bit numbers, ordered and equally many, found {bounds!r}")
     return low, high
 
 

@@ -18,6 +18,7 @@ _SAMPLE = 1_000
 _FEW_CODES = 50
 _WIDE = 10
 _MIXED = 0.01
+_LARGEST = 3e38
 
 
 @dataclass(frozen=True)
@@ -247,6 +248,7 @@ def _declare_one(one: Field, made: Proposal) -> None:
     """Say what the log shows of the action; whole numbers that leave most numbers out are amounts, not choices."""
     low, high = one.low or 0.0, 1.0 if one.kind == "flag" else one.high or 0.0
     amounts = one.kind == "whole number" and (low < 0 or high + 1 > max(_WIDE * one.unique, 100))
+    amounts = amounts and max(-low, high) < _LARGEST
     if one.kind == "word":
         return
     if one.kind == "number" or amounts:

@@ -274,5 +274,6 @@ th { color: var(--soft); font-weight: 600; }
 @media (max-width: 560px) { body { padding: .8rem; } h1 { font-size: 1.35rem; } dl { grid-template-columns: 1fr; }
   dd { margin-bottom: .3rem; } }
 @media print { body { max-width: none; padding: 0; font-size: 11px; } .wide { overflow: visible; }
+  th, td { padding: .1rem .25rem; white-space: normal; overflow-wrap: anywhere; font-size: 9px; }
   .badge { border: 1px solid; color: inherit; background: none !important; } h2 { break-after: avoid; } }
 """
