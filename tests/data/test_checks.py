@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from tests.data.visits import MASKS, NEXT, mapping, visits, with_next
-from tidelog.data import Columns, Log, open_log, read_log, read_npz, validate
+from tidelog.data import Columns, Log, describe_table, open_log, read_log, read_npz, validate
 from tidelog.data import checks as _checks  # noqa: F401 (registers)
 from tidelog.data.registry import CHECKS
 from tidelog.errors import ConfigError, LogError
@@ -291,3 +291,11 @@ def test_a_check_that_is_switched_off_is_noticed(case: Broken, tmp_path: Path, m
     monkeypatch.setitem(CHECKS, case.check, replace(CHECKS[case.check], run=None))
     path = write(case.change(visits()), tmp_path / "broken.csv")
     assert case.check not in {problem.check for problem in validate(path, mapping(**case.mapping)).problems}
+
+
+def test_bounds_beyond_32_bits_are_refused_and_not_proposed() -> None:
+    with pytest.raises(ConfigError, match="32-bit"):
+        mapping(**{**CONTINUOUS, "bounds": (0, 1e39)})
+    described = describe_table(visits().drop("dose").rename({"sofa": "dose"}).with_columns(pl.col("dose") * 1e300))
+    assert described.proposed is not None
+    assert described.proposed.bounds is None
