@@ -327,6 +327,7 @@ def test_reagent_masks_of_flags_and_of_names(tmp_path: Path) -> None:
     ("change", "check"),
     [({"mdp_id": None}, "missing column"), ({"action": None}, "missing column"),
      ({"state_features": None}, "missing column"), ({"state_features": {}}, "missing column"),
+     ({"state_features": [1, 2]}, "missing column"),
      ({"reward": "much"}, "non-numeric text"), ({"action_probability": 0.0}, "propensity out of range"),
      ({"sequence_number": 3}, "duplicate step"), ({"sequence_number": "x"}, "steps cannot be ordered"),
      ({"possible_actions": ["stay"]}, "logged action masked out")],
@@ -336,6 +337,14 @@ def test_broken_reagent_files(change: dict[str, Any], check: str, tmp_path: Path
     assert check in {one.check for one in validate(path).errors}
     with pytest.raises(LogError, match=check):
         read_reagent(path)
+
+
+def test_reagent_states_that_are_no_maps_are_not_filled(tmp_path: Path) -> None:
+    for key in ("state_features", "next_state_features"):
+        rows = decisions()
+        rows[1][key] = [1.0, 2.0, 3.0]
+        with pytest.raises(LogError, match=f"1 lines whose {key} is no map"):
+            read_reagent(written(tmp_path / "a.json", rows))
 
 
 def test_codes_stay_numbers_where_a_format_has_no_categories(tmp_path: Path) -> None:

@@ -52,12 +52,7 @@ def raw_reagent(path: str | Path, missing: str = "mean+flag") -> RawLog:
         return key in _KEYS
 
     table = objects(Path(path), read)
-    lacking = [key for key in _NEEDED if not _under(table.frame, key)]
-    if lacking:
-        held = ", ".join(sorted({name.split(".")[0] for name in table.columns} | ignored))
-        raise unreadable(
-            path, f"no {', '.join(lacking)}; lines hold {held}", _EXPECTED, "rename them", "missing column"
-        )
+    _check_keys(path, table.frame, ignored)
     frame, features = _same_features(_ordered(table.frame))
     frame, notes = _with_ends(frame, features)
     mapping, frame = _mapping(frame.sort("row"), features, missing)
@@ -67,8 +62,21 @@ def raw_reagent(path: str | Path, missing: str = "mean+flag") -> RawLog:
     return replace(raw, found=(*raw.found, *notes, *passed_over(ignored)))
 
 
+def _check_keys(path: str | Path, frame: pl.DataFrame, ignored: set[str]) -> None:
+    """LogError where a key is on no line, or where a state is something else than a map."""
+    lacking = [key for key in _NEEDED if not _under(frame, key if key != "state_features" else _STATE)]
+    if lacking:
+        held = ", ".join(sorted({name.split(".")[0] for name in frame.columns} | ignored))
+        raise unreadable(path, f"no {', '.join(lacking)}; lines hold {held}", _EXPECTED, "rename them", "missing column")
+    for key in ("state_features", "next_state_features"):
+        if key in frame.columns and frame[key].null_count() < frame.height:
+            given = frame[key].drop_nulls()
+            found = f"{len(given):,} lines whose {key} is no map, such as {given.to_list()[0]!r}"
+            raise unreadable(path, found, "maps from feature numbers to values", "write maps", "changing shapes")
+
+
 def _under(frame: pl.DataFrame, key: str) -> list[str]:
-    return [name for name in frame.columns if name == key or name.startswith(f"{key}.")]
+    return [name for name in frame.columns if name == key or name.startswith(f"{key.removesuffix('.')}.")]
 
 
 def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
