@@ -24,6 +24,8 @@ class Train:
     """the log: a table (.csv, .csv.gz, .parquet), a saved log, an .npz file, or the id of a Minari data set"""
     columns: str | None = None
     """for tables: the mapping file that says which column is what (`tidelog data inspect` proposes one)"""
+    memory_map: bool = False
+    """for saved logs: leave the columns on disk and fetch what each block of updates reads"""
     steps: int = 20_000
     """updates a seed"""
     seeds: int = 1
@@ -67,7 +69,7 @@ def run(words: list[str]) -> int:
     given = [*read_config(peek(rest, "--config"), flags), *rest]
     options = parse(flags, given, f"train {name}", with_defaults(flags, _preset(cls, peek(given, "--preset"))))
     algorithm = cls(**{f.name: getattr(options, f.name) for f in fields(cls) if is_flag(f)})
-    log = read_any(options.data, options.columns)
+    log = read_any(options.data, options.columns, memory_map=options.memory_map)
     folder = Path(options.out) if options.out else _free_folder(name)
     training = prepare(
         algorithm,

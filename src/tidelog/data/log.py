@@ -151,6 +151,11 @@ class Log:
 
     def split(self, fraction: float = 0.8, seed: int = 0) -> tuple[Log, Log]:
         """Two logs without a common episode, the first with that fraction of episodes; LogError with fewer than two."""
+        first, second = self.split_ordinals(fraction, seed)
+        return self.take_episodes(first), self.take_episodes(second)
+
+    def split_ordinals(self, fraction: float = 0.8, seed: int = 0) -> tuple[Values, Values]:
+        """The ordinals of the episodes that `split` takes into its two logs, each sorted."""
         count = len(self.episode_ids)
         if count < 2:
             raise LogError(f"a log of {count} episode cannot be split by episode; at least 2 are needed", self.report)
@@ -158,7 +163,7 @@ class Log:
             raise LogError(f"fraction={fraction} must lie between 0 and 1", self.report)
         shuffled = np.random.default_rng(seed).permutation(count)
         kept = min(max(round(fraction * count), 1), count - 1)
-        return self.take_episodes(np.sort(shuffled[:kept])), self.take_episodes(np.sort(shuffled[kept:]))
+        return np.sort(shuffled[:kept]), np.sort(shuffled[kept:])
 
     def take_episodes(self, ordinals: Sequence[int] | Values) -> Log:
         """A log of these episodes [E'] in this order; LogError if there is no such episode."""
@@ -168,7 +173,7 @@ class Log:
         first, after = self.starts[chosen], self.starts[chosen + 1]
         rows, lengths = _ranges(first, after), after - first
         stored_first, stored_after = self.position[first], self.next_position[after - 1] + 1
-        stored = _ranges(stored_first, stored_after)
+        stored = self.stored_rows(chosen)
         sizes = stored_after - stored_first
         shift = np.repeat(np.cumsum(sizes) - sizes - stored_first, lengths)
         columns: dict[str, Any] = {name: value[rows] for name, value in self._by_row().items()}
@@ -181,6 +186,11 @@ class Log:
         extra = {name: _compact(value[rows]) for name, value in self.extra.items()}
         columns |= {"episode_ids": _compact(self.episode_ids[chosen]), "origin": None}
         return replace(self, observation=observation, extra=extra, **columns)
+
+    def stored_rows(self, ordinals: Values) -> Values:
+        """Where the observations of these episodes [E'] stand, in this order."""
+        first, last = self.starts[ordinals], self.starts[ordinals + 1] - 1
+        return _ranges(np.asarray(self.position[first]), np.asarray(self.next_position[last]) + 1)
 
     def columns(self) -> dict[str, Values]:
         """Every column under one flat name: `observation/<leaf>`, `extra/<name>`, and the fields."""

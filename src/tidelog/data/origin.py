@@ -26,13 +26,21 @@ def is_table(source: str | Path) -> bool:
     return ending_of(source, SOURCES) is not None
 
 
-def read_any(source: str | Path, columns: Columns | Mapping[str, Any] | str | Path | None = None) -> Log:
+def read_any(
+    source: str | Path, columns: Columns | Mapping[str, Any] | str | Path | None = None, *, memory_map: bool = False
+) -> Log:
     """Read whatever `source` names: a table (with a mapping), a saved log, a file of arrays, or a Minari data set.
 
-    Raises LogError with the report where the log is not usable, ConfigError where a mapping is lacking or superfluous.
+    `memory_map` leaves the columns of a saved log on disk. Raises LogError with the report where the log is not usable, ConfigError where a mapping is lacking or superfluous.
     """
     path = Path(source)
     mapping = None
+    if memory_map:
+        if not (path / MANIFEST).exists():
+            raise ConfigError(
+                f"{source} is no saved log and cannot stay on disk: `tidelog data convert` makes one of it"
+            )
+        return open_log(path, memory_map=True)
     if is_table(source):
         if columns is None:
             raise ConfigError(
@@ -57,6 +65,8 @@ def read_any(source: str | Path, columns: Columns | Mapping[str, Any] | str | Pa
 
 def reopen(origin: Mapping[str, Any]) -> Log:
     """Read the log again that `read_any` read."""
+    if origin.get("memory_map"):
+        return open_log(origin["source"], memory_map=True)
     return read_any(origin["source"], origin["columns"])
 
 

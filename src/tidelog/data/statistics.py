@@ -90,7 +90,7 @@ def summary(values: Values) -> dict[str, Any]:
     return {name: np.asarray(value).tolist() for name, value in measures.items()}
 
 
-def moments(values: Values) -> tuple[Values, Values]:
+def moments(values: Any) -> tuple[Values, Values]:
     """Mean and standard deviation [O] float64 of `[M, O]`, in two passes of chunks so that nothing large is copied."""
     chunks = range(0, len(values), _CHUNK)
     mean = sum(values[at : at + _CHUNK].astype(np.float64).sum(axis=0) for at in chunks) / len(values)

@@ -55,7 +55,8 @@ def open_log(path: str | Path, memory_map: bool = False) -> Log:
         raise _unreadable(str(folder / MANIFEST), f"an entry is missing or malformed ({error})") from error
     prefix = "extra/"
     extra = {name.removeprefix(prefix): values for name, values in columns.items() if name.startswith(prefix)}
-    return Log(spec=spec, observation=observation, extra=extra, report=report, **plain)  # type: ignore[arg-type]
+    origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
+    return Log(spec=spec, observation=observation, extra=extra, report=report, origin=origin, **plain)  # type: ignore[arg-type]
 
 
 def _refuse_target(path: Path, overwrite: bool) -> None:

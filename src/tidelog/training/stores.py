@@ -22,8 +22,7 @@ def stores_of(algorithm: Algorithm, log: Log, scaler: Scaler) -> dict[str, Store
 
 def stored(log: Log, keep: Keep, scaler: Scaler) -> Stored:
     """The columns that a store keeps; LogError where the log lacks one of them or has nothing to bootstrap from."""
-    if "reward" in keep.columns and log.reward is None:
-        raise LogError("this log has no reward column, and the algorithm learns from rewards: map one, or use bc")
+    check_columns(log, keep)
     usable = np.flatnonzero(log.has_target) if "reward" in keep.columns else None
     if usable is not None and len(usable) == 0:
         raise LogError(
@@ -46,6 +45,12 @@ def stored(log: Log, keep: Keep, scaler: Scaler) -> Stored:
         mask=None if log.action_mask is None else jnp.asarray(log.action_mask),
         weight=None if log.weight is None else jnp.asarray(log.weight),
     )
+
+
+def check_columns(log: Log, keep: Keep) -> None:
+    """Raise LogError where the log lacks a column that a store keeps."""
+    if "reward" in keep.columns and log.reward is None:
+        raise LogError("this log has no reward column, and the algorithm learns from rewards: map one, or use bc")
 
 
 def _index(values: np.ndarray[Any, Any]) -> Any:

@@ -69,7 +69,9 @@ def _load(path: Path) -> tuple[dict[str, Any], list[str]]:
     try:
         with h5py.File(path, "r") as file:
             read = [name for name in _READ if isinstance(file.get(name), h5py.Dataset)]
-            return {name: np.atleast_1d(file[name][()]) for name in read}, [str(name) for name in file if name not in read]
+            return {name: np.atleast_1d(file[name][()]) for name in read}, [
+                str(name) for name in file if name not in read
+            ]
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
         raise unreadable(path, str(error).split("\n")[0], _EXPECTED, "download or make it again") from error
 

@@ -67,7 +67,9 @@ def _check_keys(path: str | Path, frame: pl.DataFrame, ignored: set[str]) -> Non
     lacking = [key for key in _NEEDED if not _under(frame, key if key != "state_features" else _STATE)]
     if lacking:
         held = ", ".join(sorted({name.split(".")[0] for name in frame.columns} | ignored))
-        raise unreadable(path, f"no {', '.join(lacking)}; lines hold {held}", _EXPECTED, "rename them", "missing column")
+        raise unreadable(
+            path, f"no {', '.join(lacking)}; lines hold {held}", _EXPECTED, "rename them", "missing column"
+        )
     for key in ("state_features", "next_state_features"):
         if key in frame.columns and frame[key].null_count() < frame.height:
             given = frame[key].drop_nulls()
