@@ -149,3 +149,30 @@ def test_declared_words_keep_their_codes() -> None:
     np.testing.assert_array_equal(log.action, [0, 2] * 3)
     report = validate(spoken, mapping(vocabularies={"a": ["up"]}, observation="y"))
     assert [(one.check, one.column) for one in report.errors] == [("unknown word", "a")]
+
+
+@pytest.mark.parametrize("rule", ["mean+flag", "forward"])
+@pytest.mark.parametrize("seed", range(10))
+def test_holes_on_both_sides_never_contradict_each_other(rule: str, seed: int) -> None:
+    """Cells x and w with random holes, and the same cells of the following row as next observations."""
+    rng = np.random.default_rng(seed)
+    episode = np.repeat(np.arange(8), rng.integers(1, 6, 8))
+    rows = len(episode)
+    x = pl.Series(rng.normal(size=rows)).set(pl.Series(rng.random(rows) < 0.4), None)
+    w = pl.Series(rng.choice(["a", "b"], rows)).set(pl.Series(rng.random(rows) < 0.4), None)
+    w = w.set(pl.Series(np.append(True, np.diff(episode) != 0)), "b")  # so that 'forward' has a word to carry
+    y = pl.Series(rng.normal(size=rows))
+    frame = pl.DataFrame({"e": episode, "x": x, "y": y, "w": w, "a": np.arange(rows) % 2, "r": rng.normal(size=rows)})
+    frame = frame.with_columns(nx=x.shift(-1), ny=y.shift(-1).fill_null(0.5), nw=w.shift(-1))
+    ends = pl.Series(np.append(np.diff(episode) != 0, True))
+    for name in ("nx", "ny"):
+        frame = frame.with_columns(frame[name].set(ends, 0.25))
+    columns = mapping(observation=["x", "y", "w"], next_observation=["nx", "ny", "nw"], terminated=None, missing=rule)
+    log = read_log(frame, columns)
+    inner = np.flatnonzero(~ends.to_numpy())
+    for name, leaf in log.transitions.next_observation.items():
+        np.testing.assert_array_equal(leaf[inner], log.transitions.observation[name][inner + 1])
+    assert log.transitions.followed.all()
+    if rule == "mean+flag":
+        flags = log.transitions.observation["numeric"][:, 2]
+        np.testing.assert_array_equal(flags, x.is_null().to_numpy())

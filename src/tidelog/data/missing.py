@@ -120,11 +120,12 @@ class _Filling:
         """Codes, with the empty word as a category of its own, or with the last word known in the episode."""
         if rule == "forward":
             values, found = self._carried(now.values, absent)
-            later, _ = self._after(values, absent & ~found, then, after & found, 0.0, rule)
             self._say(now, found, f"{int(found.sum()):,} empty cells, filled by the rule 'forward'")
-            left = np.flatnonzero(absent & ~found)
-            lacking = np.flatnonzero((after & ~found) | ~self.followed)
-            return replace(now, values=values, missing=left), then and replace(then, values=later, missing=lacking)
+            left = absent & ~found
+            later, unknown = self._after(values, left, then, after, 0.0, rule)
+            open_end = np.flatnonzero(unknown | ~self.followed)
+            now = replace(now, values=values, missing=np.flatnonzero(left))
+            return now, then and replace(then, values=later, missing=open_end)
         words = ("", *(now.words or ()))
         values = np.where(absent, 0, now.values + 1).astype(np.int32)
         shifted = then and replace(then, values=np.where(self._empty(then), 0, then.values + 1).astype(np.int32))
@@ -171,6 +172,8 @@ class _Filling:
         ends[rows[self.order.last]] = True
         ends &= after
         later[ends] = values[ends] if rule == "forward" else mean
+        if rule == "forward":
+            still[ends] = absent[ends]
         return later, still
 
     def _say(self, column: Column, at: Values, found: str) -> None:
