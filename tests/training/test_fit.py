@@ -11,7 +11,6 @@ import tidelog as tl
 from tests.training.runs import LOSS, bc, begin, chunks_of, finish, iql
 from tidelog import ConfigError, DivergenceError, Log, LogError, SpecError
 from tidelog.acting.arrays import fingerprint
-from tidelog.training.fit import 
 from tidelog.training.record import Record
 from tidelog.training.sinks import read_rows
 

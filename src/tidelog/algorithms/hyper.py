@@ -39,7 +39,9 @@ def static(default: Any, *, least: int | None = None, choices: Mapping[str, Any]
 
 def own(help: str) -> Any:
     """A part that the user may bring in Python, and that no file or flag can hold; None by default."""
-    return dataclasses.field(default=None, metadata={"leaf": False, "own": True, "help": help})
+    return dataclasses.field(
+        default=None, metadata={"leaf": False, "own": True, "least": None, "choices": None, "help": help}
+    )
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

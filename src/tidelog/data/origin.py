@@ -31,7 +31,8 @@ def read_any(
 ) -> Log:
     """Read whatever `source` names: a table (with a mapping), a saved log, a file of arrays, or a Minari data set.
 
-    `memory_map` leaves the columns of a saved log on disk. Raises LogError with the report where the log is not usable, ConfigError where a mapping is lacking or superfluous.
+    `memory_map` leaves the columns of a saved log on disk. Raises LogError with the report where the log is not usable,
+    ConfigError where a mapping is lacking or superfluous.
     """
     path = Path(source)
     mapping = None
