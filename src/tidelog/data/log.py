@@ -171,7 +171,7 @@ class Log:
         if not len(chosen) or chosen.min() < 0 or chosen.max() >= len(self.episode_ids):
             raise LogError(f"episodes are counted from 0 to {len(self.episode_ids) - 1}", self.report)
         first, after = self.starts[chosen], self.starts[chosen + 1]
-        rows, lengths = _ranges(first, after), after - first
+        rows, lengths = ranges(first, after), after - first
         stored_first, stored_after = self.position[first], self.next_position[after - 1] + 1
         stored = self.stored_rows(chosen)
         sizes = stored_after - stored_first
@@ -190,7 +190,7 @@ class Log:
     def stored_rows(self, ordinals: Values) -> Values:
         """Where the observations of these episodes [E'] stand, in this order."""
         first, last = self.starts[ordinals], self.starts[ordinals + 1] - 1
-        return _ranges(np.asarray(self.position[first]), np.asarray(self.next_position[last]) + 1)
+        return ranges(np.asarray(self.position[first]), np.asarray(self.next_position[last]) + 1)
 
     def columns(self) -> dict[str, Values]:
         """Every column under one flat name: `observation/<leaf>`, `extra/<name>`, and the fields."""
@@ -246,7 +246,7 @@ def _compact(values: Values) -> Values:
     return np.asarray(values.tolist()) if values.dtype.kind == "U" else values
 
 
-def _ranges(first: Values, after: Values) -> Values:
+def ranges(first: Values, after: Values) -> Values:
     """All integers of the half-open ranges, one range after another."""
     sizes = after - first
     ends = np.cumsum(sizes)

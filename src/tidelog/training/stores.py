@@ -51,6 +51,19 @@ def check_columns(log: Log, keep: Keep) -> None:
     """Raise LogError where the log lacks a column that a store keeps."""
     if "reward" in keep.columns and log.reward is None:
         raise LogError("this log has no reward column, and the algorithm learns from rewards: map one, or use bc")
+    if "reward" in keep.columns and log.reward is not None and _tells_nothing(log):
+        raise LogError(
+            f"every reward of this log is {np.ravel(log.reward[:1])[0]:g}, and no return differs: there is nothing to "
+            "learn from; check the mapping, or use bc, which repeats the logger"
+        )
+
+
+def _tells_nothing(log: Log) -> bool:
+    """Whether no reward and no return tells one decision from another."""
+    if log.reward is None or log.reward.min() != log.reward.max():
+        return False
+    lengths = np.diff(log.starts)
+    return float(log.reward.flat[0]) == 0.0 or bool((lengths == lengths[0]).all())
 
 
 def _index(values: np.ndarray[Any, Any]) -> Any:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tidelog.algorithms.contract import Keep
 from tidelog.algorithms.draws import Choice, Draw, Row, Stored, Unit, Window
 from tidelog.data import Log
+from tidelog.data.log import ranges
 from tidelog.data.scaling import Scaler
 from tidelog.errors import LogError
 from tidelog.training.stores import check_columns
@@ -138,14 +139,14 @@ class Stream:
     def _decisions(self) -> Rows | None:
         if self._episodes is None:
             return None
-        return np.concatenate([np.arange(self._starts[e], self._starts[e + 1]) for e in self._episodes])
+        return ranges(self._starts[self._episodes], self._starts[self._episodes + 1])
 
     @cached_property
     def _targets(self) -> Rows | None:
         if not self._open.any():
             return self._decisions
-        rows = np.arange(self._log.steps) if self._decisions is None else self._decisions
-        return rows[self._reach(rows) >= rows]
+        episodes = np.arange(len(self._open)) if self._episodes is None else self._episodes
+        return ranges(self._starts[episodes], self._starts[episodes + 1] - self._open[episodes])
 
 
 def _span(unit: Unit) -> int:
