@@ -9,10 +9,10 @@ from typing import Any, Literal
 from tidelog.algorithms import ALGORITHMS, algorithm_class
 from tidelog.algorithms.hyper import chosen_preset
 from tidelog.cli.options import flags_of, is_flag, pairs, parse, peek, read_config, with_defaults
-from tidelog.cli.tables import show_run
+from tidelog.cli.tables import trained
 from tidelog.data.origin import read_any
 from tidelog.errors import ConfigError
-from tidelog.training.fit import finish, prepare
+from tidelog.training.fit import prepare
 from tidelog.training.sinks import TensorBoard, Trackio, WandB
 
 
@@ -87,8 +87,7 @@ def run(words: list[str]) -> int:
         warm_start=pairs(options.warm_start, "PART=RUN, as in critic=runs/iql"),
         sinks=[_sink(kind, folder) for kind in options.sink],
     )
-    show_run(finish(training))
-    return 0
+    return trained(training)
 
 
 def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:

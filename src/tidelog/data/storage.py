@@ -64,7 +64,7 @@ def _refuse_target(path: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise LogError(f"{path} exists; choose another path, or overwrite=True if it is a log that may go")
-    if not (path / MANIFEST).is_file():
+    if not LOG.stands_at(path):
         raise LogError(f"{path} exists and is no tidelog log; it is not overwritten. Choose another path")
 
 
