@@ -27,6 +27,7 @@ from tidelog.training.run import Run
 from tidelog.training.selection import Selection
 from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
 from tidelog.training.sinks import Sink, rows_until
+from tidelog.training.stores import check_rewards
 from tidelog.training.trainer import Trainer, fresh_learners
 from tidelog.training.validation import Validation
 from tidelog.types import Vector
@@ -117,6 +118,7 @@ def prepare(
     scaler = parts.scaler(settings.scale, getattr(algorithms[0], "reward_scaling", None))
     members = as_members(algorithms, settings.seeds)
     stores = parts.stores(algorithms[0], scaler)
+    check_rewards(algorithms[0], log)
     learners = fresh_learners(members, log.spec, stores, settings.steps)
     for part, source in (warm_start or {}).items():
         learners = [_warmed(learner, part, source) for learner in learners]

@@ -51,19 +51,23 @@ def check_columns(log: Log, keep: Keep) -> None:
     """Raise LogError where the log lacks a column that a store keeps."""
     if "reward" in keep.columns and log.reward is None:
         raise LogError("this log has no reward column, and the algorithm learns from rewards: map one, or use bc")
-    if "reward" in keep.columns and log.reward is not None and _tells_nothing(log):
+
+
+def check_rewards(algorithm: Algorithm, log: Log) -> None:
+    """Raise LogError where an algorithm learns from rewards that tell no decision from another."""
+    learns = any("reward" in keep.columns for keep in algorithm.stores(log.spec).values())
+    if learns and log.reward is not None and _tells_nothing(log.reward, np.diff(log.starts)):
         raise LogError(
             f"every reward of this log is {np.ravel(log.reward[:1])[0]:g}, and no return differs: there is nothing to "
             "learn from; check the mapping, or use bc, which repeats the logger"
         )
 
 
-def _tells_nothing(log: Log) -> bool:
-    """Whether no reward and no return tells one decision from another."""
-    if log.reward is None or log.reward.min() != log.reward.max():
+def _tells_nothing(reward: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> bool:
+    """Whether no reward [N] and no return tells one decision from another; `lengths` [E] are the episodes'."""
+    if reward.min() != reward.max():
         return False
-    lengths = np.diff(log.starts)
-    return float(log.reward.flat[0]) == 0.0 or bool((lengths == lengths[0]).all())
+    return float(reward.flat[0]) == 0.0 or bool((lengths == lengths[0]).all())
 
 
 def _index(values: np.ndarray[Any, Any]) -> Any:
