@@ -31,9 +31,12 @@ __all__ = [
     "load_policy",
     "open_log",
     "prepare",
+    "read_d4rl",
     "read_log",
     "read_minari",
     "read_npz",
+    "read_ogbench",
+    "read_reagent",
     "resume",
     "rollout",
     "validate",
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     from tidelog.algorithms.bc import BC
     from tidelog.algorithms.iql import IQL
     from tidelog.data.columns import Columns
-    from tidelog.data.door import read_log, read_minari, read_npz, validate
+    from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
     from tidelog.data.log import Log
     from tidelog.data.storage import open_log
     from tidelog.errors import (
@@ -67,7 +70,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "algorithms.bc": ("BC",),
     "algorithms.iql": ("IQL",),
     "data.columns": ("Columns",),
-    "data.door": ("read_log", "read_minari", "read_npz", "validate"),
+    "data.door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
     "data.log": ("Log",),
     "data.storage": ("open_log",),
     "errors": (

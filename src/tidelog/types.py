@@ -26,10 +26,15 @@ Observation: TypeAlias = dict[str, Array]
 
 @dataclass(frozen=True)
 class Vector:
-    """Numeric features, `[..., size]` float32; `names` where the log had named columns."""
+    """Numeric features, `[..., size]` float32; `names` where the log had named columns.
+
+    `fills` holds, for columns in which values may be missing, the value that stands in; where the feature
+    `"<column> missing"` is among the names, it is 1 in rows that were filled and 0 elsewhere.
+    """
 
     size: int
     names: tuple[str, ...] = ()
+    fills: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,15 @@ class Codes:
     sizes: tuple[int, ...]
     names: tuple[str, ...] = ()
     vocabularies: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Image:
+    """A picture, `[..., height, width, channels]` uint8."""
+
+    height: int
+    width: int
+    channels: int
 
 
 @dataclass(frozen=True)
@@ -99,9 +113,11 @@ class Continuous:
         return ((low + high) / 2).astype(np.float32), half.astype(np.float32)
 
 
-Leaf: TypeAlias = Vector | Codes
+Leaf: TypeAlias = Vector | Codes | Image
 ActionSpace: TypeAlias = Discrete | MultiDiscrete | Continuous
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in (Vector, Codes, Discrete, MultiDiscrete, Continuous)}
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Vector, Codes, Image, Discrete, MultiDiscrete, Continuous)
+}
 
 
 @dataclass(frozen=True)
@@ -142,15 +158,24 @@ def _tuples(value: Any) -> Any:
 
 
 class Decision(NamedTuple):
-    """What was seen and what was done, in the units that networks see."""
+    """What was seen and what was done, in the units that networks see; in windows, [B, T, ...] throughout."""
 
     observation: Observation  # leaves [B, ...]
     action: Array  # [B] int, [B, M] ints, or [B, A] float
     mask: Array | None = None  # [B, A] bool: the actions allowed; None: all of them
+    real: Array | None = None  # windows only, [B, T] bool: steps that the episode has
+
+    @property
+    def window(self) -> dict[str, Array]:
+        """What a network with a memory is told beside the observations."""
+        return {} if self.real is None else {"real": self.real}
 
 
 class Transition(NamedTuple):
-    """One decision and what followed, in the units that networks see (scaled observations, actions in [-1, 1])."""
+    """One decision and what followed, in the units that networks see (scaled observations, actions in [-1, 1]).
+
+    In windows everything is [B, T, ...].
+    """
 
     observation: Observation  # leaves [B, ...]
     action: Array  # [B] int, [B, M] ints, or [B, A] float
@@ -159,6 +184,13 @@ class Transition(NamedTuple):
     next_observation: Observation  # leaves [B, ...]: after those m steps
     mask: Array | None = None  # [B, A] bool: the actions allowed now; None: all of them
     next_mask: Array | None = None  # [B, A] bool: those allowed afterwards
+    real: Array | None = None  # windows only, [B, T] bool: steps that the episode has
+    last: Array | None = None  # windows only, [B, T] int32: the step of the window that `next_observation` follows
+
+    @property
+    def window(self) -> dict[str, Array]:
+        """What a network with a memory is told beside the observations."""
+        return {} if self.real is None else {"real": self.real}
 
 
 class Act(NamedTuple):

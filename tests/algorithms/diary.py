@@ -66,6 +66,9 @@ class Diary:
     def acting(self, state):
         return ()
 
+    def start(self, acting, batch):
+        return None
+
     def act(self, acting, observation, *, mask=None, carry=None, key=None):
         return Act(jnp.zeros(len(next(iter(observation.values()))), int))
 

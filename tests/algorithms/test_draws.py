@@ -45,7 +45,7 @@ def test_rows_are_the_reference_windows(seed, kind, n):
     count, usable = Row(n, 0.9).rows(store)
     rows = np.arange(len(log)) if usable is None else np.asarray(usable)
     assert count == len(rows) == log.has_target.sum()
-    gather = jax.jit(lambda gamma, rows: Row(n, gamma).gather(store, rows))
+    gather = jax.jit(lambda gamma, rows: Row(n, gamma).gather(store, rows).data)
     for gamma in (0.0, 0.9, 1.0):
         found, wanted = gather(gamma, jnp.asarray(rows)), n_step(log, rows, n, gamma)
         np.testing.assert_allclose(found.reward, wanted.reward, rtol=1e-5, atol=1e-5)
@@ -60,7 +60,7 @@ def test_masks_follow_their_observations():
     log = world("discrete")
     store = stored(log, REWARDS, Scaler())
     rows = np.flatnonzero(log.has_target)
-    found = Row(2, 0.9).gather(store, jnp.asarray(rows))
+    found = Row(2, 0.9).gather(store, jnp.asarray(rows)).data
     np.testing.assert_array_equal(found.mask, log.action_mask[log.position[rows]])
     np.testing.assert_array_equal(found.next_mask, log.action_mask[n_step(log, rows, 2, 0.9).next_position])
 
@@ -68,7 +68,7 @@ def test_masks_follow_their_observations():
 def test_a_choice_is_the_decision_alone():
     log = world("discrete")
     rows = np.array([3, 0, 3])
-    found = Choice().gather(stored(log, Keep(()), Scaler()), jnp.asarray(rows))
+    found = Choice().gather(stored(log, Keep(()), Scaler()), jnp.asarray(rows)).data
     for name, leaf in log.observation.items():
         np.testing.assert_array_equal(found.observation[name], leaf[log.position[rows]])
     np.testing.assert_array_equal(found.action, log.action[rows])
@@ -83,16 +83,18 @@ def test_a_row_without_rewards_is_refused():
 def test_exactly_the_usable_rows_are_drawn():
     log = ragged(0, "some")
     store = stored(log, REWARDS, Scaler())
-    batch, indices = Draw("log", 5000, Row(3, 0.9)).batch(store, None, jax.random.key(0))
+    batch, indices = Draw("log", 5000, Row(3, 0.9)).batch(store, None, jax.random.key(0), jnp.zeros(()))
     assert set(np.asarray(batch.rows).tolist()) == set(np.flatnonzero(log.has_target).tolist())
     assert 0 < log.has_target.sum() < len(log)
     np.testing.assert_array_equal(store.usable[indices], batch.rows)
-    cloned, _ = Draw("log", 5000, Choice()).batch(store, None, jax.random.key(0))
+    cloned, _ = Draw("log", 5000, Choice()).batch(store, None, jax.random.key(0), jnp.zeros(()))
     assert set(np.asarray(cloned.rows).tolist()) == set(range(len(log)))
 
 
 def test_draws_are_uniform():
-    counts = np.bincount(np.asarray(Uniform().draw(None, jax.random.key(1), 100_000, 50)[0]), minlength=50)
+    counts = np.bincount(
+        np.asarray(Uniform().draw(None, jax.random.key(1), 100_000, 50, jnp.zeros(()))[0]), minlength=50
+    )
     assert len(counts) == 50
     assert np.abs(counts - 2000).max() < 4.5 * np.sqrt(2000)
 
@@ -106,5 +108,5 @@ def test_a_batch_refuses_errors_of_another_shape():
 
 def test_a_batch_carries_the_logs_weights():
     log = world("discrete", weight=np.arange(65.0))
-    batch, _ = Draw("log", 8, Choice()).batch(stored(log, Keep(()), Scaler()), None, jax.random.key(0))
+    batch, _ = Draw("log", 8, Choice()).batch(stored(log, Keep(()), Scaler()), None, jax.random.key(0), jnp.zeros(()))
     np.testing.assert_array_equal(batch.weight, batch.rows)

@@ -70,7 +70,7 @@ def drawn(algorithm: Any, log: Log, seed: int = 0) -> Batch:
     """A batch of the algorithm's only phase."""
     (phase,) = algorithm.phases()
     store = stores(algorithm, log)[phase.reads.store]
-    return phase.reads.batch(store, None, jax.random.key(seed))[0]
+    return phase.reads.batch(store, phase.reads.order.init(8), jax.random.key(seed), jax.numpy.zeros(()))[0]
 
 
 @cache

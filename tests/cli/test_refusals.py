@@ -106,7 +106,7 @@ def test_a_gzip_file_that_was_cut_off_is_refused(table, here, tidelog):
     for words in (["data", "validate"], ["data", "inspect"], TRAIN, ["act", "nothing", "--out", "a.csv", "--data"]):
         done = tidelog(*words, "visits.csv.gz", *(["--columns", "columns.toml"] if words[0] != "act" else []))
         assert done.code == 2
-        assert "the gzip file is cut off or damaged" in done.said or words[0] == "act"
+        assert "the packed file is cut off or damaged" in done.said or words[0] == "act"
     assert not (here / "out").exists()
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import numpy as np
 import pytest
 
 from tests.algorithms.own import own_actor, own_critic, own_value
@@ -11,6 +12,7 @@ from tidelog import ConfigError, prepare
 from tidelog.algorithms import ALGORITHMS
 from tidelog.algorithms.hyper import from_config, to_config
 from tidelog.training.learner import as_arrays
+from tidelog.types import Image
 
 
 def learnt(case):
@@ -42,7 +44,31 @@ def scaled(case):
     return jax.numpy.array([scaler.reward_scale, scaler.reward_shift])
 
 
-# field: (another value, where it shows, kind of action if only one can tell)
+def seen(case):
+    """The fresh state for observations that hold a picture."""
+    spec = dataclasses.replace(case.log.spec, observation={"picture": Image(40, 40, 1)})
+    return case.algorithm.init(spec, jax.random.key(0), 6)
+
+
+def ranked(case):
+    """The state after six updates whose samples are drawn by priority."""
+    trainer = case.trainer((case.algorithm, 0))
+    trainer.advance(6)
+    return trainer.learners[0].state
+
+
+def several(case):
+    """The state after three updates on a log with two rewards."""
+    log = case.log
+    reward = np.stack([log.reward, -2.0 * log.reward + 1.0], axis=1).astype(np.float32)
+    twice = dataclasses.replace(log, reward=reward, spec=dataclasses.replace(log.spec, rewards=2))
+    state = case.algorithm.init(twice.spec, jax.random.key(0), 6)
+    for update in range(3):
+        state, _ = case.phase.step(as_arrays(case.algorithm), state, case.batch(update, twice))
+    return state
+
+
+# field: (another value, where it shows, kind of action if only one can tell, what else has to be set)
 SHARED = {
     "batch_size": (1, learnt),
     "optimiser": ("rmsprop", stepped),
@@ -54,6 +80,10 @@ SHARED = {
     "actor_head": ("deterministic", built, "continuous"),
     "epsilon": (0.0, acted),
     "actor_network": (own_actor, built),
+    "convolutions": ("small", seen),
+    "memory": (4, built),
+    "window": (2, stepped, None, {"memory": 4}),
+    "burn_in": (2, stepped, None, {"memory": 4}),
 }
 EFFECTS = {
     "bc": SHARED | {"learning_rate": (0.02, learnt), "schedule": ("linear", stepped)},
@@ -77,6 +107,9 @@ EFFECTS = {
         "reward_scaling": ("minus-one", scaled),
         "critic_network": (own_critic, built),
         "value_network": (own_value, built),
+        "priority_exponent": (0.6, learnt),
+        "priority_correction": (1.0, ranked, None, {"priority_exponent": 0.9}),
+        "reward_weights": ((1.0, 0.1), several),
     },
 }
 FIELDS = [(name, field.name) for name, cls in ALGORITHMS.items() for field in dataclasses.fields(cls)]
@@ -84,8 +117,9 @@ FIELDS = [(name, field.name) for name, cls in ALGORITHMS.items() for field in da
 
 @pytest.mark.parametrize(("name", "field"), FIELDS)
 def test_every_field_has_an_effect(name, field):
-    value, show, *only = EFFECTS[name][field]
-    (case, *_) = [case for case in CASES if case.name == name and (not only or case.kind == only[0])]
+    value, show, kind, others = (*EFFECTS[name][field], None, None)[:4]
+    (case, *_) = [case for case in CASES if case.name == name and kind in (None, case.kind)]
+    case = case.but(**(others or {}))
     changed = case.but(**{field: value})
     assert getattr(changed.algorithm, field) != getattr(case.algorithm, field)
     assert differ(show(changed), show(case), by=2e-5)

@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import polars as pl
 import pytest
 
 from tests.data.visits import MASKS, NEXT, mapping, visits, with_next
-from tidelog.data import Columns, Log, open_log, read_log, read_npz, validate
+from tidelog.data import Columns, Log, describe_table, open_log, read_log, read_npz, validate
 from tidelog.data import checks as _checks  # noqa: F401 (registers)
 from tidelog.data.registry import CHECKS
 from tidelog.errors import ConfigError, LogError
@@ -220,8 +221,7 @@ def test_mappings_that_are_wrong(tmp_path: Path) -> None:
     assert problem.check == "unknown mapping key"
     assert "did you mean 'propensity'?" in problem.found
     assert (
-        validate(visits(), {"observation": "age", "action": "dose", "missing": "mean+flag"}).errors[0].check
-        == "bad mapping"
+        validate(visits(), {"observation": "age", "action": "dose", "missing": "mean"}).errors[0].check == "bad mapping"
     )
     with pytest.raises(ConfigError, match="propensity"):
         read_log(visits(), path)
@@ -276,8 +276,26 @@ def test_npz_files_that_are_no_log(tmp_path: Path) -> None:
 
 def test_every_error_has_a_broken_file(tmp_path: Path) -> None:
     elsewhere = {"unreadable file", "ragged rows", "unknown mapping key", "bad mapping", "code out of range"}
-    elsewhere |= {"flag neither true nor false"}
+    elsewhere |= {"flag neither true nor false", "unknown word", "unreadable picture"}
     errors = {name for name, one in CHECKS.items() if one.level == "error"}
     assert errors == elsewhere | {case.check for case in BROKEN}
     with pytest.raises(LogError, match="unreadable file"):
         open_log(tmp_path)
+
+
+RUN = [case for case in BROKEN if CHECKS[case.check].run is not None]
+
+
+@pytest.mark.parametrize("case", RUN, ids=lambda case: f"{case.check}-{case.column}")
+def test_a_check_that_is_switched_off_is_noticed(case: Broken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHECKS, case.check, replace(CHECKS[case.check], run=None))
+    path = write(case.change(visits()), tmp_path / "broken.csv")
+    assert case.check not in {problem.check for problem in validate(path, mapping(**case.mapping)).problems}
+
+
+def test_bounds_beyond_32_bits_are_refused_and_not_proposed() -> None:
+    with pytest.raises(ConfigError, match="32-bit"):
+        mapping(**{**CONTINUOUS, "bounds": (0, 1e39)})
+    described = describe_table(visits().drop("dose").rename({"sofa": "dose"}).with_columns(pl.col("dose") * 1e300))
+    assert described.proposed is not None
+    assert described.proposed.bounds is None

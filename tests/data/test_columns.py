@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,18 @@ def test_toml_and_json_give_the_same_mapping(tmp_path: Path) -> None:
     ("change", "said"),
     [
         ({"observaton": "a"}, "did you mean 'observation'"),
-        ({"missing": "forward"}, "missing='forward'"),
-        ({"missing": "mean+flag"}, "missing='mean"),
+        ({"missing": "forwards"}, "did you mean 'forward'"),
+        ({"missing": {"a": "mean"}}, "missing='mean' is not known"),
+        ({"missing": {"c": "forward"}}, "missing names 'c', which the mapping does not read"),
+        ({"missing": 3}, "must map columns to rules"),
+        ({"missing": {"a": 1}}, "must map columns to rules"),
+        ({"vocabularies": {"aa": ["x"]}}, "did you mean 'a'"),
+        ({"vocabularies": {"a": ["x", "x"]}}, "words that differ"),
+        ({"vocabularies": {"a": []}}, "words that differ"),
+        ({"vocabularies": {"a": [1]}}, "words that differ"),
+        ({"vocabularies": {"a": "xy"}}, "must map columns to words"),
+        ({"image": "c"}, "image names 'c'"),
+        ({"observation": "numeric", "image": "numeric"}, "rename the column"),
         ({"terminations": "stopp"}, "did you mean 'stop'"),
         ({"actions": 0}, "at least 1"),
         ({"actions": "3"}, "whole number"),
@@ -65,3 +76,15 @@ def test_unreadable_mappings_are_refused(tmp_path: Path) -> None:
         Columns.from_file(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match="action must name"):
         Columns.from_mapping({"observation": "a"})
+
+
+def test_rules_and_vocabularies_by_column(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(
+        'observation = ["a", "b"]\naction = "c"\nmissing = { b = "forward" }\nvocabularies = { a = ["y", "x"] }\n'
+    )
+    mapping = Columns.from_file(tmp_path / "c.toml")
+    assert mapping.rules == {"a": "error", "b": "forward"}
+    assert mapping.words == {"a": ("y", "x")}
+    assert mapping == Columns.from_mapping(json.loads(json.dumps(asdict(mapping))))
+    assert hash(mapping)
+    assert Columns(observation="a", action="b", reward=None, missing="mean+flag").rules == {"a": "mean+flag"}

@@ -6,14 +6,19 @@ from pathlib import Path
 
 from tidelog.data import build as _build  # noqa: F401 (registers the checks)
 from tidelog.data.columns import Columns
-from tidelog.data.registry import CHECKS
+from tidelog.data.registry import CHECKS, as_table
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
 
 
-def test_every_check_is_on_the_page_with_its_meaning() -> None:
-    for one in CHECKS.values():
-        assert f"| {one.name} | {one.level} | {one.meaning} |" in PAGE, one.name
+def test_the_table_of_checks_is_the_registry() -> None:
+    assert f"\n\n{as_table()}\n\n" in PAGE, "paste what `python -m tidelog.data.registry` prints into docs/data.md"
+    assert all(one.meaning.endswith(".") for one in CHECKS.values())
+
+
+def test_the_registry_prints_its_table() -> None:
+    words = [sys.executable, "-m", "tidelog.data.registry"]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == as_table()
 
 
 def test_every_field_of_a_mapping_is_on_the_page() -> None:

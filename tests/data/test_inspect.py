@@ -5,8 +5,10 @@ import tomllib
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 from tests.data.visits import mapping, visits
+from tests.shared import shared
 from tidelog.data import Columns, describe_table, inspect_log, read_log
 
 
@@ -46,3 +48,95 @@ def test_a_table_that_looks_like_nothing_is_described_without_a_mapping() -> Non
     assert described.proposed is None
     assert "# action = ..." in described.toml
     assert [one.kind for one in described.fields] == ["time", "empty", "list"]
+
+
+def test_a_contextual_bandit_is_proposed_whole() -> None:
+    described = describe_table(shared("data/obd_small/random/men/men.csv.gz"))
+    mapping_ = described.proposed
+    assert mapping_ is not None
+    assert (mapping_.action, mapping_.reward, mapping_.propensity, mapping_.time) == (
+        "item_id", "click", "propensity_score", "timestamp")  # fmt: skip
+    assert mapping_.episode is None
+    assert mapping_.terminated is True
+    assert set(mapping_.categorical) == {f"user_feature_{place}" for place in range(4)}
+    assert len(mapping_.observation) == 38
+    assert described.report is not None
+    assert described.report.ok
+    assert not described.interactions
+    assert "not used: position" in described.text()
+    assert "tidelog train iql" in described.text()
+
+
+def test_sales_are_told_to_be_interactions_and_what_remains() -> None:
+    described = describe_table(shared("data/online_retail_cc0/online_retail_2010_2011.parquet"))
+    assert described.interactions == {"user": "CustomerID", "item": "StockCode", "time": "ts", "rating": "Quantity"}
+    text = described.text()
+    assert "interaction log" in text
+    assert "135,080" in text
+    assert "tidelog train" not in text
+    assert described.report is not None
+    assert not described.report.ok
+
+
+def test_sessions_with_several_items_a_row_are_told_to_be_split() -> None:
+    described = describe_table(shared("data/uci_entree/sessions.csv.gz"))
+    assert described.proposed is None
+    assert described.interactions == {"user": "user", "item": "items", "time": "ts"}
+    text = described.text()
+    for said in ("split the rows first", "'session_id' differs in every row", "# action = ...", "not complete"):
+        assert said in text
+
+
+TREATMENT = {
+    "patient": [1, 1, 2, 2, 3], "visit": [0, 1, 0, 1, 0], "severity": [3, 2, 1, 3, 2], "hour": [0, 8, 0, 8, 0],
+    "kidneys": ["healthy", "impaired", "healthy", "healthy", "healthy"], "treatment": ["none", "high", "low"] * 1
+    + ["low", "none"], "recovered": [0, 1, 0, 0, 1], "ended": [0, 1, 0, 1, 1], "propensity": [0.5, 0.4, 0.2, 0.3, 0.5],
+}  # fmt: skip
+
+
+def test_the_table_of_the_demo_is_proposed_as_the_demo_maps_it() -> None:
+    proposed = describe_table(pl.DataFrame(TREATMENT)).proposed
+    assert proposed == Columns(
+        episode="patient", step="visit", observation=["severity", "hour", "kidneys"], action="treatment",
+        reward="recovered", terminated="ended", propensity="propensity", categorical=["kidneys"],
+    )  # fmt: skip
+
+
+BASE = {"episode_id": [1, 1, 2, 2] * 5, "obs_0": [0.1, 0.2, 0.3, 0.5] * 5, "rewards": [0.0, 1.0, 0.5, 0.2] * 5}
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"action_0": [0.1, -0.5] * 10, "action_1": [0.3, 0.2] * 10}, {"action": ("action_0", "action_1")}),
+        ({"action_0": [0, 1] * 10, "action_1": [2, 0] * 10},
+         {"action": ("action_0", "action_1"), "actions": (2, 3)}),
+        ({"doseMg": [0, 250, 500, 1000] * 5, "dose": [0, 250, 500, 1000] * 5},
+         {"action": "dose", "bounds": (0.0, 1000.0)}),
+        ({"a": [0, 1] * 10, "allowed_0": [1] * 20, "allowed_1": [0, 1] * 10, "next_allowed_0": [1] * 20,
+          "next_allowed_1": [1, 0] * 10},
+         {"action_mask": ("allowed_0", "allowed_1"), "next_action_mask": ("next_allowed_0", "next_allowed_1")}),
+        ({"a": [0, 1] * 10, "actionMask": ["1,0", "1,1"] * 10}, {"action_mask": "actionMask"}),
+        ({"a": [0, 1] * 10, "next_obs_0": [0.2, 0.3] * 10}, {"next_observation": ("next_obs_0",)}),
+        ({"a": [0, 1] * 10, "state_code": [3, 4] * 10}, {"categorical": ("state_code",)}),
+        ({"a": [0, 1] * 10, "p": [0.5, 0.25] * 10}, {"propensity": "p"}),
+        ({"a": [0, 1] * 10, "p": [0.5, 2.5] * 10}, {"propensity": None}),
+        ({"a": [0, 1] * 10, "done": [0, 7] * 10}, {"terminated": None}),
+        ({"a": [0, 1] * 10, "is_done": ["no", "yes"] * 10}, {"terminated": "is_done"}),
+        ({"a": [0, 1] * 10, "when": ["2020-01-01", "2020-01-02"] * 10}, {"time": "when"}),
+    ],
+)  # fmt: skip
+def test_roles_fit_names_and_values(columns: dict[str, list[object]], expected: dict[str, object]) -> None:
+    described = describe_table(pl.DataFrame({**BASE, **columns}, strict=False))
+    assert described.proposed is not None, described.text()
+    assert (described.proposed.episode, described.proposed.reward) == ("episode_id", "rewards")
+    for role, value in expected.items():
+        assert getattr(described.proposed, role) == value, described.text()
+    assert Columns.from_mapping(tomllib.loads(described.toml)) == described.proposed
+
+
+def test_what_is_not_clear_is_said() -> None:
+    frame = pl.DataFrame({**BASE, "a": [0, 1] * 10, "dones": [0, 1] * 10, "logp": [-0.5] * 20, "x": [None, 1.0] * 10})
+    text = " ".join(describe_table(frame).text().split())
+    for said in ("'dones' often also marks time limits", "log-probability", "10 in 'x'", "# actions = 2"):
+        assert said in text

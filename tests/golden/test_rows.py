@@ -45,7 +45,7 @@ STORE = stored(LOG, Keep(("reward", "terminated")), Scaler())
 )
 def test_windows_stop_at_the_end_of_an_episode(n, reward, discount, following):
     rows = np.array([0, 1, 2, 3, 5])  # row 4 is no target: not terminated, and nothing is known of what followed
-    found = Row(n, 0.5).gather(STORE, jnp.asarray(rows))
+    found = Row(n, 0.5).gather(STORE, jnp.asarray(rows)).data
     np.testing.assert_array_equal(found.reward, reward)
     np.testing.assert_array_equal(found.discount, discount)
     np.testing.assert_array_equal(found.observation["numeric"][:, 0], rows * 10.0)

@@ -79,5 +79,5 @@ def solved(h: IQL, log: Log, updates: int = 1500):
     """The state after many steps on the whole log at once: nothing is sampled, so the fixed point is reached."""
     store = stored(log, Keep(("reward", "terminated")), Scaler())
     rows = jnp.arange(len(log))
-    batch = Batch(Row(1, h.discount).gather(store, rows), rows)
+    batch = Batch(Row(1, h.discount).gather(store, rows).data, rows)
     return _descend(h, h.init(log.spec, jax.random.key(0), updates), batch, updates)

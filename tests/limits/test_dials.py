@@ -9,7 +9,7 @@ import pytest
 
 from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
 from tidelog.algorithms.bc import step as bc_step
-from tidelog.algorithms.choose import with_epsilon
+from tidelog.algorithms.choose import Mixed
 from tidelog.algorithms.draws import Row
 from tidelog.algorithms.iql import step
 from tidelog.networks.actor import HEADS
@@ -123,7 +123,7 @@ def test_one_step_windows_are_what_longer_windows_are_on_one_step_episodes():
     single = world("discrete", episode=None, terminated=np.arange(rows) % 2 == 0, truncated=np.arange(rows) % 2 == 1)
     store = stores(small("iql"), single)["log"]
     usable = jnp.asarray(Row(1, 0.9).rows(store)[1])
-    same(Row(1, 0.9).gather(store, usable), Row(5, 0.9).gather(store, usable))
+    same(Row(1, 0.9).gather(store, usable).data, Row(5, 0.9).gather(store, usable).data)
 
 
 def test_dropout_0_and_a_wide_clip_are_neither():
@@ -141,8 +141,7 @@ def test_dropout_differs_from_update_to_update():
 
 def test_epsilon_1_is_the_policy_and_epsilon_0_its_mode():
     base = Categorical(jnp.array([[0.0, 1.0, 2.0]] * 500))
-    np.testing.assert_allclose(with_epsilon(base, 1.0).probabilities(), base.probabilities(), rtol=1e-6)
-    np.testing.assert_array_equal(with_epsilon(base, 0.0).probabilities()[0], [0.0, 0.0, 1.0])
-    assert set(np.asarray(with_epsilon(base, 1.0).sample(jax.random.key(0))).tolist()) == {0, 1, 2}
-    assert set(np.asarray(with_epsilon(base, 0.0).sample(jax.random.key(0))).tolist()) == {2}
-    assert with_epsilon(base, None) is base
+    np.testing.assert_allclose(Mixed(base, 1.0).probabilities(), base.probabilities(), rtol=1e-6)
+    np.testing.assert_array_equal(Mixed(base, 0.0).probabilities()[0], [0.0, 0.0, 1.0])
+    assert set(np.asarray(Mixed(base, 1.0).sample(jax.random.key(0))).tolist()) == {0, 1, 2}
+    assert set(np.asarray(Mixed(base, 0.0).sample(jax.random.key(0))).tolist()) == {2}

@@ -11,7 +11,6 @@ import tidelog as tl
 from tests.training.runs import LOSS, bc, begin, chunks_of, finish, iql
 from tidelog import ConfigError, DivergenceError, Log, LogError, SpecError
 from tidelog.acting.arrays import fingerprint
-from tidelog.training.fit import split
 from tidelog.training.record import Record
 from tidelog.training.sinks import read_rows
 
@@ -43,7 +42,7 @@ def test_the_run_folder_says_what_was_done_with_what(run, origin):
 
 def test_held_out_episodes_are_exactly_those_that_are_not_trained_on(run, origin):
     held_out = set(run.record.held_out)
-    train, kept = split(origin, run.record.settings)
+    train, kept = origin.split(1.0 - run.record.settings.held_out, seed=run.record.settings.split_seed)
     assert len(held_out) == 6
     assert held_out == set(kept.episode_ids.tolist())
     assert held_out | set(train.episode_ids.tolist()) == set(origin.episode_ids.tolist())
@@ -94,7 +93,7 @@ def test_training_losses_are_means_since_the_last_report(origin):
 
 
 def test_validation_losses_are_means_over_the_held_out_rows(run, values, origin):
-    _, kept = split(origin, run.record.settings)
+    _, kept = origin.split(1.0 - run.record.settings.held_out, seed=run.record.settings.split_seed)
     seen = kept.transitions.observation
     for member, row in zip(run.members, run.metrics[-2:], strict=True):
         likely = run.policy(member.seed).log_probability(seen, kept.action)
@@ -111,7 +110,7 @@ def test_validation_losses_are_means_over_the_held_out_rows(run, values, origin)
 
 
 def test_numeric_features_of_tables_are_standardised_by_the_training_episodes(run, origin):
-    train, _ = split(origin, run.record.settings)
+    train, _ = origin.split(1.0 - run.record.settings.held_out, seed=run.record.settings.split_seed)
     scaler = run.record.scaler
     np.testing.assert_allclose(scaler.mean["numeric"], train.observation["numeric"].mean(0), rtol=1e-5)
     np.testing.assert_allclose(scaler.std["numeric"], train.observation["numeric"].std(0), rtol=1e-5)

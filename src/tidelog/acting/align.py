@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.acting.policy import Policy
+from tidelog.acting.policy import Memory, Policy
 from tidelog.errors import SpecError
-from tidelog.types import Codes, Continuous, Discrete, Leaf, Spec, Vector
+from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
 Translation = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -24,23 +24,33 @@ class Aligned:
 
     def __init__(self, policy: Policy, spec: Spec, name: str = "the environment") -> None:
         self._policy = policy
+        self._memory: Memory | None = None
         self._leaves = _leaf_translations(policy.spec, spec, name)
         self._to_policy, self._to_world = _action_orders(policy.spec, spec, name)
 
+    def begin(self, first: NDArray[np.bool_]) -> None:
+        """Forget what is remembered in copies whose episode begins, `first` [W]; nothing without a memory."""
+        if self._policy.remembers:
+            if self._memory is None or len(self._memory.carry) != len(first):
+                self._memory = self._policy.start(len(first))
+            self._memory.forget(first)
+
     def act(self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
         """Deterministic actions [W, ...] in the environment's order, for its leaves [W, ...] and mask [W, A]."""
-        return self._world(self._policy(self._seen(leaves), self._mask(mask)))
+        return self._world(self._policy(self._seen(leaves), self._mask(mask), self._memory))
 
     def sample(
         self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Random actions [W, ...] in the environment's order, and their propensities [W]."""
-        action, propensity = self._policy.sample_with_propensity(self._seen(leaves), seed, self._mask(mask))
+        action, propensity = self._policy.sample_with_propensity(
+            self._seen(leaves), seed, self._mask(mask), self._memory
+        )
         return self._world(action), propensity
 
     def probabilities(self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
         """Probabilities [W, A] in the environment's order."""
-        found = self._policy.probabilities(self._seen(leaves), self._mask(mask))
+        found = self._policy.probabilities(self._seen(leaves), self._mask(mask), self._memory)
         return found if self._to_policy is None else found[:, self._to_policy]
 
     def _seen(self, leaves: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -70,14 +80,19 @@ def _translation(leaf: str, ours: Leaf, theirs: Leaf, name: str) -> Translation:
             f"'{leaf}' is {type(theirs).__name__} of width {found} in {name}, the policy was trained on "
             f"{type(ours).__name__} of width {width}"
         )
+    if isinstance(ours, Image) or isinstance(theirs, Image):
+        return lambda values: values
     order = _order(ours.names, theirs.names, f"features of '{leaf}'", name)
     if isinstance(ours, Codes) and isinstance(theirs, Codes):
-        tables = [_codes(leaf, ours, theirs, i, i if order is None else int(order[i]), name) for i in range(width)]
+        codes = range(len(ours.sizes))
+        tables = [_codes(leaf, ours, theirs, i, i if order is None else int(order[i]), name) for i in codes]
         return lambda values: _recoded(values, order, tables)
     return (lambda values: values) if order is None else (lambda values: values[..., order])
 
 
-def _width(leaf: Leaf) -> int:
+def _width(leaf: Leaf) -> int | tuple[int, int, int]:
+    if isinstance(leaf, Image):
+        return leaf.height, leaf.width, leaf.channels
     return leaf.size if isinstance(leaf, Vector) else len(leaf.sizes)
 
 

@@ -2,7 +2,8 @@
 
 Everything ends as the spec's leaves, padded to a few batch sizes so that few programs are compiled. Wrong names or
 counts, text, missing numbers and unknown words are SpecErrors that name the feature. A categorical feature is looked up
-in its vocabulary, unless integers are handed in under the leaf's name: those are codes already.
+in its vocabulary, unless integers are handed in under the leaf's name: those are codes already. Values that were
+filled when the log was read are filled in the same way here.
 
 Letters: `B` batch, `P` padded batch, `A` number of actions.
 """
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.errors import SpecError, nearest
-from tidelog.types import Codes, Continuous, Discrete, Leaf, MultiDiscrete, Spec, Vector
+from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -86,7 +87,7 @@ def read_action(intake: Intake, action: Any, spec: Spec) -> NumpyArray:
 
 def feature_names(spec: Spec) -> list[str]:
     """The column names that a table of observations needs, where the log had names."""
-    return [name for leaf in spec.observation.values() for name in leaf.names]
+    return _all_names(spec.observation)
 
 
 def _column(frame: Any, name: Any) -> NumpyArray:
@@ -109,7 +110,14 @@ def _mapping(observation: Mapping[str, Any], leaves: Mapping[str, Leaf]) -> tupl
 
 
 def _all_names(leaves: Mapping[str, Leaf]) -> list[str]:
-    return [name for leaf in leaves.values() for name in leaf.names]
+    return [name for leaf in leaves.values() if not isinstance(leaf, Image) for name in column_names(leaf)]
+
+
+def column_names(leaf: Vector | Codes) -> tuple[str, ...]:
+    """The columns that a leaf is made of: its names without the flags of filled values."""
+    filled = leaf.fills if isinstance(leaf, Vector) else ()
+    flags = {f"{name} missing" for name, _ in filled}
+    return tuple(name for name in leaf.names if name not in flags)
 
 
 def _named(columns: Mapping[str, NumpyArray], leaves: Mapping[str, Leaf]) -> dict[str, NumpyArray]:
@@ -126,8 +134,10 @@ def _named(columns: Mapping[str, NumpyArray], leaves: Mapping[str, Leaf]) -> dic
 
 
 def _from_columns(columns: Mapping[str, NumpyArray], leaf: Leaf) -> NumpyArray:
+    if isinstance(leaf, Image):
+        raise SpecError("a picture has no columns: hand it in as an array [B, height, width, channels]")
     if isinstance(leaf, Vector):
-        return np.stack([_numbers(columns[name], name) for name in leaf.names], axis=-1)
+        return _numbers(filled(leaf, [_as_numbers(columns[name], name) for name in column_names(leaf)]), "observation")
     words = leaf.vocabularies or ((),) * len(leaf.sizes)
     coded = [_codes(columns[n], n, s, v) for n, s, v in zip(leaf.names, leaf.sizes, words, strict=True)]
     return np.stack(coded, axis=-1)
@@ -141,7 +151,32 @@ def _array(observation: Any, leaves: Mapping[str, Leaf]) -> tuple[dict[str, Nump
     return {name: part}, single
 
 
+def filled(leaf: Vector, columns: list[NumpyArray]) -> NumpyArray:
+    """The features [B, O] of a leaf from its columns [B]: missing values replaced, and their flags behind them."""
+    fills, made = dict(leaf.fills), dict[str, NumpyArray]()
+    for name, values in zip(column_names(leaf), columns, strict=True):
+        missing = np.isnan(values)
+        made[name] = np.where(missing, fills[name], values) if name in fills else values
+        made[f"{name} missing"] = missing.astype(np.float32)
+    for name, values in made.items():
+        bad = ~np.isfinite(values)
+        if bad.any():
+            raise SpecError(f"'{name}' is missing or infinite in row {int(np.argmax(bad))}; a policy needs a number")
+    return np.stack([made[name] for name in leaf.names], axis=-1).astype(np.float32)
+
+
+def _picture(values: Any, name: str, leaf: Image) -> tuple[NumpyArray, bool]:
+    array, wanted = _as_array(values, name), (leaf.height, leaf.width, leaf.channels)
+    if array.dtype != np.uint8:
+        raise SpecError(f"'{name}' must be pictures of bytes (uint8), found {array.dtype}")
+    if array.ndim not in (3, 4) or array.shape[-3:] != wanted:
+        raise SpecError(f"'{name}' must have shape {list(wanted)} or [B, ...], found {list(array.shape)}")
+    return (array[None], True) if array.ndim == 3 else (array, False)
+
+
 def _leaf(values: Any, name: str, leaf: Leaf) -> tuple[NumpyArray, bool]:
+    if isinstance(leaf, Image):
+        return _picture(values, name, leaf)
     array = _as_array(values, name)
     width = leaf.size if isinstance(leaf, Vector) else len(leaf.sizes)
     if isinstance(leaf, Codes) and width == 1 and array.ndim <= 1 and array.shape != (1,):
@@ -165,12 +200,16 @@ def _as_array(values: Any, name: str) -> NumpyArray:
         raise SpecError(f"'{name}' has rows of different lengths: give every row one shape") from None
 
 
-def _numbers(values: NumpyArray, name: str) -> NumpyArray:
+def _as_numbers(values: NumpyArray, name: str) -> NumpyArray:
     try:
-        with np.errstate(over="ignore"):  # what becomes infinite is refused below
-            numbers = values.astype(np.float32)
+        with np.errstate(over="ignore"):  # what becomes infinite is refused later
+            return values.astype(np.float32)
     except (TypeError, ValueError) as error:
         raise SpecError(f"'{name}' must hold numbers: {error}") from None
+
+
+def _numbers(values: NumpyArray, name: str) -> NumpyArray:
+    numbers = _as_numbers(values, name)
     bad = ~np.isfinite(numbers)
     if bad.any():
         raise SpecError(

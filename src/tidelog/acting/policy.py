@@ -32,33 +32,51 @@ NumpyArray = np.ndarray[Any, Any]
 
 CHUNK = 16384  # rows in one call of a compiled program
 
-# Compiled once for each kind of algorithm and batch size; all take (algorithm, acting, leaves, mask, action, key).
+# Compiled once for each kind of algorithm and batch size; all take (algorithm, acting, leaves, mask, action, key,
+# carry) and return a result and what is carried on.
 
 
 @eqx.filter_jit
-def _mode(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: None) -> Any:
-    return algorithm.act(acting, leaves, mask=mask).action
+def _mode(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: None, carry: Any) -> Any:
+    act = algorithm.act(acting, leaves, mask=mask, carry=carry)
+    return act.action, act.carry
 
 
 @eqx.filter_jit
-def _sample(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: Any) -> Any:
-    return algorithm.act(acting, leaves, mask=mask, key=key).action
+def _sample(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: Any, carry: Any) -> Any:
+    act = algorithm.act(acting, leaves, mask=mask, key=key, carry=carry)
+    return act.action, act.carry
 
 
 @eqx.filter_jit
-def _probabilities(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: None) -> Any:
-    return algorithm.distribution(acting, leaves, mask).probabilities()
+def _probabilities(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: None, carry: Any) -> Any:
+    return algorithm.distribution(acting, leaves, mask, carry).probabilities(), None
 
 
 @eqx.filter_jit
-def _log_probability(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: Any, key: None) -> Any:
-    policy = algorithm.distribution(acting, leaves, mask)
-    return None if policy is None else policy.log_probability(action)
+def _log_probability(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: Any, key: None, carry: Any) -> Any:
+    policy = algorithm.distribution(acting, leaves, mask, carry)
+    return (None if policy is None else policy.log_probability(action)), None
 
 
 @eqx.filter_jit
-def _q_values(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: None) -> Any:
-    return algorithm.q_values(acting, leaves)
+def _q_values(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: None, carry: None) -> Any:
+    return algorithm.q_values(acting, leaves), None
+
+
+class Memory:
+    """What a policy with a memory carries from step to step, for `B` episodes side by side."""
+
+    def __init__(self, carry: NumpyArray) -> None:
+        self.carry = carry  # [B, width]
+
+    def forget(self, rows: Any) -> None:
+        """Start anew in rows (indices or [B] bool) whose episode has ended."""
+        self.carry[rows] = 0.0
+
+    def of(self, rows: Any) -> Memory:
+        """The memory of some rows."""
+        return Memory(self.carry[rows])
 
 
 class Policy:
@@ -72,45 +90,59 @@ class Policy:
         self.scaler = scaler
         self.acting = acting
         self.origin = dict(origin or {})
+        self.remembers = algorithm.start(acting, 1) is not None  # then `start` makes a memory, and every step takes it
         self._numbers = jax.tree.map(jnp.float32, algorithm)
 
-    def __call__(self, observation: Any, mask: Any = None) -> NumpyArray:
-        """The deterministic action of one observation, or actions [B, ...] of a batch; `mask` [A] or [B, A] bool."""
-        intake = self._read(observation, mask)
-        return self._give(self._apply(_mode, intake), intake)
+    def start(self, count: int = 1) -> Memory:
+        """A memory for `count` episodes side by side, at their start; SpecError where the policy has none."""
+        carry = self.algorithm.start(self.acting, count)
+        if carry is None:
+            raise SpecError(f"this {type(self.algorithm).__name__} policy has no memory: call it without one")
+        return Memory(np.array(carry))
 
-    def sample(self, observation: Any, seed: int = 0, mask: Any = None) -> NumpyArray:
+    def __call__(self, observation: Any, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
+        """The deterministic action of one observation, or actions [B, ...] of a batch; `mask` [A] or [B, A] bool.
+
+        A policy with a memory is given one from `start` at every step of an episode, and moves it on.
+        """
+        intake = self._read(observation, mask)
+        return self._give(self._apply(_mode, intake, memory), intake)
+
+    def sample(self, observation: Any, seed: int = 0, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
         """Random actions of the stochastic policy; the same seed and observations give the same actions."""
-        return self.sample_with_propensity(observation, seed, mask)[0]
+        return self.sample_with_propensity(observation, seed, mask, memory)[0]
 
     def sample_with_propensity(
-        self, observation: Any, seed: int = 0, mask: Any = None
+        self, observation: Any, seed: int = 0, mask: Any = None, memory: Memory | None = None
     ) -> tuple[NumpyArray, NumpyArray | None]:
         """Random actions, and their probability or density [B] in the actions' own units (None without a density).
 
         Continuous samples are cut at the bounds; the density given is the uncut Gaussian's at the executed action.
         """
         intake = self._read(observation, mask)
-        given = self._give(self._apply(_sample, intake, seed=seed), intake)
-        likely = self._log_density(intake, given)
+        before = None if memory is None else Memory(memory.carry)
+        given = self._give(self._apply(_sample, intake, memory, seed=seed), intake)
+        likely = self._log_density(intake, given, before)
         return given, None if likely is None else _unbatched(np.exp(likely), intake)
 
-    def probabilities(self, observation: Any, mask: Any = None) -> NumpyArray:
+    def probabilities(self, observation: Any, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
         """Probabilities [A] or [B, A] of discrete actions when sampling; SpecError for continuous ones."""
         if not isinstance(self.spec.action, Discrete):
             raise SpecError("probabilities are for discrete actions: use log_probability(observation, action)")
         intake = self._read(observation, mask)
-        return _unbatched(self._apply(_probabilities, intake), intake)
+        return _unbatched(self._apply(_probabilities, intake, memory), intake)
 
-    def log_probability(self, observation: Any, action: Any, mask: Any = None) -> NumpyArray | None:
+    def log_probability(
+        self, observation: Any, action: Any, mask: Any = None, memory: Memory | None = None
+    ) -> NumpyArray | None:
         """Log-probability (or log-density, in the actions' own units) of given actions; None without a density."""
         intake = self._read(observation, mask)
-        result = self._log_density(intake, action)
+        result = self._log_density(intake, action, memory)
         return None if result is None else _unbatched(result, intake)
 
-    def _log_density(self, intake: Intake, action: Any) -> Any:
+    def _log_density(self, intake: Intake, action: Any, memory: Memory | None) -> Any:
         space = self.spec.action
-        result = self._apply(_log_probability, intake, read_action(intake, action, self.spec))
+        result = self._apply(_log_probability, intake, memory, read_action(intake, action, self.spec))
         if result is None:
             return None
         return result - (space.log_volume() if isinstance(space, Continuous) else 0.0)
@@ -118,24 +150,46 @@ class Policy:
     def q_values(self, observation: Any) -> NumpyArray:
         """The critic's values [A] or [B, A] of discrete actions, in scaled rewards; SpecError where there are none."""
         intake = self._read(observation, None)
-        values = self._apply(_q_values, intake)
+        values = self._apply(_q_values, intake, None if not self.remembers else self.start(intake.size))
         if values is None:
             raise SpecError(
                 f"{type(self.algorithm).__name__} with {type(self.spec.action).__name__} actions rates no actions"
             )
         return _unbatched(values, intake)
 
-    def _apply(self, function: Any, intake: Intake, action: NumpyArray | None = None, seed: int | None = None) -> Any:
-        """Run a compiled function over at most `CHUNK` rows at a time, and cut the padding off."""
-        parts = []
+    def _apply(
+        self,
+        function: Any,
+        intake: Intake,
+        memory: Memory | None,
+        action: NumpyArray | None = None,
+        seed: int | None = None,
+    ) -> Any:
+        """Run a compiled function over at most `CHUNK` rows at a time, cut the padding off, move the memory on."""
+        carry = self._carried(intake, memory)
+        parts, carries = [], []
         for i, start in enumerate(range(0, intake.size + intake.padding, CHUNK)):
             rows = slice(start, start + CHUNK)
             leaves = {name: leaf[rows] for name, leaf in intake.leaves.items()}
-            mask = None if intake.mask is None else intake.mask[rows]
-            given = None if action is None else action[rows]
+            mask, given, state = (None if x is None else x[rows] for x in (intake.mask, action, carry))
             key = None if seed is None else jax.random.fold_in(jax.random.key(seed), i)
-            parts.append(function(self._numbers, self.acting, leaves, mask, given, key))
+            part, moved = function(self._numbers, self.acting, leaves, mask, given, key, state)
+            parts.append(part)
+            carries.append(moved)
+        if memory is not None and carries[0] is not None:
+            memory.carry = np.concatenate([np.asarray(moved) for moved in carries])[: intake.size]
         return None if parts[0] is None else np.concatenate([np.asarray(part) for part in parts])[: intake.size]
+
+    def _carried(self, intake: Intake, memory: Memory | None) -> NumpyArray | None:
+        if memory is None:
+            if self.remembers:
+                raise SpecError(
+                    "this policy has a memory: memory = policy.start(count), and pass memory=memory at every step"
+                )
+            return None
+        if len(memory.carry) != intake.size:
+            raise SpecError(f"the memory is of {len(memory.carry)} episodes, and {intake.size} observations were given")
+        return np.concatenate([memory.carry, np.repeat(memory.carry[-1:], intake.padding, axis=0)])
 
     def _read(self, observation: Any, mask: Any) -> Intake:
         intake = read_observation(observation, self.spec)

@@ -77,6 +77,8 @@ def actor(policy: Policy, environment: Environment, *, sample: bool) -> Actor:
 
     def act(observed: Observed, generator: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any] | None]:
         leaves, mask = observed.observation, observed.action_mask
+        if observed.first is not None:
+            aligned.begin(observed.first)
         if sample:
             return aligned.sample(leaves, mask, int(generator.integers(2**31)))
         action = aligned.act(leaves, mask)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from tidelog.acting.intake import feature_names
+from tidelog.acting.along import act_along
+from tidelog.acting.intake import column_names, feature_names, filled
 from tidelog.acting.policy import Policy
 from tidelog.data import parse
 from tidelog.data.columns import Columns, names
+from tidelog.data.order import arrange
 from tidelog.data.sources import table_of
 from tidelog.errors import ConfigError, SpecError, nearest
-from tidelog.types import Codes, Continuous, Discrete, Leaf, Spec
+from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, Spec
 
 
 def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) -> pl.DataFrame:
@@ -36,21 +39,50 @@ def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) 
             f"{path} lacks the column '{lacking[0]}' ({len(lacking)} in all): {nearest(lacking[0], frame.columns)}"
         )
     leaves = {name: _leaf(frame, leaf) for name, leaf in policy.spec.observation.items()}
-    actions = policy(leaves, _mask(frame, policy.spec, mapping))
+    allowed = _mask(frame, policy.spec, mapping)
+    remembers = policy.remembers
+    actions = _act_in_order(policy, frame, leaves, allowed, mapping) if remembers else policy(leaves, allowed)
     return frame.with_columns(**_action_columns(actions, policy.spec, frame.columns))
 
 
+def _act_in_order(policy: Policy, frame: pl.DataFrame, leaves: Any, allowed: Any, mapping: str | Path | None) -> Any:
+    """Actions in file order of a policy with a memory, which goes through each episode from its start."""
+    columns = None if mapping is None else Columns.from_file(mapping)
+    if columns is None or columns.episode is None:
+        raise SpecError("this policy has a memory: give the mapping that says which rows belong together (--columns)")
+    named = {"episode": columns.episode, "step": columns.step or columns.time}
+    lacking = [name for name in named.values() if name is not None and name not in frame.columns]
+    if lacking:
+        raise SpecError(f"the table lacks the column '{lacking[0]}': {nearest(lacking[0], frame.columns)}")
+    identity = parse.identity(frame[columns.episode])
+    key = None if named["step"] is None else parse.moment(frame[named["step"]]).values
+    order = arrange(frame.height, identity.values, identity.words, key)
+    sorted_leaves = {name: leaf[order.rows] for name, leaf in leaves.items()}
+    starts = np.searchsorted(order.episode, np.arange(len(order.ids) + 1))
+    acted = act_along(policy, sorted_leaves, starts, None if allowed is None else allowed[order.rows])
+    back = np.empty_like(acted)
+    back[order.rows] = acted
+    return back
+
+
 def _leaf(frame: pl.DataFrame, leaf: Leaf) -> np.ndarray[Any, Any]:
+    if isinstance(leaf, Image):
+        raise SpecError("this policy sees pictures: call it from Python")
     if isinstance(leaf, Codes):
         if not leaf.vocabularies:
             return np.stack([_counted(frame[n], size) for n, size in zip(leaf.names, leaf.sizes, strict=True)], axis=-1)
         return np.stack([_codes(frame[n], v) for n, v in zip(leaf.names, leaf.vocabularies, strict=True)], axis=-1)
-    return np.stack([_numbers(frame[name]) for name in leaf.names], axis=-1).astype(np.float32)
+    fills = dict(leaf.fills)
+    return filled(leaf, [_numbers(frame[name], name in fills) for name in column_names(leaf)])
 
 
-def _numbers(series: pl.Series) -> np.ndarray[Any, Any]:
+def _numbers(series: pl.Series, may_lack: bool = False) -> np.ndarray[Any, Any]:
     column = parse.number(series)
-    bad = np.flatnonzero(~(column.usable & np.isfinite(column.values)))
+    if may_lack:
+        values = np.asarray(column.values, np.float32).copy()
+        values[column.missing] = np.nan
+        column = replace(column, values=values, missing=column.missing[:0])
+    bad = np.flatnonzero(~(column.usable & (np.isfinite(column.values) | (may_lack & np.isnan(column.values)))))
     if len(bad):
         raise SpecError(
             f"column '{series.name}' has no number in {_rows(bad)}, found {series[int(bad[0])]!r}: fill it in"

@@ -16,10 +16,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.choose import choose, with_epsilon
+from tidelog.algorithms.choose import choose, sampled, start
 from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase
-from tidelog.algorithms.draws import Choice, Draw
-from tidelog.algorithms.hyper import hyper, number, static
+from tidelog.algorithms.draws import Choice, Draw, Window
+from tidelog.algorithms.hyper import hyper, number, own, static
 from tidelog.algorithms.optim import (
     OPTIMISERS,
     SCHEDULES,
@@ -31,7 +31,9 @@ from tidelog.algorithms.optim import (
     optimiser_memory,
 )
 from tidelog.networks.actor import HEADS, Actor, HeadFactory, gaussian
+from tidelog.networks.convolution import LAYERS, Layers, by_size
 from tidelog.networks.distributions import Distribution
+from tidelog.networks.encode import Sight
 from tidelog.networks.mlp import host_generator
 from tidelog.types import Act, Continuous, Decision, Discrete, Observation, Spec
 
@@ -55,9 +57,9 @@ class Acting(NamedTuple):
 def imitation_loss(actor: Actor, h: BC, batch: Batch, key: jax.Array | None) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Mean imitation error of the logged actions; also its metrics."""
     row: Decision = batch.data
-    policy = actor(row.observation, mask=row.mask, dropout=h.dropout, key=key)
+    policy = actor(row.observation, mask=row.mask, dropout=h.dropout, key=key, **row.window)
     entropy = policy.entropy()
-    metrics = {} if entropy is None else {"entropy": jnp.mean(entropy)}
+    metrics = {} if entropy is None else {"entropy": batch.average(entropy)}
     return batch.mean(policy.imitation_error(row.action)), metrics
 
 
@@ -86,8 +88,8 @@ def init(h: BC, spec: Spec, key: jax.Array, updates: int) -> State:
             host_generator(network_key),
             spec,
             hidden=h.hidden,
-            embedding=h.embedding,
             layer_norm=h.layer_norm,
+            sight=Sight(h.embedding, h.hidden[0], h.convolutions, h.memory),
             head=h.actor_head,
         )
     memory = optimiser_memory(h.optimiser, actor)
@@ -106,10 +108,14 @@ class BC:
     dropout: float | None = number(None, least=0.0, most=0.99, help="in the trunk, while training")
     hidden: tuple[int, ...] = static((256, 256), help="widths of hidden layers")
     embedding: int = static(32, least=1, help="width of a categorical column's table")
+    convolutions: Layers = static(by_size, choices=LAYERS, help="layers that look at pictures")
+    memory: int | None = static(None, least=1, help="width of a recurrent unit")
+    window: int = static(16, least=1, help="with a memory: steps in a row that a loss is about")
+    burn_in: int = static(0, least=0, help="with a memory: steps before them that only warm it up")
     layer_norm: bool = static(False)
     actor_head: HeadFactory = static(gaussian, choices=HEADS, help="for continuous actions")
     epsilon: float | None = number(None, least=0.0, most=1.0, help="sampling: a sample this often, else the mode")
-    actor_network: Callable[[Spec, jax.Array], Any] | None = static(None, help="makes a module of your own")
+    actor_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
 
@@ -118,8 +124,9 @@ class BC:
         return {"log": Keep(())}
 
     def phases(self) -> tuple[Phase, ...]:
-        """One phase over decisions of the log."""
-        return (Phase("bc", Draw("log", self.batch_size, Choice()), step, losses),)
+        """One phase over decisions of the log, or over windows of them with a memory."""
+        unit = Choice() if self.memory is None else Window(Choice(), self.window, self.burn_in)
+        return (Phase("bc", Draw("log", self.batch_size, unit), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """A fresh actor for a run of `updates` steps."""
@@ -128,6 +135,10 @@ class BC:
     def acting(self, state: State) -> Acting:
         """The actor."""
         return Acting(state.actor)
+
+    def start(self, acting: Acting, batch: int) -> Any:
+        """What the actor's memory holds before anything was seen."""
+        return start(acting.actor, batch)
 
     def act(
         self,
@@ -139,11 +150,13 @@ class BC:
         key: jax.Array | None = None,
     ) -> Act:
         """The actor's mode, or with a key a sample."""
-        return choose(self.distribution(acting, observation, mask), key)
+        return choose(acting.actor, observation, mask, carry, key, self.epsilon)
 
-    def distribution(self, acting: Acting, observation: Observation, mask: jax.Array | None = None) -> Distribution:
+    def distribution(
+        self, acting: Acting, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+    ) -> Distribution:
         """The sampled policy."""
-        return with_epsilon(acting.actor(observation, mask=mask), self.epsilon)
+        return sampled(acting.actor, observation, mask, carry, self.epsilon)[0]
 
     def q_values(self, acting: Acting, observation: Observation) -> None:
         """None: cloning rates no action."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from tidelog.networks.actor import Actor
 from tidelog.networks.distributions import Categorical, Distribution
-from tidelog.types import Act
+from tidelog.types import Act, Observation
 
 
 class Mixed(NamedTuple):
@@ -53,12 +54,36 @@ class Mixed(NamedTuple):
         return self.base.entropy()
 
 
-def with_epsilon(base: Distribution, epsilon: jax.Array | float | None) -> Distribution:
-    """The distribution itself, or its mixture with its own mode."""
-    return base if epsilon is None else Mixed(base, epsilon)
+def start(actor: Any, batch: int) -> Any:
+    """What an actor's memory holds before anything was seen; None without one."""
+    return actor.start(batch) if isinstance(actor, Actor) else None
 
 
-def choose(policy: Distribution, key: jax.Array | None) -> Act:
+def sampled(
+    actor: Any, observation: Observation, mask: jax.Array | None, carry: Any, epsilon: jax.Array | float | None
+) -> tuple[Distribution, Any]:
+    """The sampled policy, mixed with its own mode where there is an epsilon; and what is carried on."""
+    if isinstance(actor, Actor):
+        carry = actor.start(_rows(observation)) if carry is None else carry
+        base, carry = actor.step(observation, carry, mask)
+    else:
+        base = actor(observation, mask=mask)
+    return (base if epsilon is None else Mixed(base, epsilon)), carry
+
+
+def choose(
+    actor: Any,
+    observation: Observation,
+    mask: jax.Array | None,
+    carry: Any,
+    key: jax.Array | None,
+    epsilon: jax.Array | float | None,
+) -> Act:
     """The mode without a key, a sample with one; the log-probability is the sampled policy's."""
+    policy, carry = sampled(actor, observation, mask, carry, epsilon)
     action = policy.mode() if key is None else policy.sample(key)
-    return Act(action, policy.log_probability(action))
+    return Act(action, policy.log_probability(action), carry)
+
+
+def _rows(observation: Observation) -> int:
+    return len(next(iter(observation.values())))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_c
 import jax
 import jax.numpy as jnp
 
+from tidelog.errors import SpecError
 from tidelog.types import Act, Observation, Spec
 
 if TYPE_CHECKING:
@@ -23,17 +24,35 @@ Acting = Any  # a pytree: the part of the state that acting reads, and all that 
 
 
 class Batch(NamedTuple):
-    """What a draw returns: `data` as its unit gathers it, and how much each sample counts."""
+    """What a draw returns: `data` as its unit gathers it, which of it counts, and how much."""
 
-    data: Any  # Transition or Decision, leaves [B, ...]
+    data: Any  # Transition or Decision, leaves [B, ...], or [B, T, ...] in windows
     rows: jax.Array  # [B] int32: where the samples stand in their store
-    weight: jax.Array | None = None  # [B]; None: every sample counts once
+    weight: jax.Array | None = None  # [B] or [B, T]; None: every sample counts once
+    valid: jax.Array | None = None  # windows only, [B, T] bool: the steps that losses are about
 
     def mean(self, errors: jax.Array) -> jax.Array:
-        """Mean of per-sample errors [B], each multiplied by its weight."""
-        if errors.shape != self.rows.shape:
-            raise TypeError(f"per-sample errors must have shape {self.rows.shape}, found {errors.shape}")
-        return jnp.mean(errors if self.weight is None else self.weight * errors)
+        """Mean of per-sample errors [B] (or [B, T], over what is valid), each multiplied by its weight."""
+        expected = self.rows.shape if self.valid is None else self.valid.shape
+        if errors.shape != expected:
+            raise TypeError(f"per-sample errors must have shape {expected}, found {errors.shape}")
+        weighted = errors if self.weight is None else self.weight * errors
+        return self._mean(weighted)
+
+    def average(self, values: jax.Array) -> jax.Array:
+        """Unweighted mean of values [B] (or [B, T], over what is valid): for metrics."""
+        return self._mean(values)
+
+    def per_sample(self, values: jax.Array) -> jax.Array:
+        """Values [B], or the mean of [B, T] over each sample's valid steps: for priorities."""
+        if self.valid is None:
+            return values
+        return jnp.sum(values, axis=1, where=self.valid) / jnp.maximum(jnp.sum(self.valid, axis=1), 1)
+
+    def _mean(self, values: jax.Array) -> jax.Array:
+        if self.valid is None:
+            return jnp.mean(values)
+        return jnp.sum(values, where=self.valid) / jnp.maximum(jnp.sum(self.valid), 1)
 
 
 class Feedback(NamedTuple):
@@ -48,6 +67,12 @@ class Keep:
     """What a store holds: the columns that its phases read beyond observations and actions."""
 
     columns: tuple[str, ...]
+
+
+def check_components(weights: tuple[float, ...] | None, spec: Spec) -> None:
+    """Raise SpecError unless the weights are as many as the log's rewards."""
+    if weights is not None and len(weights) != (spec.rewards or 1):
+        raise SpecError(f"reward_weights has {len(weights)} numbers, this log has {spec.rewards or 1} reward(s)")
 
 
 @dataclass(frozen=True)
@@ -97,7 +122,12 @@ class Algorithm(Protocol):
     ) -> Act:
         """Choose actions for observations [B, ...]; without a key, deterministically."""
 
-    def distribution(self, acting: Acting, observation: Observation, mask: jax.Array | None = None) -> Any:
+    def start(self, acting: Acting, batch: int) -> Any:
+        """What acting carries from step to step before anything was seen, or None where it has no memory."""
+
+    def distribution(
+        self, acting: Acting, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+    ) -> Any:
         """The sampled policy's distribution over actions, or None."""
 
     def q_values(self, acting: Acting, observation: Observation) -> jax.Array | None:

@@ -1,7 +1,9 @@
 """How a phase reads a store: in which unit, in which order, how many at a time.
 
 A unit gathers samples out of a store; an order chooses their rows. Both are values with pure methods, so that a new
-unit or order is one class and the loop stays as it is. Letters: `B` batch, `N` steps, `M` stored observations.
+unit or order is one class and the loop stays as it is.
+
+Letters: `B` batch, `N` steps, `M` stored observations, `T` steps of a window.
 """
 
 from __future__ import annotations
@@ -24,11 +26,21 @@ class Stored(NamedTuple):
     next_position: jax.Array  # [N] int32: where the observation after it is stored
     reach: jax.Array  # [N] int32: last row that a window starting here may use
     action: jax.Array  # [N], [N, M] or [N, A]
+    episode: jax.Array  # [N] int32
+    starts: jax.Array  # [E + 1] int32: the first row of each episode, and N
     usable: jax.Array | None = None  # [U] int32: rows that can be a target of value learning; None: all
     reward: jax.Array | None = None  # [N] or [N, K]
     terminated: jax.Array | None = None  # [N] bool
     mask: jax.Array | None = None  # [M, A] bool
     weight: jax.Array | None = None  # [N]
+
+
+class Gathered(NamedTuple):
+    """Samples as a unit gathers them: data, the log's own weights, and which steps of windows count."""
+
+    data: Any
+    weight: jax.Array | None
+    valid: jax.Array | None = None
 
 
 class Unit(Protocol):
@@ -37,7 +49,7 @@ class Unit(Protocol):
     def rows(self, store: Stored) -> tuple[int, jax.Array | None]:
         """How many samples there are, and their rows (None: 0 .. count - 1)."""
 
-    def gather(self, store: Stored, rows: jax.Array) -> Any:
+    def gather(self, store: Stored, rows: jax.Array) -> Gathered:
         """The samples at `rows` [B]."""
 
 
@@ -47,8 +59,10 @@ class Order(Protocol):
     def init(self, count: int) -> Any:
         """The order's state over `count` samples."""
 
-    def draw(self, state: Any, key: jax.Array, size: int, count: int) -> tuple[jax.Array, jax.Array | None]:
-        """Indices [size] into the samples, and their importance weights or None."""
+    def draw(
+        self, state: Any, key: jax.Array, size: int, count: int, progress: jax.Array
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Indices [size] into the samples and their importance weights or None, at a share of the run in [0, 1]."""
 
     def learn(self, state: Any, indices: jax.Array, priority: jax.Array | None) -> Any:
         """The state after the step said what it thought of its samples."""
@@ -61,7 +75,7 @@ class Uniform:
     def init(self, count: int) -> None:
         """Nothing is remembered."""
 
-    def draw(self, state: None, key: jax.Array, size: int, count: int) -> tuple[jax.Array, None]:
+    def draw(self, state: None, key: jax.Array, size: int, count: int, progress: jax.Array) -> tuple[jax.Array, None]:
         """Indices [size], each uniform on `0 .. count - 1`."""
         return jax.random.randint(key, (size,), 0, count), None
 
@@ -78,11 +92,15 @@ class Choice:
         """Every step of the log."""
         return store.position.shape[0], None
 
-    def gather(self, store: Stored, rows: jax.Array) -> Decision:
+    def gather(self, store: Stored, rows: jax.Array, limit: jax.Array | None = None) -> Gathered:
         """Decisions at `rows` [B]."""
         here = store.position[rows]
         mask = None if store.mask is None else store.mask[here]
-        return Decision(_at(store.observation, here), store.action[rows], mask)
+        return Gathered(Decision(_at(store.observation, here), store.action[rows], mask), _weight(store, rows))
+
+    def end(self, store: Stored, rows: jax.Array) -> jax.Array:
+        """The last row [B] of each row's episode."""
+        return store.starts[store.episode[rows] + 1] - 1
 
 
 @dataclass(frozen=True)
@@ -99,11 +117,11 @@ class Row:
         """The steps whose window ends in a terminal or a known observation."""
         return (store.position.shape[0], None) if store.usable is None else (store.usable.shape[0], store.usable)
 
-    def gather(self, store: Stored, rows: jax.Array) -> Transition:
-        """Transitions at `rows` [B]."""
+    def gather(self, store: Stored, rows: jax.Array, limit: jax.Array | None = None) -> Gathered:
+        """Transitions at `rows` [B], their steps no later than row `limit` [B]."""
         if store.reward is None or store.terminated is None:
             raise TypeError("a Row reads the columns 'reward' and 'terminated': the algorithm must Keep them")
-        last = jnp.minimum(rows + (self.n_step - 1), store.reach[rows])
+        last = self.last(store, rows, limit)
         reward = store.reward[rows]
         for k in range(1, self.n_step):
             inside = (rows + k <= last).reshape(-1, *[1] * (reward.ndim - 1))
@@ -111,7 +129,7 @@ class Row:
         length = last - rows + 1
         factor = self.discount if self.n_step == 1 else self.discount ** length.astype(jnp.float32)
         here, after = store.position[rows], store.next_position[last]
-        return Transition(
+        row = Transition(
             observation=_at(store.observation, here),
             action=store.action[rows],
             reward=reward,
@@ -120,6 +138,48 @@ class Row:
             mask=None if store.mask is None else store.mask[here],
             next_mask=None if store.mask is None else store.mask[after],
         )
+        return Gathered(row, _weight(store, rows))
+
+    def last(self, store: Stored, rows: jax.Array, limit: jax.Array | None = None) -> jax.Array:
+        """The last row [B] whose reward is summed."""
+        last = jnp.minimum(rows + (self.n_step - 1), store.reach[rows])
+        return last if limit is None else jnp.minimum(last, limit)
+
+    def end(self, store: Stored, rows: jax.Array) -> jax.Array:
+        """The last row [B] of each row's episode that value learning can use."""
+        return store.reach[rows]
+
+
+@dataclass(frozen=True)
+class Window:
+    """`length` steps in a row of one episode, after `burn_in` steps that only warm up a memory.
+
+    The drawn row is the first whose loss counts. Steps before the episode's start or after its end are not real.
+    """
+
+    unit: Row | Choice
+    length: int
+    burn_in: int = 0
+
+    def rows(self, store: Stored) -> tuple[int, jax.Array | None]:
+        """A window can begin wherever its unit can."""
+        return self.unit.rows(store)
+
+    def gather(self, store: Stored, rows: jax.Array) -> Gathered:
+        """Windows [B, T] that begin `burn_in` before `rows` [B], T = burn_in + length."""
+        offsets = jnp.arange(-self.burn_in, self.length)
+        grid = rows[:, None] + offsets
+        begin, end = store.starts[store.episode[rows]][:, None], self.unit.end(store, rows)[:, None]
+        real = (grid >= begin) & (grid <= end)
+        within = jnp.clip(grid, begin, end)
+        limit = jnp.broadcast_to(within[:, -1:], within.shape)
+        data, weight, _ = self.unit.gather(store, within.reshape(-1), limit.reshape(-1))
+        data, weight = jax.tree.map(lambda leaf: leaf.reshape(*within.shape, *leaf.shape[1:]), (data, weight))
+        data = data._replace(real=real)
+        if isinstance(self.unit, Row):
+            last = self.unit.last(store, within.reshape(-1), limit.reshape(-1)).reshape(within.shape)
+            data = data._replace(last=jnp.clip(last - grid[:, :1], 0, len(offsets) - 1))
+        return Gathered(data, weight, real & (offsets >= 0))
 
 
 @dataclass(frozen=True)
@@ -128,22 +188,26 @@ class Draw:
 
     store: str
     size: int
-    unit: Row | Choice
-    order: Uniform = Uniform()
+    unit: Unit
+    order: Order = Uniform()
 
-    def batch(self, store: Stored, state: Any, key: jax.Array) -> tuple[Batch, jax.Array]:
+    def batch(self, store: Stored, state: Any, key: jax.Array, progress: jax.Array) -> tuple[Batch, jax.Array]:
         """A batch, and the indices that its feedback goes back to."""
         count, rows = self.unit.rows(store)
-        indices, importance = self.order.draw(state, key, self.size, count)
+        indices, importance = self.order.draw(state, key, self.size, count, progress)
         return self.at(store, indices if rows is None else rows[indices], importance), indices
 
     def at(self, store: Stored, rows: jax.Array, importance: jax.Array | None = None) -> Batch:
         """The batch of given rows [B] of the store."""
-        weight = importance
-        if store.weight is not None:
-            logged = store.weight[rows]
-            weight = logged if importance is None else importance * logged
-        return Batch(self.unit.gather(store, rows), rows, weight)
+        data, weight, valid = self.unit.gather(store, rows)
+        if importance is not None:
+            each = importance if valid is None else jnp.broadcast_to(importance[:, None], valid.shape)
+            weight = each if weight is None else each * weight
+        return Batch(data, rows, weight, valid)
+
+
+def _weight(store: Stored, rows: jax.Array) -> jax.Array | None:
+    return None if store.weight is None else store.weight[rows]
 
 
 def _at(observation: Observation, positions: jax.Array) -> Observation:

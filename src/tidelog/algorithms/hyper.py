@@ -37,6 +37,13 @@ def static(default: Any, *, least: int | None = None, choices: Mapping[str, Any]
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def own(help: str) -> Any:
+    """A part that the user may bring in Python, and that no file or flag can hold; None by default."""
+    return dataclasses.field(
+        default=None, metadata={"leaf": False, "own": True, "least": None, "choices": None, "help": help}
+    )
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def hyper(cls: type[T]) -> type[T]:
     """Make a frozen dataclass whose `number` fields are pytree leaves, and which refuses unknown or unusable values."""
@@ -85,6 +92,10 @@ def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
     where = f"{owner}.{field.name} = {value!r}"
     if field.metadata["leaf"]:
         return _checked_number(where, field, value)
+    if field.metadata.get("own"):
+        if not (value is None or callable(value)):
+            raise ConfigError(f"{where}: expected a function, or None")
+        return value
     choices = field.metadata["choices"]
     if choices is not None:
         if isinstance(value, str) and value not in choices:
@@ -109,19 +120,27 @@ def _checked_number(where: str, field: dataclasses.Field[Any], value: Any) -> fl
 
 
 def _checked_static(where: str, field: dataclasses.Field[Any], value: Any) -> Any:
-    least, default = field.metadata["least"], field.default
-    if isinstance(default, bool) and not isinstance(value, bool):
+    kind, _, optional = str(field.type).partition(" | ")
+    if value is None and optional:
+        return None
+    if kind == "bool" and not isinstance(value, bool):
         raise ConfigError(f"{where}: expected true or false")
-    if "Callable" in str(field.type) and not (value is None or callable(value)):
-        raise ConfigError(f"{where}: expected a function, or None")
-    if isinstance(default, tuple):
-        if not isinstance(value, tuple | list) or not all(isinstance(v, int) and v > 0 for v in value):
-            raise ConfigError(f"{where}: expected a list of positive whole numbers")
-        return tuple(value)
+    if kind.startswith("tuple"):
+        return _checked_tuple(where, value, int if "int" in kind else float)
+    least = field.metadata["least"]
     whole = isinstance(value, int) and not isinstance(value, bool)
-    if type(default) is int and not (whole and (least is None or value >= least)):
+    if kind == "int" and not (whole and (least is None or value >= least)):
         raise ConfigError(f"{where}: expected a whole number" + (f" of at least {least}" if least is not None else ""))
     return value
+
+
+def _checked_tuple(where: str, value: Any, kind: type) -> tuple[Any, ...]:
+    listed = value if isinstance(value, tuple | list) else ()
+    whole = [isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in listed]
+    fit = whole if kind is int else [isinstance(v, int | float) and not isinstance(v, bool) for v in listed]
+    if not listed or not all(fit):
+        raise ConfigError(f"{where}: expected a list of {'positive whole ' if kind is int else ''}numbers")
+    return tuple(kind(v) for v in listed)
 
 
 def to_config(algorithm: Any) -> dict[str, Any]:

@@ -18,7 +18,13 @@ Deliberate differences from the reference: actions are scaled to [-1, 1] before 
 assumed to be); the state-dependent spread starts near 1; with discrete actions the actor is categorical and masks are
 honoured; the critic's loss is summed over the ensemble, not averaged.
 
-Letters: `B` batch, `E` ensemble, `A` number of actions or action size.
+With several rewards, critics and V predict all `K` of them; the smallest critic, the expectile's side and the advantage
+are decided by the weighted sum, so that it has exactly the scalar fixed point; errors are averaged over components.
+
+With a memory, the losses run over windows [B, T]; each network unrolls its own from zeros, and what followed a step is
+encoded from that step's state.
+
+Letters: `B` batch (`B, T` in windows), `E` ensemble, `A` number of actions or action size, `K` reward components.
 """
 
 from __future__ import annotations
@@ -30,10 +36,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.choose import choose, with_epsilon
-from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase
-from tidelog.algorithms.draws import Draw, Row
-from tidelog.algorithms.hyper import chosen_preset, hyper, number, static
+from tidelog.algorithms.choose import choose, sampled, start
+from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase, check_components
+from tidelog.algorithms.draws import Draw, Row, Window
+from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
 from tidelog.algorithms.optim import (
     OPTIMISERS,
     SCHEDULES,
@@ -46,13 +52,17 @@ from tidelog.algorithms.optim import (
     follow,
     optimiser_memory,
 )
+from tidelog.algorithms.priorities import ordered
 from tidelog.data.scaling import REWARD_SCALINGS, RewardScaling
+from tidelog.losses.components import average, smallest, spread, weigh
 from tidelog.losses.expectile import expectile_error
 from tidelog.losses.policy import advantage_weight
 from tidelog.losses.td import POINT_LOSSES, PointLoss, ensemble_error, squared
 from tidelog.networks.actor import HEADS, Actor, HeadFactory, gaussian
-from tidelog.networks.critic import Critic, Ensemble, Value
+from tidelog.networks.convolution import LAYERS, Layers, by_size
+from tidelog.networks.critic import Critic, Ensemble, Value, now_and_after
 from tidelog.networks.distributions import Distribution
+from tidelog.networks.encode import Sight
 from tidelog.networks.mlp import host_generator
 from tidelog.types import Act, Continuous, Discrete, Observation, Spec, Transition
 
@@ -88,29 +98,35 @@ class Acting(NamedTuple):
 # Losses: each returns the mean over the batch and what the next step or the metrics read.
 
 
-def value_loss(value: Value, h: IQL, batch: Batch, q: jax.Array) -> tuple[jax.Array, jax.Array]:
+def value_loss(
+    value: Value, h: IQL, batch: Batch, q: jax.Array, weights: jax.Array | None
+) -> tuple[jax.Array, jax.Array]:
     """Expectile error of V against the target critics' q [B]; also V(s) [B]."""
-    v = value(batch.data.observation)
-    return batch.mean(expectile_error(q - v, h.expectile)), v
+    v = value(batch.data.observation, **batch.data.window)
+    side = spread(weigh(q - v, weights), weights)
+    return batch.mean(average(expectile_error(q - v, h.expectile, side), weights)), v
 
 
 def actor_loss(
     actor: Actor, h: IQL, batch: Batch, advantage: jax.Array, key: jax.Array | None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Weighted cloning of the logged actions; also its metrics."""
+    row: Transition = batch.data
     weight = advantage_weight(advantage, h.temperature, h.max_weight)
-    policy = actor(batch.data.observation, mask=batch.data.mask, dropout=h.dropout, key=key)
+    policy = actor(row.observation, mask=row.mask, dropout=h.dropout, key=key, **row.window)
     entropy = policy.entropy()
-    metrics = {"capped_share": jnp.mean(weight >= h.max_weight)}
+    metrics = {"capped_share": batch.average(weight >= h.max_weight)}
     if entropy is not None:
-        metrics["entropy"] = jnp.mean(entropy)
-    return batch.mean(weight * policy.imitation_error(batch.data.action)), metrics
+        metrics["entropy"] = batch.average(entropy)
+    return batch.mean(weight * policy.imitation_error(row.action)), metrics
 
 
-def critic_loss(critic: Ensemble, h: IQL, batch: Batch, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+def critic_loss(
+    critic: Ensemble, h: IQL, batch: Batch, target: jax.Array, weights: jax.Array | None
+) -> tuple[jax.Array, jax.Array]:
     """Squared (or other) error of every critic against the target [B]; also Q(s, a) [E, B]."""
-    q = critic(batch.data.observation, batch.data.action)
-    return batch.mean(ensemble_error(q, target, h.critic_loss)), q
+    q = critic(batch.data.observation, batch.data.action, **batch.data.window)
+    return batch.mean(average(ensemble_error(q, target, h.critic_loss), weights)), q
 
 
 # The update.
@@ -119,37 +135,40 @@ def critic_loss(critic: Ensemble, h: IQL, batch: Batch, target: jax.Array) -> tu
 def step(h: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of value, actor, critics and target critics, in this order."""
     row: Transition = batch.data
+    weights = component_weights(h, row)
     progress = state.step / jnp.maximum(state.updates, 1)
-    target_q = state.target_critic(row.observation, row.action)  # [E, B]
-    q = jnp.min(target_q, axis=0)
+    target_q = state.target_critic(row.observation, row.action, **row.window)  # [E, B]
+    q = smallest(target_q, weights)
 
-    (v_loss, v), slope = _gradient(value_loss)(state.value, h, batch, q)
+    (v_loss, v), slope = _gradient(value_loss)(state.value, h, batch, q, weights)
     rate = h.value_learning_rate * h.value_schedule(progress)
     value, value_memory = descend(h.optimiser, state.value, slope, state.optimisers.value, rate, h.gradient_clip)
 
-    advantage = q - value(row.observation)
+    new_v, new_next_v = now_and_after(value, row)
+    advantage = weigh(q - new_v, weights)
     key = None if h.dropout is None else jax.random.fold_in(state.key, state.step)
     (a_loss, actor_metrics), slope = _gradient(actor_loss)(state.actor, h, batch, advantage, key)
     rate = h.actor_learning_rate * h.actor_schedule(progress)
     actor, actor_memory = descend(h.optimiser, state.actor, slope, state.optimisers.actor, rate, h.gradient_clip)
 
-    target = row.reward + row.discount * value(row.next_observation)
-    (q_loss, logged_q), slope = _gradient(critic_loss)(state.critic, h, batch, target)
+    target = row.reward + spread(row.discount, weights) * new_next_v
+    (q_loss, logged_q), slope = _gradient(critic_loss)(state.critic, h, batch, target, weights)
     rate = h.critic_learning_rate * h.critic_schedule(progress)
     critic, critic_memory = descend(h.optimiser, state.critic, slope, state.optimisers.critic, rate, h.gradient_clip)
 
     due = (state.step + 1) % h.target_update_period == 0
     target_critic = follow(state.target_critic, critic, jnp.where(due, h.target_rate, 0.0))
 
+    mean = batch.average(advantage)
     metrics = {
         "value_loss": v_loss,
         "actor_loss": a_loss,
         "critic_loss": q_loss,
-        "advantage_mean": jnp.mean(advantage),
-        "advantage_std": jnp.std(advantage),
-        "q_mean": jnp.mean(logged_q),
-        "v_mean": jnp.mean(v),
-        "target_gap": jnp.mean(jnp.abs(logged_q - target_q)),
+        "advantage_mean": mean,
+        "advantage_std": jnp.sqrt(batch.average(jnp.square(advantage - mean))),
+        "q_mean": batch.average(jnp.mean(weigh(logged_q, weights), axis=0)),
+        "v_mean": batch.average(weigh(v, weights)),
+        "target_gap": batch.average(jnp.mean(jnp.abs(weigh(logged_q - target_q, weights)), axis=0)),
         **actor_metrics,
     }
     moved = State(
@@ -162,30 +181,32 @@ def step(h: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
         state.updates,
         state.key,
     )
-    return moved, Feedback(metrics, priority=jnp.mean(jnp.abs(logged_q - target), axis=0))
+    error = jnp.mean(jnp.abs(weigh(logged_q - target, weights)), axis=0)
+    return moved, Feedback(metrics, priority=batch.per_sample(error))
 
 
 def losses(h: IQL, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """The three losses of the networks as they stand, without a step and without dropout."""
     row: Transition = batch.data
-    q = jnp.min(state.target_critic(row.observation, row.action), axis=0)
-    v_loss, v = value_loss(state.value, h, batch, q)
-    a_loss, _ = actor_loss(state.actor, h, batch, q - v, None)
-    target = row.reward + row.discount * state.value(row.next_observation)
-    q_loss, _ = critic_loss(state.critic, h, batch, target)
+    weights = component_weights(h, row)
+    q = smallest(state.target_critic(row.observation, row.action, **row.window), weights)
+    v_loss, _ = value_loss(state.value, h, batch, q, weights)
+    v, next_v = now_and_after(state.value, row)
+    a_loss, _ = actor_loss(state.actor, h, batch, weigh(q - v, weights), None)
+    target = row.reward + spread(row.discount, weights) * next_v
+    q_loss, _ = critic_loss(state.critic, h, batch, target, weights)
     return {"value_loss": v_loss, "actor_loss": a_loss, "critic_loss": q_loss}
+
+
+def component_weights(h: IQL, row: Transition) -> jax.Array | None:
+    """The weights [K] of several rewards, None where there is one."""
+    if row.reward.ndim == row.discount.ndim:
+        return None
+    return jnp.ones(row.reward.shape[-1]) if h.reward_weights is None else jnp.asarray(h.reward_weights)
 
 
 def _gradient(loss: Callable[..., Any]) -> Callable[..., Any]:
     return eqx.filter_value_and_grad(loss, has_aux=True)
-
-
-# Acting.
-
-
-def distribution(h: IQL, acting: Acting, observation: Observation, mask: jax.Array | None) -> Distribution:
-    """The sampled policy."""
-    return with_epsilon(acting.actor(observation, mask=mask), h.epsilon)
 
 
 # A fresh state.
@@ -194,7 +215,8 @@ def distribution(h: IQL, acting: Acting, observation: Observation, mask: jax.Arr
 def init(h: IQL, spec: Spec, key: jax.Array, updates: int) -> State:
     """Fresh networks; the target critics start as the critics."""
     generator = host_generator(key)
-    shape: dict[str, Any] = {"hidden": h.hidden, "embedding": h.embedding, "layer_norm": h.layer_norm}
+    sight = Sight(h.embedding, h.hidden[0], h.convolutions, h.memory)
+    shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight}
     own = jax.random.split(key, h.critics + 3)
     actor = (
         copied(h.actor_network(spec, own[0]))
@@ -245,13 +267,20 @@ class IQL:
     dropout: float | None = number(None, least=0.0, most=0.99, help="in the actor's trunk, while training")
     hidden: tuple[int, ...] = static((256, 256), help="widths of hidden layers")
     embedding: int = static(32, least=1, help="width of a categorical column's table")
+    convolutions: Layers = static(by_size, choices=LAYERS, help="layers that look at pictures")
+    memory: int | None = static(None, least=1, help="width of a recurrent unit in every network")
+    window: int = static(16, least=1, help="with a memory: steps in a row that a loss is about")
+    burn_in: int = static(0, least=0, help="with a memory: steps before them that only warm it up")
+    priority_exponent: float | None = number(None, least=0.0, help="prioritised sampling: 0 is uniform, 1 proportional")
+    priority_correction: float = number(0.4, least=0.0, most=1.0, help="where the importance exponent begins")
+    reward_weights: tuple[float, ...] | None = static(None, help="of several rewards; default: ones")
     layer_norm: bool = static(False)
     actor_head: HeadFactory = static(gaussian, choices=HEADS, help="for continuous actions")
     epsilon: float | None = number(None, least=0.0, most=1.0, help="sampling: a sample this often, else the mode")
     reward_scaling: RewardScaling = static(REWARD_SCALINGS["none"], choices=REWARD_SCALINGS)
-    actor_network: Callable[[Spec, jax.Array], Any] | None = static(None, help="makes a module of your own")
-    critic_network: Callable[[Spec, jax.Array], Any] | None = static(None)
-    value_network: Callable[[Spec, jax.Array], Any] | None = static(None)
+    actor_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
+    critic_network: Callable[[Spec, jax.Array], Any] | None = own("one for each critic")
+    value_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
@@ -263,11 +292,15 @@ class IQL:
 
     def stores(self, spec: Spec) -> dict[str, Keep]:
         """The log with its rewards."""
+        check_components(self.reward_weights, spec)
         return {"log": Keep(("reward", "terminated"))}
 
     def phases(self) -> tuple[Phase, ...]:
-        """One phase over transitions of the log."""
-        return (Phase("iql", Draw("log", self.batch_size, Row(self.n_step, self.discount)), step, losses),)
+        """One phase over transitions of the log, or over windows of them with a memory."""
+        row = Row(self.n_step, self.discount)
+        unit = row if self.memory is None else Window(row, self.window, self.burn_in)
+        order = ordered(self.priority_exponent, self.priority_correction)
+        return (Phase("iql", Draw("log", self.batch_size, unit, order), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """Fresh networks for a run of `updates` steps."""
@@ -276,6 +309,10 @@ class IQL:
     def acting(self, state: State) -> Acting:
         """Actor and critics."""
         return Acting(state.actor, state.critic)
+
+    def start(self, acting: Acting, batch: int) -> Any:
+        """What the actor's memory holds before anything was seen."""
+        return start(acting.actor, batch)
 
     def act(
         self,
@@ -287,13 +324,21 @@ class IQL:
         key: jax.Array | None = None,
     ) -> Act:
         """The actor's mode, or with a key a sample."""
-        return choose(distribution(self, acting, observation, mask), key)
+        return choose(acting.actor, observation, mask, carry, key, self.epsilon)
 
-    def distribution(self, acting: Acting, observation: Observation, mask: jax.Array | None = None) -> Distribution:
+    def distribution(
+        self, acting: Acting, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+    ) -> Distribution:
         """The sampled policy."""
-        return distribution(self, acting, observation, mask)
+        return sampled(acting.actor, observation, mask, carry, self.epsilon)[0]
 
     def q_values(self, acting: Acting, observation: Observation) -> jax.Array | None:
-        """The smallest of the critics' values [B, A] of discrete actions, else None."""
-        discrete = all(getattr(member, "discrete", False) for member in acting.critic.members)
-        return jnp.min(acting.critic.all_actions(observation), axis=0) if discrete else None
+        """The smallest critic's values [B, A] of discrete actions; None for continuous ones or with a memory."""
+        rates_all = all(getattr(member, "actions", None) for member in acting.critic.members)
+        if not rates_all or self.memory is not None:
+            return None
+        found = acting.critic.all_actions(observation)
+        if found.ndim == 3:
+            return jnp.min(found, axis=0)
+        weights = jnp.ones(found.shape[2]) if self.reward_weights is None else jnp.asarray(self.reward_weights)
+        return jnp.min(jnp.sum(found * weights[:, None], axis=2), axis=0)

@@ -63,7 +63,7 @@ def products_of(name: str, log: Log) -> dict[Product, int]:
     stores = stores_of(algorithm, log, Scaler())
     state = algorithm_class(name)().init(log.spec, jax.random.key(0), 1)
     (phase,) = algorithm.phases()
-    batch, _ = phase.reads.batch(stores[phase.reads.store], None, jax.random.key(0))
+    batch, _ = phase.reads.batch(stores[phase.reads.store], None, jax.random.key(0), jnp.zeros(()))
     import equinox as eqx
 
     moving, fixed = eqx.partition((state, batch), eqx.is_array)

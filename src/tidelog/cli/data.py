@@ -1,4 +1,4 @@
-"""`tidelog data inspect|validate`: look at a log before anything is learnt from it."""
+"""`tidelog data inspect|validate|convert`: look at a log before anything is learnt from it, or write it anew."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import tyro
 
 from tidelog.cli.options import parse
 from tidelog.data.door import validate
-from tidelog.data.inspect import describe_table, inspect_log
+from tidelog.data.inspect import Description, describe_table, inspect_log
+from tidelog.data.log import Log
+from tidelog.data.offending import quarantine
 from tidelog.data.origin import is_table, read_any
 from tidelog.data.report import Report
 from tidelog.errors import ConfigError, LogError, nearest
@@ -19,6 +21,7 @@ from tidelog.errors import ConfigError, LogError, nearest
 COMMANDS = {
     "inspect": "what a log holds; without a mapping, a proposal for one",
     "validate": "everything wrong with it",
+    "convert": "the same log in another format",
 }
 
 
@@ -27,9 +30,15 @@ class Inspect:
     """Show what a log holds; for a table without a mapping, describe its columns and propose one."""
 
     data: tyro.conf.Positional[str]
-    """a table (.csv, .csv.gz, .parquet), a saved log, an .npz file, or the id of a Minari data set"""
+    """a table (.csv, .tsv, .jsonl, .parquet, .arrow), a saved log, an .npz file, or the id of a Minari data set"""
     columns: str | None = None
     """for tables: the mapping file"""
+    html: str | None = None
+    """also write a page with pictures of the distributions to this new file"""
+    write: str | None = None
+    """for tables without a mapping: write the proposed mapping to this new .toml file"""
+    format: Literal["text", "json"] = "text"
+    """how to print it"""
 
 
 @dataclass
@@ -37,37 +46,132 @@ class Validate:
     """Report everything that is wrong with a log or worth saying about it; exit code 2 if it cannot be used."""
 
     data: tyro.conf.Positional[str]
-    """a table (.csv, .csv.gz, .parquet), a saved log, an .npz file, or the id of a Minari data set"""
+    """a table (.csv, .tsv, .jsonl, .parquet, .arrow), a saved log, an .npz file, or the id of a Minari data set"""
     columns: str | None = None
     """for tables: the mapping file"""
     format: Literal["text", "json"] = "text"
     """how to print the report"""
+    html: str | None = None
+    """also write the report as a page to this new file"""
+    quarantine: str | None = None
+    """for tables: write the rows of every error, with the reasons, to this new .csv file"""
+
+
+@dataclass
+class Convert:
+    """Write a log in another format, told by the ending of the target."""
+
+    source: tyro.conf.Positional[str]
+    """anything that `tidelog data inspect` reads"""
+    target: tyro.conf.Positional[str]
+    """a new .parquet table, .tidelog folder or .npz file, or minari:ID"""
+    columns: str | None = None
+    """for tables: the mapping file"""
 
 
 def run(words: list[str]) -> int:
-    """Inspect or validate."""
+    """Inspect, validate or convert."""
     if not words or words[0] in ("-h", "--help"):
         print("\n".join(f"  tidelog data {name:<9} {what}" for name, what in COMMANDS.items()))  # noqa: T201
         return 0 if words else 2
     if words[0] not in COMMANDS:
         raise ConfigError(f"no command 'data {words[0]}': {nearest(words[0], COMMANDS)}")
-    return {"inspect": _inspect, "validate": _validate}[words[0]](words[1:])
+    return {"inspect": _inspect, "validate": _validate, "convert": _convert}[words[0]](words[1:])
 
 
 def _inspect(words: list[str]) -> int:
     options = parse(Inspect, words, "data inspect")
+    _refuse_taken(options.html, options.write)
+    if options.write is not None and Path(options.write).suffix.lower() != ".toml":
+        raise ConfigError(f"{options.write}: a mapping is written as .toml")
     if options.columns is None and is_table(options.data):
-        print(describe_table(options.data).text())  # noqa: T201
-        return 0
-    print(inspect_log(read_any(options.data, options.columns)).text())  # noqa: T201
+        return _describe(options)
+    if options.write is not None:
+        raise ConfigError("--write is for tables without a mapping: leave --columns or --write away")
+    log = read_any(options.data, options.columns)
+    written = [_page(options.html, log.report, log)] if options.html else []
+    inspection = inspect_log(log)
+    _say(json.dumps(inspection.to_json(), indent=1) if options.format == "json" else inspection.text())
+    _say_written(options, written)
     return 0
+
+
+def _describe(options: Inspect) -> int:
+    """Describe a table that has no mapping, and write what was asked for."""
+    table = describe_table(options.data)
+    written = []
+    if options.html is not None:
+        log = read_any(options.data, table.proposed) if _reads(table) else None
+        written.append(_page(options.html, table.as_report(), log, table))
+    if options.write is not None:
+        written.append(_write_mapping(options.write, table))
+    _say(json.dumps(table.to_json(), indent=1) if options.format == "json" else table.text())
+    _say_written(options, written)
+    return 0
+
+
+def _reads(table: Description) -> bool:
+    return table.report is not None and table.report.ok
 
 
 def _validate(words: list[str]) -> int:
     options = parse(Validate, words, "data validate")
-    report = _report(options.data, options.columns)
-    print(json.dumps(report.to_json(), indent=1) if options.format == "json" else report.text())  # noqa: T201
+    _refuse_taken(options.html, options.quarantine)
+    if options.quarantine is not None:
+        if options.columns is None:
+            raise ConfigError("--quarantine needs --columns: it writes rows of a table")
+        report = quarantine(options.data, options.columns, options.quarantine)
+    else:
+        report = _report(options.data, options.columns)
+    written = []
+    if options.html is not None:
+        log = read_any(options.data, options.columns) if report.ok else None
+        written.append(_page(options.html, report, log))
+    if options.quarantine is not None:
+        rows = Path(options.quarantine).exists()
+        written.append(options.quarantine if rows else "no quarantine file, because no error names a row")
+    _say(json.dumps(report.to_json(), indent=1) if options.format == "json" else report.text())
+    _say_written(options, written)
     return 0 if report.ok else 2
+
+
+def _convert(words: list[str]) -> int:
+    from tidelog.data import convert
+
+    options = parse(Convert, words, "data convert")
+    _say(f"written: {convert(options.source, options.target, options.columns)}")
+    return 0
+
+
+def _refuse_taken(*targets: str | None) -> None:
+    """Nothing is read where something could not be written afterwards."""
+    for target in (Path(target) for target in targets if target is not None):
+        if target.exists():
+            raise ConfigError(f"{target} exists: choose another name, nothing was written")
+        if not target.parent.is_dir():
+            raise ConfigError(f"{target} cannot be written: there is no folder {target.parent}")
+
+
+def _page(target: str, report: Report, log: Log | None = None, table: Description | None = None) -> str:
+    from tidelog.report.data_page import write_data_page
+
+    return str(write_data_page(target, report, log, table))
+
+
+def _write_mapping(target: str, table: Description) -> str:
+    with Path(target).open("x", encoding="utf-8") as stream:
+        stream.write(table.toml + "\n")
+    return target
+
+
+def _say_written(options: Inspect | Validate, written: list[str]) -> None:
+    """Say what was written, where it does not spoil JSON."""
+    for what in written if options.format == "text" else ():
+        _say(f"written: {what}")
+
+
+def _say(text: str) -> None:
+    print(text)  # noqa: T201
 
 
 def _report(source: str, columns: str | None) -> Report:

@@ -36,7 +36,15 @@ def flags_of(algorithm: type[Any], base: type[Any]) -> type[Any]:
 
 def is_flag(field: dataclasses.Field[Any]) -> bool:
     """Whether a hyper-parameter can be given as text: not a module of the user's own."""
-    return bool(field.metadata["leaf"] or field.metadata["choices"] or field.default is not None)
+    return not field.metadata.get("own")
+
+
+_KINDS: dict[str, Any] = {
+    "int": int,
+    "bool": bool,
+    "tuple[int, ...]": tuple[int, ...],
+    "tuple[float, ...]": tuple[float, ...],
+}
 
 
 def _flag_type(field: dataclasses.Field[Any]) -> Any:
@@ -46,7 +54,8 @@ def _flag_type(field: dataclasses.Field[Any]) -> Any:
     elif field.metadata["leaf"]:
         kind = float | None if "None" in str(field.type) else float
     else:
-        kind = tuple[int, ...] if isinstance(field.default, tuple) else type(field.default)
+        name, _, optional = str(field.type).partition(" | ")
+        kind = _KINDS[name] | None if optional else _KINDS[name]
     return Annotated[kind, tyro.conf.arg(help=field.metadata["help"])]
 
 

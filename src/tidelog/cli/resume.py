@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import tyro
 
 from tidelog.cli.options import parse
-from tidelog.cli.tables import say, show_run
-from tidelog.training.fit import finish, load
+from tidelog.cli.tables import say, trained
+from tidelog.training.fit import load
 
 
 @dataclass
@@ -31,5 +31,4 @@ def run(words: list[str]) -> int:
     for difference in training.record.differences():
         say(f"note: {difference}; the last bits may differ from an uninterrupted run")
     say(f"resuming {options.run} at update {training.update:,} of {training.record.settings.steps:,}")
-    show_run(finish(training))
-    return 0
+    return trained(training)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from tidelog.errors import CheckpointError
+from tidelog.training.fit import finish
 from tidelog.training.run import Run
 
 
@@ -23,6 +26,16 @@ def table(title: str, head: list[str], rows: list[list[str]]) -> None:
 def say(text: str) -> None:
     """Print a line of plain text as it is."""
     Console(highlight=False, soft_wrap=True, markup=False).print(text)
+
+
+def trained(run: Run) -> int:
+    """Train a run to its end and show it; 4 where a checkpoint could not be written, the one before it intact."""
+    try:
+        show_run(finish(run))
+    except CheckpointError as error:
+        print(f"tidelog: {error}", file=sys.stderr)  # noqa: T201
+        return 4
+    return 0
 
 
 def show_run(run: Run) -> None:

@@ -9,10 +9,10 @@ from typing import Any, Literal
 from tidelog.algorithms import ALGORITHMS, algorithm_class
 from tidelog.algorithms.hyper import chosen_preset
 from tidelog.cli.options import flags_of, is_flag, pairs, parse, peek, read_config, with_defaults
-from tidelog.cli.tables import show_run
+from tidelog.cli.tables import trained
 from tidelog.data.origin import read_any
 from tidelog.errors import ConfigError
-from tidelog.training.fit import finish, prepare
+from tidelog.training.fit import prepare
 from tidelog.training.sinks import TensorBoard, Trackio, WandB
 
 
@@ -24,6 +24,8 @@ class Train:
     """the log: a table (.csv, .csv.gz, .parquet), a saved log, an .npz file, or the id of a Minari data set"""
     columns: str | None = None
     """for tables: the mapping file that says which column is what (`tidelog data inspect` proposes one)"""
+    memory_map: bool = False
+    """for saved logs: leave the columns on disk and fetch what each block of updates reads"""
     steps: int = 20_000
     """updates a seed"""
     seeds: int = 1
@@ -67,7 +69,7 @@ def run(words: list[str]) -> int:
     given = [*read_config(peek(rest, "--config"), flags), *rest]
     options = parse(flags, given, f"train {name}", with_defaults(flags, _preset(cls, peek(given, "--preset"))))
     algorithm = cls(**{f.name: getattr(options, f.name) for f in fields(cls) if is_flag(f)})
-    log = read_any(options.data, options.columns)
+    log = read_any(options.data, options.columns, memory_map=options.memory_map)
     folder = Path(options.out) if options.out else _free_folder(name)
     training = prepare(
         algorithm,
@@ -85,8 +87,7 @@ def run(words: list[str]) -> int:
         warm_start=pairs(options.warm_start, "PART=RUN, as in critic=runs/iql"),
         sinks=[_sink(kind, folder) for kind in options.sink],
     )
-    show_run(finish(training))
-    return 0
+    return trained(training)
 
 
 def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:

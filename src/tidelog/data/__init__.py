@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidelog.data.columns import Columns
-    from tidelog.data.door import read_log, read_minari, read_npz, validate
+    from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
+    from tidelog.data.export import convert
     from tidelog.data.inspect import describe_table, inspect_log
     from tidelog.data.log import Log
     from tidelog.data.nstep import n_step
+    from tidelog.data.offending import quarantine
     from tidelog.data.report import Problem, Report
     from tidelog.data.scaling import Scaler, by_return_range, minus_one, unscaled
     from tidelog.data.statistics import Statistics
@@ -24,24 +26,31 @@ __all__ = [
     "Scaler",
     "Statistics",
     "by_return_range",
+    "convert",
     "describe_table",
     "inspect_log",
     "minus_one",
     "n_step",
     "open_log",
+    "quarantine",
+    "read_d4rl",
     "read_log",
     "read_minari",
     "read_npz",
+    "read_ogbench",
+    "read_reagent",
     "unscaled",
     "validate",
 ]
 
 _HOME = {
     "columns": ("Columns",),
-    "door": ("read_log", "read_minari", "read_npz", "validate"),
+    "door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
+    "export": ("convert",),
     "inspect": ("describe_table", "inspect_log"),
     "log": ("Log",),
     "nstep": ("n_step",),
+    "offending": ("quarantine",),
     "report": ("Problem", "Report"),
     "scaling": ("Scaler", "by_return_range", "minus_one", "unscaled"),
     "statistics": ("Statistics",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,11 +21,13 @@ ROLES = (
     "reward",
     *SINGLE,
     "next_observation",
+    "followed",
     "action_mask",
     "next_action_mask",
     "actions",
     "bounds",
 )
+_CHANNELS = (1, 3, 4)
 _TIMES = "iufM"
 _ANY = "biufMU"
 _KINDS = {"*": "biuf", "time": _TIMES, "step": _TIMES, "episode": "iufU", "action": "biufU"}
@@ -51,7 +53,8 @@ class _Gathering:
         if array.dtype == object or array.ndim > deepest or array.ndim == 0 or (self.rows and not array.size):
             wanted = "[N]" if deepest == 1 else "[N] or [N, D]"
             found = "rows of different shapes, or objects" if array.dtype == object else f"shape {list(array.shape)}"
-            self.refuse("changing shapes", name, found, f"one array of shape {wanted}", "give every row one shape")
+            advice = "give every row one shape; pictures are arrays [N, height, width, channels] of uint8"
+            self.refuse("changing shapes", name, found, f"one array of shape {wanted}", advice)
             return None
         if len(array) != self.rows:
             found, expected = f"{len(array):,} rows", f"{self.rows:,} rows, as many as there are actions"
@@ -80,6 +83,7 @@ def from_arrays(
     action: Any,
     reward: Any,
     next_observation: Any = None,
+    followed: Any = None,
     action_mask: Any = None,
     next_action_mask: Any = None,
     actions: Any = None,
@@ -108,7 +112,7 @@ def from_arrays(
         numbers=np.arange(1, arrays.rows + 1),
         has_lines=False,
         observation=observed,
-        next_observation=_following(arrays, observed, next_observation, categorical, sizes),
+        next_observation=_where(arrays, followed, _following(arrays, observed, next_observation, categorical, sizes)),
         action=_action(arrays, action, actions, bounds),
         reward=None if rewards is None else (rewards,),
         action_mask=arrays.column("action_mask", action_mask, 2),
@@ -125,17 +129,46 @@ def from_arrays(
 def _features(
     arrays: _Gathering, role: str, given: Any, categorical: bool, sizes: Mapping[str, tuple[int, ...]] | None
 ) -> dict[str, Feature]:
-    leaves = given if isinstance(given, Mapping) else {"observation": given}
+    leaves = dict(flat_leaves("", given)) if isinstance(given, Mapping) else {"observation": given}
     features = {}
     for name, value in leaves.items():
-        column = arrays.column(
-            name if isinstance(given, Mapping) and role == "observation" else role, value, 2, "biufU"
-        )
+        said = name if isinstance(given, Mapping) and role == "observation" else role
+        feature = _image(arrays, said, value) if _pictured(value) else None
+        column = None if _pictured(value) else arrays.column(said, value, 2, "biufU")
         if column is not None:
             whole = column.values.dtype.kind in "iu"
             coded = column.words is not None or (whole and categorical)
-            features[str(name)] = Feature("codes" if coded else "vector", (column,), (sizes or {}).get(name))
+            feature = Feature("codes" if coded else "vector", (column,), (sizes or {}).get(name))
+        if feature is not None:
+            features[name] = feature
     return features
+
+
+def flat_leaves(prefix: str, given: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Leaves of nested mappings, named `a/b`."""
+    for key, value in given.items():
+        if isinstance(value, Mapping):
+            yield from flat_leaves(f"{prefix}{key}/", value)
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _pictured(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 4
+
+
+def _image(arrays: _Gathering, name: str, value: Values) -> Feature | None:
+    """Pictures [N, H, W, C]; those that look like [N, C, H, W] are refused."""
+    array = arrays.array(name, value, 4)
+    if array is None:
+        return None
+    first, last = array.shape[1], array.shape[3]
+    if first in _CHANNELS and last not in _CHANNELS:
+        advice = "transpose them: pictures.transpose(0, 2, 3, 1)"
+        found = f"shape {list(array.shape)}, which looks like channels before height and width"
+        arrays.refuse("changing shapes", name, found, "pictures [N, height, width, channels]", advice)
+        return None
+    return Feature("image", (Column(name, array),))
 
 
 def _following(
@@ -155,6 +188,18 @@ def _following(
         else:
             observed[name], fitting[name] = _one_vocabulary(feature, other)
     return fitting
+
+
+def _where(arrays: _Gathering, followed: Any, following: dict[str, Feature]) -> dict[str, Feature]:
+    """Next observations that are missing in rows where `followed` is not set."""
+    known = arrays.column("followed", followed)
+    if known is None:
+        return following
+    lost = np.flatnonzero(known.values != 1)
+    return {
+        name: replace(leaf, columns=tuple(replace(column, missing=lost) for column in leaf.columns))
+        for name, leaf in following.items()
+    }
 
 
 def _form(feature: Feature) -> str:

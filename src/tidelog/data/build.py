@@ -14,7 +14,7 @@ from tidelog.data.raw import Column, Feature, RawLog, side_by_side
 from tidelog.data.registry import examine
 from tidelog.data.report import Report
 from tidelog.errors import LogError
-from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Leaf, MultiDiscrete, Spec, Vector
+from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
 
 
 def checked(raw: RawLog) -> Log:
@@ -30,7 +30,9 @@ def build(raw: RawLog, report: Report) -> Log:
     order, flags = raw.order, raw.flags
     known = order.last & order.sort(raw.followed)
     stored_last = np.flatnonzero(known)
-    position = (np.arange(raw.rows) + np.cumsum(known) - known).astype(np.int32)
+    position = np.arange(raw.rows, dtype=np.int32)
+    if len(stored_last):
+        position += np.cumsum(known, dtype=np.int32) - known
     next_position = position + (~order.last | known)
     reward = None if raw.reward is None else _plain(raw, raw.reward)
     mask = _masks(raw, position, stored_last)
@@ -38,7 +40,7 @@ def build(raw: RawLog, report: Report) -> Log:
         spec=_spec(raw, reward),
         observation={name: _leaf(raw, name, position, stored_last) for name in raw.observation},
         position=position,
-        next_position=next_position.astype(np.int32),
+        next_position=next_position.astype(np.int32, copy=False),
         action=_action(raw),
         reward=reward,
         terminated=flags.terminated,
@@ -64,8 +66,10 @@ def _spec(raw: RawLog, reward: Values | None) -> Spec:
 def _leaf_spec(raw: RawLog, name: str) -> Leaf:
     feature = raw.observation[name]
     labels = _labels(feature.columns) if raw.from_table else ()
+    if feature.kind == "image":
+        return Image(*feature.columns[0].values.shape[1:])
     if feature.kind == "vector":
-        return Vector(side_by_side(feature.columns).shape[1], labels)
+        return Vector(_width(feature), labels, feature.fills)
     both = [feature, *([raw.next_observation[name]] if name in raw.next_observation else [])]
     tops = np.max([_tops(one) for one in both], axis=0)
     words = tuple(column.words for column in feature.columns if column.words is not None)
@@ -73,6 +77,10 @@ def _leaf_spec(raw: RawLog, name: str) -> Leaf:
     vocabularies = tuple(words * width if len(words) == 1 else words)
     sizes = feature.sizes or tuple(len(entry) for entry in vocabularies) or tuple(int(top) + 1 for top in tops)
     return Codes(sizes, labels, vocabularies)
+
+
+def _width(feature: Feature) -> int:
+    return sum(column.values[0:1].size for column in feature.columns)
 
 
 def _tops(feature: Feature) -> Values:
@@ -105,17 +113,22 @@ def _action(raw: RawLog) -> Values:
     if raw.action is None:
         raise LogError("a log needs an action")
     kind = np.float32 if raw.action.kind == "continuous" else np.int32
-    values = raw.order.sort(raw.action.values).astype(kind)
+    values = _own(raw, raw.action.values, kind)
     return values[:, 0] if raw.action.kind == "discrete" else values
 
 
 def _leaf(raw: RawLog, name: str, position: Values, stored_last: Values) -> Values:
     """[M, ...]: observations by position, with the known next observation behind each episode's last."""
     feature = raw.observation[name]
-    kind = np.float32 if feature.kind == "vector" else np.int32
-    width = sum(column.values[0:1].size for column in feature.columns)
-    leaf = np.empty((raw.rows + len(stored_last), width), kind)
     following = raw.next_observation[name].columns if len(stored_last) else feature.columns
+    if feature.kind == "image":
+        images = np.empty((raw.rows + len(stored_last), *feature.columns[0].values.shape[1:]), np.uint8)
+        _place(raw, images, feature.columns[0], following[0], position, stored_last)
+        return images
+    if feature.block is not None and not len(stored_last):
+        return raw.order.sort(feature.block)
+    kind = np.float32 if feature.kind == "vector" else np.int32
+    leaf = np.empty((raw.rows + len(stored_last), _width(feature)), kind)
     start = 0
     for now, later in zip(feature.columns, following, strict=True):
         stop = start + now.values[0:1].size
@@ -126,9 +139,11 @@ def _leaf(raw: RawLog, name: str, position: Values, stored_last: Values) -> Valu
 
 def _place(raw: RawLog, leaf: Values, now: Column, later: Column | None, position: Values, stored_last: Values) -> None:
     """Write one column's values into its places of a leaf."""
-    leaf[position] = raw.order.sort(now.values).reshape(raw.rows, -1)
+    where = slice(None) if len(leaf) == raw.rows else position
+    leaf[where] = raw.order.sort(now.values).reshape(raw.rows, *leaf.shape[1:])
     if len(stored_last) and later is not None:
-        leaf[position[stored_last] + 1] = later.values[raw.order.rows[stored_last]].reshape(len(stored_last), -1)
+        last = later.values[raw.order.rows[stored_last]]
+        leaf[position[stored_last] + 1] = last.reshape(len(stored_last), *leaf.shape[1:])
 
 
 def _masks(raw: RawLog, position: Values, stored_last: Values) -> Values | None:
@@ -146,13 +161,18 @@ def _masks(raw: RawLog, position: Values, stored_last: Values) -> Values | None:
 
 
 def _plain(raw: RawLog, columns: tuple[Column, ...]) -> Values:
-    values = raw.order.sort(side_by_side(columns)).astype(np.float32)
+    values = _own(raw, side_by_side(columns), np.float32)
     several = len(columns) > 1 or columns[0].values.ndim == 2
     return values if several else values[:, 0]
 
 
 def _single(raw: RawLog, column: Column | None) -> Values | None:
-    return None if column is None else raw.order.sort(column.values).astype(np.float32)
+    return None if column is None else _own(raw, column.values, np.float32)
+
+
+def _own(raw: RawLog, values: Values, kind: type) -> Values:
+    """Values in episode order as an array of the log's own; a table's are that already."""
+    return raw.order.sort(values).astype(kind, copy=not raw.from_table)
 
 
 def _spoken(raw: RawLog, column: Column) -> Values:

@@ -11,6 +11,7 @@ from tidelog.data.raw import Column, Finding, RawLog
 from tidelog.data.registry import check
 
 _LARGEST = float(np.finfo(np.float32).max)
+_AT_ONCE = 1_000_000  # numbers that are compared at once
 
 
 @check("empty log", "error")
@@ -48,6 +49,12 @@ def changing_shapes(raw: RawLog) -> Iterable[Finding]:
             yield Finding(
                 column.name, column.odd, "lists of another length", column.expects, "give every row one shape"
             )
+    for name, feature in raw.next_observation.items():
+        for now, then in zip(raw.observation[name].columns, feature.columns, strict=True):
+            if now.values.shape != then.values.shape and not len(then.odd):
+                found = f"rows of shape {list(then.values.shape[1:])}"
+                expected = f"rows of shape {list(now.values.shape[1:])}, as in '{now.name}'"
+                yield Finding(then.name, None, found, expected, "give both the same form")
 
 
 @check("missing value", "error")
@@ -67,10 +74,13 @@ def missing_value(raw: RawLog) -> Iterable[Finding]:
 @check("non-numeric text", "error")
 def non_numeric_text(raw: RawLog) -> Iterable[Finding]:
     """A column of numbers, flags or times holds text that is none."""
-    advice = "mend the cells; if the column holds words, name it in `categorical`"
+    acted = raw.action.columns if raw.action is not None else ()
     for column in (*raw.columns(), *_next_columns(raw)):
         if len(column.unreadable):
             found = ", ".join(repr(text) for text in column.texts[:3])
+            advice = "mend the cells; if the column holds words, name it in `categorical`"
+            if any(column is one for one in acted):
+                advice = "mend the cells; actions are words only where none is a number: put a letter before each"
             yield Finding(column.name, column.unreadable, found, column.expects, advice)
 
 
@@ -242,7 +252,8 @@ def next_observation_contradicts(raw: RawLog) -> Iterable[Finding]:
     """A row's next observation is not the observation of the row that follows it in the episode."""
     for name, feature in raw.next_observation.items():
         for now, following in zip(raw.observation[name].columns, feature.columns, strict=True):
-            yield from _contradictions(raw, now, following, following.usable & raw.followed)
+            if now.values.shape == following.values.shape:
+                yield from _contradictions(raw, now, following, following.usable & raw.followed)
 
 
 @check("next mask contradicts the following row", "error")
@@ -263,7 +274,7 @@ def action_count(raw: RawLog) -> int:
     if raw.action_mask is not None and raw.action_mask.values.ndim == 2:
         return int(raw.action_mask.values.shape[1])
     words = action.columns[0].words
-    return len(words) if words is not None else int(action.values.max(initial=0)) + 1
+    return len(words) if words is not None else int(tame(action.values).max(initial=0)) + 1
 
 
 def _sizes(raw: RawLog) -> Values:
@@ -289,13 +300,27 @@ def _contradictions(raw: RawLog, now: Column, following: Column, given: Values) 
     if not len(inner):
         return
     rows, after = raw.order.rows[inner], raw.order.rows[inner + 1]
-    said, seen = tame(following.values[rows]), tame(now.values[after])
-    differs = np.abs(said - seen) > 1e-6 * np.maximum(1.0, np.abs(seen))
-    bad = differs.reshape(len(rows), -1).any(axis=1) & given[rows] & now.usable[after]
+    chunk = max(1, _AT_ONCE // max(1, now.values[0:1].size))
+    differing = [
+        differences(following.values[rows[at : at + chunk]], now.values[after[at : at + chunk]])
+        for at in range(0, len(rows), chunk)
+    ]
+    bad = np.concatenate(differing) & given[rows] & now.usable[after]
     if bad.any():
-        found = f"{some(said[bad][differs[bad]])} where the following row says {some(seen[bad][differs[bad]])}"
+        shown = np.flatnonzero(bad)[:10]
+        said, seen = tame(following.values[rows[shown]]), tame(now.values[after[shown]])
+        differs = said != seen
+        found = f"{some(said[differs])} where the following row says {some(seen[differs])}"
         advice = "correct step=, episode= or the columns; or leave next_observation out"
         yield Finding(following.name, rows[bad], found, "the following row's value", advice)
+
+
+def differences(said: Values, seen: Values) -> Values:
+    """[B] bool: rows whose numbers differ by more than rounding."""
+    said, seen = tame(said), tame(seen)
+    differs = np.abs(said - seen) > 1e-6 * np.maximum(1.0, np.abs(seen))
+    found: Values = differs.reshape(len(said), -1).any(axis=1)
+    return found
 
 
 def _terminated_rows(raw: RawLog) -> Values:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,6 +13,9 @@ from tidelog.errors import ConfigError, nearest
 
 Names: TypeAlias = str | Sequence[str]
 Bounds: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+_LARGEST = 3.4028234663852886e38  # of 32-bit floats
+RULES = ("error", "mean+flag", "forward")
+LEAVES = ("numeric", "categorical")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +27,10 @@ class Columns:
     last row, and no column says so. `action` and `reward` may be several columns. A mask is one column an action, or
     one column that holds lists such as `1,0,1`. `actions`: how many there are (a list for several choices at once).
     `bounds`: `(low, high)`, numbers or one a dimension. `terminations="ignore"`: the task has a fixed length, and
-    terminated rows count as truncated. `extra`: further columns to carry along.
+    terminated rows count as truncated. `extra`: further columns to carry along. `image`: observation columns that hold
+    names of picture files. `vocabularies`: column -> its words, in the order of their codes, for observations and
+    actions. `missing`: what becomes of empty cells of observations, "error", "mean+flag" or "forward", or column ->
+    one of these.
     """
 
     observation: Names
@@ -44,8 +49,10 @@ class Columns:
     actions: int | Sequence[int] | None = None
     bounds: Sequence[Any] | None = None
     categorical: Names = ()
+    image: Names = ()
+    vocabularies: Mapping[str, Sequence[str]] | tuple[tuple[str, tuple[str, ...]], ...] = ()
     extra: Names = ()
-    missing: str = "error"
+    missing: str | Mapping[str, str] | tuple[tuple[str, str], ...] = "error"
     terminations: str = "stop"
 
     def __new__(cls, **given: Any) -> Columns:
@@ -57,7 +64,8 @@ class Columns:
         for field in fields(self):
             _check_names(field.name, getattr(self, field.name))
             object.__setattr__(self, field.name, _frozen(getattr(self, field.name)))
-        _one_of("missing", self.missing, ("error",))
+        self._check_missing()
+        self._check_kinds()
         _one_of("terminations", self.terminations, ("stop", "ignore"))
         declared_actions(self.actions, self.bounds)
         if self.next_action_mask is not None and self.action_mask is None:
@@ -68,6 +76,38 @@ class Columns:
                 f"next_observation names {len(following)} columns, observation {len(names(self.observation))}; "
                 "name them in the same order, one for one"
             )
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """Observation column -> what becomes of its empty cells."""
+        observed = names(self.observation)
+        if isinstance(self.missing, str):
+            return dict.fromkeys(observed, self.missing)
+        return dict.fromkeys(observed, "error") | dict(self.missing)
+
+    @property
+    def words(self) -> dict[str, tuple[str, ...]]:
+        """Column -> its declared vocabulary."""
+        return {name: tuple(words) for name, words in dict(self.vocabularies).items()}
+
+    def _check_missing(self) -> None:
+        if not isinstance(self.missing, str):
+            _pairs("missing", self.missing, str)
+            _refuse_strangers("missing", dict(self.missing), names(self.observation))
+        for rule in self.rules.values():
+            _one_of("missing", rule, RULES)
+
+    def _check_kinds(self) -> None:
+        _pairs("vocabularies", self.vocabularies, tuple)
+        known = [*names(self.observation), *names(self.action)]
+        _refuse_strangers("vocabularies", self.words, known)
+        for name, words in self.words.items():
+            if not words or len(set(words)) < len(words) or not all(isinstance(word, str) for word in words):
+                raise ConfigError(f"vocabularies: '{name}' needs words that differ, found {list(words)!r}")
+        _refuse_strangers("image", names(self.image), names(self.observation))
+        taken = [name for name in names(self.image) if name in LEAVES]
+        if taken:
+            raise ConfigError(f"image column '{taken[0]}': this name is a leaf's; rename the column")
 
     @classmethod
     def from_file(cls, path: str | Path) -> Columns:
@@ -87,7 +127,7 @@ class Columns:
     def used(self) -> dict[str, list[str]]:
         """Role -> the names of the columns it reads."""
         roles = {field.name: getattr(self, field.name) for field in fields(self)}
-        settings = {"actions", "bounds", "categorical", "missing", "terminations"}
+        settings = {"actions", "bounds", "categorical", "image", "vocabularies", "missing", "terminations"}
         named = {role: names(value) for role, value in roles.items() if role not in settings and value is not True}
         return {role: found for role, found in named.items() if found}
 
@@ -116,8 +156,25 @@ def _refuse_unknown(given: Mapping[str, Any], known: list[str], source: str) -> 
 
 
 def _frozen(value: Any) -> Any:
-    """Lists as tuples, so that equal mappings are equal and can be hashed."""
+    """Lists and mappings as tuples, so that equal mappings are equal and can be hashed."""
+    if isinstance(value, Mapping):
+        return tuple(sorted(((name, _frozen(one)) for name, one in value.items()), key=lambda pair: str(pair[0])))
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def _pairs(field: str, value: Any, kind: type) -> None:
+    fits = isinstance(value, tuple) and all(
+        isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], kind)
+        for pair in value
+    )
+    if not fits:
+        raise ConfigError(f"{field} must map columns to {'words' if kind is tuple else 'rules'}, found {value!r}")
+
+
+def _refuse_strangers(field: str, given: Iterable[str], known: list[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"{field} names '{name}', which the mapping does not read; {nearest(name, known)}")
 
 
 def _sizes(actions: Any) -> tuple[int, ...] | None:
@@ -138,20 +195,20 @@ def _limits(bounds: Any) -> Bounds | None:
         raise ConfigError(f"bounds must be (low, high), numbers or one a dimension, found {bounds!r}") from error
     size = max(len(low), len(high))
     low, high = (end * size if len(end) == 1 else end for end in (low, high))
-    ordered = all(math.isfinite(a) and math.isfinite(b) and a <= b for a, b in zip(low, high, strict=False))
+    ordered = all(-_LARGEST <= a <= b <= _LARGEST for a, b in zip(low, high, strict=False))
     if len(low) != len(high) or not ordered:
-        raise ConfigError(f"bounds must be finite, ordered and equally many, found {bounds!r}")
+        raise ConfigError(f"bounds must be finite 32-bit numbers, ordered and equally many, found {bounds!r}")
     return low, high
 
 
 def _check_names(field: str, value: Any) -> None:
-    if field in ("actions", "bounds", "missing", "terminations") or value is None:
+    if field in ("actions", "bounds", "vocabularies", "missing", "terminations") or value is None:
         return
     if field == "terminated" and value is True:
         return
     listed = [value] if isinstance(value, str) else value
     several = field in ("observation", "next_observation", "action", "reward", "action_mask", "next_action_mask")
-    if not (several or field in ("categorical", "extra") or isinstance(value, str)):
+    if not (several or field in ("categorical", "image", "extra") or isinstance(value, str)):
         raise ConfigError(f"{field} must name one column, found {value!r}")
     if not isinstance(listed, Sequence) or not all(isinstance(name, str) for name in listed):
         raise ConfigError(f"{field} must name a column or a list of columns, found {value!r}")

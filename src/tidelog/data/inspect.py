@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
 import textwrap
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
-from tidelog.data import parse
+from tidelog.data import build  # noqa: F401 (importing it registers every check)
 from tidelog.data.columns import Columns
 from tidelog.data.log import Log
+from tidelog.data.propose import Field, Proposal, field_of, propose, roles_of
+from tidelog.data.registry import examine
+from tidelog.data.report import Report
 from tidelog.data.sources import table_of
+from tidelog.data.tables import from_table
 
 _SHOWN = 12
 _WIDTH = 100
@@ -50,153 +52,103 @@ def inspect_log(log: Log) -> Inspection:
 
 
 @dataclass(frozen=True)
-class Field:
-    """One column of an unmapped table: `kind` is number, whole number, flag, word, time, list or empty."""
-
-    name: str
-    kind: str
-    unique: int
-    empty: int
-    examples: tuple[str, ...]
-    role: str | None
-
-
-@dataclass(frozen=True)
 class Description:
-    """An unmapped table with a proposed mapping, or with what was not found for one."""
+    """An unmapped table with a proposed mapping, what the door says of it, and what remains to declare."""
 
     source: str
     rows: int
     fields: tuple[Field, ...]
     proposed: Columns | None
     toml: str
+    notes: tuple[str, ...]
+    interactions: dict[str, str]
+    report: Report | None
 
     def text(self) -> str:
-        """Plain lines for a terminal, the proposed mapping last."""
+        """Plain lines for a terminal: columns, the proposed mapping, what remains, and the commands that follow."""
         lines = [f"{self.source}: {self.rows:,} rows, {len(self.fields)} columns", ""]
-        for one in self.fields:
-            examples = ", ".join(one.examples)[:40]
-            empty = f", {one.empty:,} empty" if one.empty else ""
-            lines.append(f"{one.name[:28]:28} {one.kind:12} {one.unique:>9,} different{empty}  {examples}")
-        return "\n".join([*lines, "", "proposed mapping (columns.toml):", "", self.toml])
+        lines += [_field_line(one) for one in self.fields]
+        lines += ["", "proposed mapping (columns.toml):", "", self.toml, "", *self._remaining()]
+        return "\n".join([*lines, "", *self._commands()])
 
     def to_json(self) -> dict[str, Any]:
         """The same as plain dictionaries and lists."""
         fields = [vars(one) | {"examples": list(one.examples)} for one in self.fields]
-        return {"source": self.source, "rows": self.rows, "fields": fields, "toml": self.toml}
+        report = None if self.report is None else self.report.to_json()
+        return {"source": self.source, "rows": self.rows, "fields": fields, "toml": self.toml,
+                "notes": list(self.notes), "interactions": self.interactions, "report": report}  # fmt: skip
+
+    def as_report(self) -> Report:
+        """What the door says with the proposed mapping; without one, only how many rows there are."""
+        return Report(self.source, self.rows) if self.report is None else self.report
+
+    def _remaining(self) -> list[str]:
+        notes = [line for note in self.notes for line in textwrap.wrap(f"- {note}", _WIDTH, subsequent_indent="  ")]
+        if self.report is None:
+            return [*notes, "the mapping is not complete: add what stands behind '#' above"]
+        errors = replace(self.report, problems=self.report.errors).lines[1:]
+        return [
+            *notes,
+            "",
+            f"with this mapping: {self.report.lines[0].removeprefix(f'{self.report.source}: ')}",
+            *errors,
+        ]
+
+    def _commands(self) -> list[str]:
+        if not Path(self.source).exists():
+            return []
+        source = shlex.quote(self.source)
+        lines = ["next:", f"  tidelog data inspect {source} --write columns.toml",
+                 f"  tidelog data validate {source} --columns columns.toml"]  # fmt: skip
+        if self.report is not None and self.report.ok and self.proposed is not None:
+            algorithm = "bc" if self.proposed.reward is None else "iql"
+            lines.append(f"  tidelog train {algorithm} --data {source} --columns columns.toml")
+        return lines
 
 
 def describe_table(source: Any) -> Description:
     """Guess what the columns of a table hold, from their names and values; LogError if it cannot be read."""
     table = table_of(source)
-    fields = tuple(_field(table.frame[name]) for name in table.frame.columns)
-    mapping = _proposal(fields)
-    proposed = Columns.from_mapping(mapping) if {"observation", "action"} <= mapping.keys() else None
+    measured = [field_of(table.series(name)) for name in table.data.collect_schema().names()]
+    made = propose(measured, table.rows)
+    roles = roles_of(made.mapping)
+    fields = tuple(replace(one, role=roles.get(one.name)) for one in measured)
+    proposed = Columns.from_mapping(made.mapping) if {"observation", "action"} <= made.mapping.keys() else None
     source_name = str(Path(source)) if isinstance(source, str | Path) else table.source
-    return Description(source_name, table.frame.height, fields, proposed, _toml(mapping))
-
-
-_GUESSES = {  # role -> names it goes by; the first role that fits a column and is still free takes it
-    "episode": (
-        "episode",
-        "episode_id",
-        "patient",
-        "patient_id",
-        "user",
-        "user_id",
-        "session",
-        "session_id",
-        "trajectory",
-    ),
-    "step": ("step", "t", "hour", "timestep", "step_id", "sequence_number"),
-    "time": ("time", "timestamp", "date", "datetime"),
-    "reward": ("reward", "r", "click", "rewards", "return"),
-    "terminated": ("terminated", "done", "terminal", "died"),
-    "truncated": ("truncated", "timeout"),
-    "propensity": ("propensity", "propensity_score", "pscore", "action_prob", "action_probability"),
-    "weight": ("weight",),
-}
-_SEVERAL = {"next_observation": ("next_",), "action_mask": ("mask", "allowed"), "action": ("action", "item_id", "dose"),
-            "observation": ("obs", "state", "feature", "user_feature", "context", "x_", "affinity")}  # fmt: skip
-
-
-def _field(series: pl.Series) -> Field:
-    empty = int(series.is_null().sum())
-    unique = int(series.n_unique()) - bool(empty)
-    examples = tuple(map(str, series.drop_nulls().unique(maintain_order=True).head(3)))
-    return Field(series.name, _kind(series, unique), unique, empty, examples, _role(series.name))
-
-
-def _kind(series: pl.Series, unique: int) -> str:
-    if not unique:
-        return "empty"
-    if isinstance(series.dtype, pl.List | pl.Array):
-        return "list"
-    if series.dtype.is_temporal():
-        return "time"
-    if parse.is_categorical(series):
-        return "time" if not len(parse.moment(series).unreadable) else "word"
-    values = parse.number(series).values
-    if unique <= 2 and bool(((values == 0) | (values == 1)).all()):
-        return "flag"
-    return "whole number" if bool((values % 1 == 0).all()) else "number"
-
-
-def _role(name: str) -> str | None:
-    lowered = name.lower()
-    for role, known in _GUESSES.items():
-        if lowered in known:
-            return role
-    for role, parts in _SEVERAL.items():
-        if any(part in lowered for part in parts):
-            return role
-    return None
-
-
-def _proposal(fields: Iterable[Field]) -> dict[str, Any]:
-    """A mapping from guessed roles; without columns that look like observations, all columns left over are."""
-    mapping: dict[str, Any] = {}
-    named = [one for one in fields if one.name]
-    for one in named:
-        if one.role in _GUESSES:
-            mapping.setdefault(one.role, one.name)
-    for role in _SEVERAL:
-        found = [one.name for one in named if one.role == role]
-        if found:
-            mapping[role] = found[0] if len(found) == 1 and role != "observation" else found
-    if "observation" not in mapping:
-        left = [one.name for one in named if one.role is None and one.kind != "time"]
-        mapping |= {"observation": left} if left else {}
-    observed = mapping.get("observation", [])
-    words = [one.name for one in named if one.name in observed and one.kind == "word"]
-    if len(mapping.get("next_observation", [])) != len(observed) or isinstance(mapping.get("next_observation"), str):
-        mapping.pop("next_observation", None)
-    return mapping | ({"categorical": words} if words else {})
-
-
-def _toml(mapping: dict[str, Any]) -> str:
-    lines = [f"{role} = {_value(value)}" for role, value in mapping.items()]
-    lines += [
-        f"# {role} = ...   (no column looks like it)" for role in ("observation", "action") if role not in mapping
-    ]
-    return "\n".join(
-        [*lines, *([] if "reward" in mapping else ["# reward = ...   (without one, only cloning can learn)"])]
+    report = None if proposed is None else examine(from_table(table, proposed))
+    return Description(
+        source_name, table.rows, fields, proposed, _toml(made), tuple(made.notes), made.interactions, report
     )
+
+
+def _field_line(one: Field) -> str:
+    examples = ", ".join(one.examples)[:40]
+    empty = f", {one.empty:,} empty" if one.empty else ""
+    return f"{one.name[:28]:28} {one.kind:12} {one.unique:>9,} different{empty}  {examples}"
+
+
+def _toml(made: Proposal) -> str:
+    """The mapping with what is only suggested, or lacking, as comments."""
+    lines = [f"{role} = {_value(value)}" for role, value in made.mapping.items()]
+    lacking = (role for role in ("observation", "action") if role not in made.mapping)
+    lines += [f"# {role} = ...   (no column looks like it)" for role in lacking]
+    lines += [f"# {hint}" for hint in made.hints]
+    return "\n".join([*lines, *([] if "reward" in made.mapping else [_NO_REWARD])])
+
+
+_NO_REWARD = "# reward = ...   (without one, only cloning can learn)"
 
 
 def _value(value: Any) -> str:
-    """A TOML string or list; long lists stand on several lines."""
+    """A TOML value; long lists stand on several lines."""
     line = json.dumps(value, ensure_ascii=False)
     if len(line) <= _WIDTH - 20 or isinstance(value, str):
         return line
-    words = (json.dumps(word, ensure_ascii=False) + "," for word in value)
-    wrapped = textwrap.wrap(
-        "\x00".join(words).replace(" ", "\x01").replace("\x00", " "),
-        _WIDTH - 4,
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
-    return "[\n" + "\n".join(f"  {one}".replace("\x01", " ") for one in wrapped) + "\n]"
+    lines = [""]
+    for word in (json.dumps(word, ensure_ascii=False) + "," for word in value):
+        full = len(lines[-1]) + len(word) > _WIDTH - 4
+        lines = [*lines, word] if full else [*lines[:-1], f"{lines[-1]} {word}".strip()]
+    return "[\n" + "\n".join(f"  {one}" for one in lines) + "\n]"
 
 
 def _spread(values: dict[str, Any]) -> str:

@@ -35,7 +35,7 @@ class Log:
     """
 
     spec: Spec
-    observation: dict[str, Values]  # leaves [M, ...]: Vector float32, Codes int32
+    observation: dict[str, Values]  # leaves [M, ...]: Vector float32, Codes int32, Image uint8
     position: Values  # [N] int32: where the row's observation is stored
     next_position: Values  # [N] int32: where what followed is stored
     action: Values  # [N] int32, [N, D] int32 or [N, A] float32
@@ -64,6 +64,7 @@ class Log:
         truncated: Any = None,
         episode: Any = None,
         next_observation: Any = None,
+        followed: Any = None,
         propensity: Any = None,
         action_mask: Any = None,
         next_action_mask: Any = None,
@@ -78,9 +79,11 @@ class Log:
     ) -> Log:
         """Validate arrays of N rows and build a log from them; LogError (with its report) if they are no log.
 
-        `observation` is `[N]` or `[N, O]` (floats: a Vector; integers or text: Codes, unless `categorical=False`) or
-        a mapping from leaf names to such arrays; `action` is `[N]` integers, `[N, D]` integers or `[N, A]` floats.
+        `observation` is `[N]` or `[N, O]` (floats: a Vector; integers or text: Codes, unless `categorical=False`),
+        `[N, height, width, channels]` uint8 (an Image), or a mapping from leaf names to such arrays, in which inner
+        mappings become leaves "outer/inner"; `action` is `[N]` integers, `[N, D]` integers or `[N, A]` floats.
         `episode=None`: every row is an episode of one step. `terminated=True`: the world ended every episode.
+        `followed` [N] bool: rows whose `next_observation` is given; None: all of them.
         """
         from tidelog.data.arrays import from_arrays
         from tidelog.data.build import checked
@@ -88,7 +91,8 @@ class Log:
         return checked(
             from_arrays(
                 observation=observation, action=action, reward=reward, terminated=terminated, truncated=truncated,
-                episode=episode, next_observation=next_observation, propensity=propensity, action_mask=action_mask,
+                episode=episode, next_observation=next_observation, followed=followed, propensity=propensity,
+                action_mask=action_mask,
                 next_action_mask=next_action_mask, actions=actions, bounds=bounds, weight=weight, step=step, time=time,
                 categorical=categorical, terminations=terminations, extra=extra,
             )
@@ -147,6 +151,11 @@ class Log:
 
     def split(self, fraction: float = 0.8, seed: int = 0) -> tuple[Log, Log]:
         """Two logs without a common episode, the first with that fraction of episodes; LogError with fewer than two."""
+        first, second = self.split_ordinals(fraction, seed)
+        return self.take_episodes(first), self.take_episodes(second)
+
+    def split_ordinals(self, fraction: float = 0.8, seed: int = 0) -> tuple[Values, Values]:
+        """The ordinals of the episodes that `split` takes into its two logs, each sorted."""
         count = len(self.episode_ids)
         if count < 2:
             raise LogError(f"a log of {count} episode cannot be split by episode; at least 2 are needed", self.report)
@@ -154,7 +163,7 @@ class Log:
             raise LogError(f"fraction={fraction} must lie between 0 and 1", self.report)
         shuffled = np.random.default_rng(seed).permutation(count)
         kept = min(max(round(fraction * count), 1), count - 1)
-        return self.take_episodes(np.sort(shuffled[:kept])), self.take_episodes(np.sort(shuffled[kept:]))
+        return np.sort(shuffled[:kept]), np.sort(shuffled[kept:])
 
     def take_episodes(self, ordinals: Sequence[int] | Values) -> Log:
         """A log of these episodes [E'] in this order; LogError if there is no such episode."""
@@ -162,9 +171,9 @@ class Log:
         if not len(chosen) or chosen.min() < 0 or chosen.max() >= len(self.episode_ids):
             raise LogError(f"episodes are counted from 0 to {len(self.episode_ids) - 1}", self.report)
         first, after = self.starts[chosen], self.starts[chosen + 1]
-        rows, lengths = _ranges(first, after), after - first
+        rows, lengths = ranges(first, after), after - first
         stored_first, stored_after = self.position[first], self.next_position[after - 1] + 1
-        stored = _ranges(stored_first, stored_after)
+        stored = self.stored_rows(chosen)
         sizes = stored_after - stored_first
         shift = np.repeat(np.cumsum(sizes) - sizes - stored_first, lengths)
         columns: dict[str, Any] = {name: value[rows] for name, value in self._by_row().items()}
@@ -174,9 +183,14 @@ class Log:
         if self.action_mask is not None:
             columns["action_mask"] = self.action_mask[stored]
         observation = {name: leaf[stored] for name, leaf in self.observation.items()}
-        extra = {name: value[rows] for name, value in self.extra.items()}
-        columns |= {"episode_ids": self.episode_ids[chosen], "origin": None}
+        extra = {name: _compact(value[rows]) for name, value in self.extra.items()}
+        columns |= {"episode_ids": _compact(self.episode_ids[chosen]), "origin": None}
         return replace(self, observation=observation, extra=extra, **columns)
+
+    def stored_rows(self, ordinals: Values) -> Values:
+        """Where the observations of these episodes [E'] stand, in this order."""
+        first, last = self.starts[ordinals], self.starts[ordinals + 1] - 1
+        return ranges(np.asarray(self.position[first]), np.asarray(self.next_position[last]) + 1)
 
     def columns(self) -> dict[str, Values]:
         """Every column under one flat name: `observation/<leaf>`, `extra/<name>`, and the fields."""
@@ -198,12 +212,41 @@ class Log:
 
         save(self, Path(path), overwrite)
 
+    def to_parquet(self, path: str | Path, overwrite: bool = False) -> Path:
+        """Write a table and beside it the mapping (.toml, whose path is returned) that `read_log` reads it with."""
+        from tidelog.data.export import to_parquet
+
+        return to_parquet(self, path, overwrite)
+
+    def to_minari(self, dataset_id: str, overwrite: bool = False) -> None:
+        """Write a Minari data set; LogError if it exists, or if what followed a truncation is not known."""
+        from tidelog.data.minari_export import to_minari
+
+        to_minari(self, dataset_id, overwrite)
+
+    def to_arrays(self) -> dict[str, Any]:
+        """Arguments of `Log.from_arrays` that give the same columns."""
+        from tidelog.data.export import to_arrays
+
+        return to_arrays(self)
+
+    def to_npz(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write the arrays of `to_arrays` to a file that `read_npz` reads."""
+        from tidelog.data.export import save_npz
+
+        save_npz(self, path, overwrite)
+
     def _by_row(self) -> dict[str, Values]:
         skipped = ("position", "next_position", "episode", "episode_ids", "action_mask")
         return {name: getattr(self, name) for name in PLAIN if name not in skipped and getattr(self, name) is not None}
 
 
-def _ranges(first: Values, after: Values) -> Values:
+def _compact(values: Values) -> Values:
+    """Words no wider than the longest, so that equal words are equal arrays."""
+    return np.asarray(values.tolist()) if values.dtype.kind == "U" else values
+
+
+def ranges(first: Values, after: Values) -> Values:
     """All integers of the half-open ranges, one range after another."""
     sizes = after - first
     ends = np.cumsum(sizes)

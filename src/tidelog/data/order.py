@@ -25,7 +25,7 @@ class Order:
     @cached_property
     def moved(self) -> bool:
         """Whether any row left its place."""
-        return bool(np.any(self.rows != np.arange(len(self.rows))))
+        return bool((self.rows[1:] < self.rows[:-1]).any())
 
     @cached_property
     def tied(self) -> Values:
@@ -47,15 +47,22 @@ def arrange(count: int, episode: Values | None, words: tuple[str, ...] | None, k
         return Order(every, every, np.zeros(count, np.int32), np.ones(count, bool), np.arange(count), None)
     ordinal, ids = _ordinals(episode)
     rows = _sorted_rows(ordinal, key)
-    ordinal = ordinal[rows]
+    moved = bool((rows[1:] < rows[:-1]).any())
+    ordinal = ordinal[rows] if moved else ordinal
     last = np.append(ordinal[1:] != ordinal[:-1], True) if count else np.ones(0, bool)
     starts = np.flatnonzero(np.append(True, last[:-1])) if count else np.zeros(0, int)
-    step = (np.arange(count) - np.repeat(starts, np.diff(np.append(starts, count)))).astype(np.int32)
+    step = np.arange(count, dtype=np.int32)
+    step -= np.repeat(starts.astype(np.int32), np.diff(np.append(starts, count)))
     named = np.asarray(words or ("",))[ids] if words is not None else ids
-    return Order(rows, ordinal, step, last, named, None if key is None else key[rows])
+    return Order(rows, ordinal, step, last, named, key[rows] if key is not None and moved else key)
 
 
 def _ordinals(episode: Values) -> tuple[Values, Values]:
+    """Episodes numbered in the order of their first rows [N] int32, and their identities [E]."""
+    begins = np.append(True, episode[1:] != episode[:-1]) if len(episode) else np.zeros(0, bool)
+    runs = episode[begins]
+    if len(np.unique(runs)) == len(runs):
+        return np.cumsum(begins, dtype=np.int32) - np.int32(1), runs
     ids, first, inverse = np.unique(episode, return_index=True, return_inverse=True)
     appearance = np.argsort(first, kind="stable")
     rank = np.empty(len(ids), np.int32)
@@ -64,6 +71,8 @@ def _ordinals(episode: Values) -> tuple[Values, Values]:
 
 
 def _sorted_rows(ordinal: Values, key: Values | None) -> Values:
-    if key is None:
-        return np.argsort(ordinal, kind="stable")
-    return np.lexsort((key, ordinal))
+    """Rows by episode and key; quick where they stand so already."""
+    same = ordinal[1:] == ordinal[:-1]
+    if bool((ordinal[1:] >= ordinal[:-1]).all()) and (key is None or bool((~same | (key[1:] >= key[:-1])).all())):
+        return np.arange(len(ordinal), dtype=np.int32)
+    return np.argsort(ordinal, kind="stable") if key is None else np.lexsort((key, ordinal))

@@ -8,29 +8,40 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.data.columns import Columns
-from tidelog.data.door import read_log, read_minari, read_npz
+from tidelog.data.door import read_file, read_log, read_minari
 from tidelog.data.log import Log
-from tidelog.data.sources import SOURCES
+from tidelog.data.sources import ARRAYS, SOURCES, ending_of
 from tidelog.data.storage import open_log
 from tidelog.errors import ConfigError, LogError
 from tidelog.folders import MANIFEST
 
-ADVICE = "a table (.csv, .csv.gz, .parquet) with a mapping, a saved log, an .npz file, or the id of a Minari data set"
+ADVICE = (
+    f"a table ({', '.join(SOURCES)}) with a mapping, a saved log, a file that needs no mapping ({', '.join(ARRAYS)}), "
+    "or the id of a Minari data set"
+)
 
 
 def is_table(source: str | Path) -> bool:
     """Whether a source is a file that needs a mapping, by its ending."""
-    name = Path(source).name.lower()
-    return any(name.endswith(ending) for ending in SOURCES)
+    return ending_of(source, SOURCES) is not None
 
 
-def read_any(source: str | Path, columns: Columns | Mapping[str, Any] | str | Path | None = None) -> Log:
-    """Read whatever `source` names: a table (with a mapping), a saved log, an npz file, or a Minari data set.
+def read_any(
+    source: str | Path, columns: Columns | Mapping[str, Any] | str | Path | None = None, *, memory_map: bool = False
+) -> Log:
+    """Read whatever `source` names: a table (with a mapping), a saved log, a file of arrays, or a Minari data set.
 
-    Raises LogError with the report where the log is not usable, ConfigError where a mapping is lacking or superfluous.
+    `memory_map` leaves the columns of a saved log on disk. Raises LogError with the report where the log is not usable,
+    ConfigError where a mapping is lacking or superfluous.
     """
     path = Path(source)
     mapping = None
+    if memory_map:
+        if not (path / MANIFEST).exists():
+            raise ConfigError(
+                f"{source} is no saved log and cannot stay on disk: `tidelog data convert` makes one of it"
+            )
+        return open_log(path, memory_map=True)
     if is_table(source):
         if columns is None:
             raise ConfigError(
@@ -43,8 +54,8 @@ def read_any(source: str | Path, columns: Columns | Mapping[str, Any] | str | Pa
         raise ConfigError(f"{source} is no table: a mapping is for tables, leave it away")
     elif (path / MANIFEST).exists():
         log = open_log(path)
-    elif path.suffix == ".npz":
-        log = read_npz(path)
+    elif ending_of(path, ARRAYS) is not None:
+        log = read_file(path)
     elif path.exists() and not path.is_dir():
         raise LogError(f"{source} has the ending '{path.suffix}', which no source reads; expected {ADVICE}")
     else:
@@ -55,6 +66,8 @@ def read_any(source: str | Path, columns: Columns | Mapping[str, Any] | str | Pa
 
 def reopen(origin: Mapping[str, Any]) -> Log:
     """Read the log again that `read_any` read."""
+    if origin.get("memory_map"):
+        return open_log(origin["source"], memory_map=True)
     return read_any(origin["source"], origin["columns"])
 
 

@@ -5,6 +5,8 @@ Nothing is dropped here: a value that cannot be read becomes a placeholder and i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 
@@ -16,13 +18,40 @@ _TRUE = ("1", "1.0", "true", "t", "yes", "y")
 _FALSE = ("0", "0.0", "false", "f", "no", "n")
 
 
+def narrow(series: pl.Series) -> Column:
+    """The same as `number`, rounded to 32 bits where it is numeric; what is too large becomes infinite."""
+    return number(series.cast(pl.Float32) if series.dtype.is_numeric() else series)
+
+
+def plain(series: pl.Series) -> pl.Series:
+    """The same column in a kind that the functions below read: durations in seconds, and what is odd as text."""
+    kind = series.dtype
+    inner = kind.inner if isinstance(kind, pl.List | pl.Array) else kind
+    if isinstance(kind, pl.Duration):
+        return (series.dt.total_microseconds() / 1e6).rename(series.name)
+    if kind in (pl.Int128, pl.UInt128):
+        return series.cast(pl.Float64)
+    if inner == pl.Object or (isinstance(inner, pl.List | pl.Array | pl.Struct | pl.Duration)) or inner == pl.Binary:
+        return spelled(series)
+    return series
+
+
+def spelled(series: pl.Series) -> pl.Series:
+    """Every cell as Python writes it, bytes as UTF-8 as far as they are."""
+    cells = series.to_list()
+    words = (cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell) for cell in cells)
+    return pl.Series(series.name, [None if cell is None else word for cell, word in zip(cells, words, strict=True)],
+                     pl.String)  # fmt: skip
+
+
 def number(series: pl.Series) -> Column:
     """Numbers [N], or [N, D] from a column of lists."""
     if isinstance(series.dtype, pl.List | pl.Array):
         return _lists(series)
     if series.dtype.is_numeric() or series.dtype == pl.Null:
         missing = _where(series.is_null())
-        values = series.cast(pl.Float64).to_numpy() if len(missing) or series.dtype.is_decimal() else series.to_numpy()
+        wide = series.dtype.is_decimal() or (len(missing) and not series.dtype.is_float())
+        values = (series.cast(pl.Float64) if wide else series).fill_null(0).to_numpy()
         return Column(series.name, values, missing=missing)
     text = _text(series)
     absent = _absent(text)
@@ -41,17 +70,24 @@ def is_categorical(series: pl.Series) -> bool:
     return bool(text.cast(pl.Float64, strict=False).filter(~absent).is_null().all())
 
 
-def categories(*many: pl.Series) -> list[Column]:
-    """Codes [N] of several columns that share one sorted vocabulary; empty text is missing."""
+def categories(*many: pl.Series, words: Sequence[str] | None = None) -> list[Column]:
+    """Codes [N] of several columns into one vocabulary: `words`, or else all that stand there, sorted.
+
+    Empty text is missing; a word that is not among declared ones is unreadable.
+    """
     texts = [_text(series) for series in many]
-    words = pl.concat([text.rename("word") for text in texts]).unique().drop_nulls().sort()
-    words = words.filter(words != "")
+    if words is None:
+        found = pl.concat([text.rename("word") for text in texts]).unique().drop_nulls().sort()
+        words = tuple(found.filter(found != ""))
     kind = pl.Enum(words)
     columns = []
     for series, text in zip(many, texts, strict=True):
         codes = text.cast(kind, strict=False).to_physical().cast(pl.Int32)
-        missing = _where(codes.is_null())
-        columns.append(Column(series.name, codes.fill_null(0).to_numpy(), tuple(words), missing))
+        absent = text.is_null() | (text == "").fill_null(True)
+        unreadable = _where(codes.is_null() & ~absent)
+        values = codes.fill_null(0).to_numpy()
+        shown = _shown(text, unreadable)
+        columns.append(Column(series.name, values, tuple(words), _where(absent), unreadable, texts=shown))
     return columns
 
 
@@ -69,6 +105,9 @@ def identity(series: pl.Series) -> Column:
 
 def flag(series: pl.Series) -> Column:
     """Flags [N] float, 0 or 1, from booleans, 0/1, true/false or yes/no."""
+    if series.dtype == pl.Boolean or series.dtype.is_integer() or series.dtype.is_float():
+        missing = _where(series.is_null())
+        return Column(series.name, series.fill_null(0).to_numpy(), missing=missing)
     text = _text(series)
     return _column(series.name, _truth(text), _absent(text), text, "0 or 1, true or false, yes or no")
 

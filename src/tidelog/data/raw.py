@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tidelog.data.columns import Bounds
 from tidelog.data.order import Order, Values, arrange
+
+Kind: TypeAlias = Literal["vector", "codes", "image"]
 
 
 def _no_rows() -> Values:
@@ -19,7 +21,7 @@ def _no_rows() -> Values:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """Values of one column, [N] or [N, D]; rows in `missing`, `unreadable` and `odd` hold a placeholder.
+    """Values of one column, [N], [N, D] or [N, H, W, C]; rows in `missing`, `unreadable` and `odd` hold a placeholder.
 
     `odd` rows hold a list of another length than most. `words` are the vocabulary where `values` are codes; `texts`
     are the first unreadable texts, and `expects` says what they should have been.
@@ -36,7 +38,9 @@ class Column:
 
     @cached_property
     def usable(self) -> Values:
-        """[N] bool: rows with a value, whatever it is."""
+        """[N] bool: rows with a value, whatever it is; not to be written to."""
+        if not (len(self.missing) or len(self.unreadable) or len(self.odd)):
+            return np.broadcast_to(np.True_, len(self.values))
         usable = np.ones(len(self.values), bool)
         usable[self.missing] = False
         usable[self.unreadable] = False
@@ -46,11 +50,17 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Feature:
-    """Columns that become one leaf of the observation; `sizes` of codes where they are declared."""
+    """Columns that become one leaf of the observation; `sizes` of codes where they are declared.
 
-    kind: Literal["vector", "codes"]
+    An image is one column of values [N, H, W, C] uint8. `fills` name the values that stand in for missing ones.
+    `block` [N, D] float32 is what the columns are views of, where they are.
+    """
+
+    kind: Kind
     columns: tuple[Column, ...]
     sizes: tuple[int, ...] | None = None
+    fills: tuple[tuple[str, float], ...] = ()
+    block: Values | None = None
 
 
 @dataclass(frozen=True, eq=False)

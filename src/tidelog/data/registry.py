@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tidelog.data.raw import Finding, RawLog
-from tidelog.data.report import Level, Problem, Report
+from tidelog.data.report import LEVELS, Level, Problem, Report
 
 CheckFunction: TypeAlias = Callable[[RawLog], Iterable[Finding]]
 _SHOWN_ROWS = 10
@@ -45,11 +45,28 @@ def check(name: str, level: Level) -> Callable[[CheckFunction], CheckFunction]:
 
 def examine(raw: RawLog) -> Report:
     """Run every check and return one report; without rows only that is said."""
-    problems = [_problem(raw, CHECKS[name], finding) for name, finding in raw.found]
+    return report_of(raw, findings(raw))
+
+
+def findings(raw: RawLog) -> list[tuple[Check, Finding]]:
+    """What the reader found and what every check finds, each with all its rows."""
+    found = [(CHECKS[name], finding) for name, finding in raw.found]
     for one in CHECKS.values():
         if one.run is not None and (raw.rows or (one.name == "empty log" and not raw.found)):
-            problems += [_problem(raw, one, finding) for finding in one.run(raw)]
-    return Report(raw.source, raw.rows, tuple(problems))
+            found += [(one, finding) for finding in one.run(raw)]
+    return found
+
+
+def report_of(raw: RawLog, found: Iterable[tuple[Check, Finding]]) -> Report:
+    """The report of findings: the first ten rows of each, and their count."""
+    return Report(raw.source, raw.rows, tuple(_problem(raw, one, finding) for one, finding in found))
+
+
+def as_table() -> str:
+    """Every registered check as a Markdown table, errors before warnings before notes."""
+    ordered = sorted(CHECKS.values(), key=lambda one: LEVELS.index(one.level))
+    rows = [f"| {one.name} | {one.level} | {one.meaning} |" for one in ordered]
+    return "\n".join(["| check | level | meaning |", "|---|---|---|", *rows])
 
 
 def refusal(source: str, name: str, found: str, expected: str, advice: str) -> Report:
@@ -75,9 +92,17 @@ rule("ragged rows", "error", "Rows of a text file have more or fewer fields than
 rule("duplicate column name", "error", "A column that the mapping names stands twice in the header.")
 rule("wrong length", "error", "An array, a mask or a list of bounds has another length than the log needs.")
 rule("changing shapes", "error", "Rows of one column have different shapes, or more axes than a log can hold.")
+rule("unknown word", "error", "A categorical column holds a word that its declared vocabulary lacks.")
+rule("unreadable picture", "error", "A picture file is missing, damaged, or of a kind that is not read.")
+rule("filled", "note", "Empty cells of observations were filled as the mapping says.")
 rule("blank lines", "note", "Lines without any value were passed over.")
 rule(
     "converted",
     "note",
     "A source's convention was translated, such as actions that are counted from another number than 0.",
 )
+
+if __name__ == "__main__":
+    from tidelog.data import build, registry  # noqa: F401 (importing them registers every check)
+
+    print(registry.as_table())  # noqa: T201

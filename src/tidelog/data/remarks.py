@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 
 import numpy as np
 
@@ -13,7 +14,14 @@ from tidelog.data.registry import check
 
 _FEW_EPISODES = 10
 _LARGE = 1e4
+_SMALL = 1e-4
 _MANY_WORDS = 100
+_MOST_ACTIONS = 2**31
+_RARE_ROWS = 10
+_RARE_SHARE = 0.001
+_LONG = 10.0
+_ENOUGH = 10
+_SAMPLE = 1_000
 
 
 @check("both flags set", "warning")
@@ -83,6 +91,24 @@ def constant_reward(raw: RawLog) -> Iterable[Finding]:
             )
 
 
+@check("equal episode returns", "warning")
+def equal_returns(raw: RawLog) -> Iterable[Finding]:
+    """Rewards differ, but they sum to the same number in every episode of several steps."""
+    count = len(raw.order.ids)
+    if raw.episode is None or count < 2:
+        return
+    starts = np.flatnonzero(np.append(True, raw.order.last[:-1]))
+    for column in raw.reward or ():
+        rewards = tame(raw.order.sort(column.values)).reshape(raw.rows, -1)
+        returns = np.add.reduceat(rewards, starts, axis=0)
+        sizes = np.add.reduceat(np.abs(rewards), starts, axis=0).max(axis=0)
+        same = np.ptp(returns, axis=0) <= 1e-9 * sizes
+        if (same & (np.ptp(rewards, axis=0) > 0)).any():
+            found = f"all {count:,} episodes return {some(returns[0])}"
+            advice = "check the reward: episodes that all end equally well teach only by when they are rewarded"
+            yield Finding(column.name, None, found, "returns that differ", advice)
+
+
 @check("one action only", "warning")
 def one_action_only(raw: RawLog) -> Iterable[Finding]:
     """Every action, or every value of one action dimension, is the same."""
@@ -101,13 +127,59 @@ def constant_column(raw: RawLog) -> Iterable[Finding]:
         yield Finding(_named(constant), None, found, "columns that vary", "leave them out, or check the export")
 
 
+@check("duplicated observation columns", "warning")
+def duplicated_columns(raw: RawLog) -> Iterable[Finding]:
+    """Two observation columns hold the same values in every row."""
+    groups: dict[bytes, list[tuple[str, Values]]] = {}
+    for name, values in _observed(raw):
+        if not _constant(values):
+            groups.setdefault(_sample(values).tobytes(), []).append((name, values))
+    for (original, first), *others in groups.values():
+        copies = [name for name, values in others if np.array_equal(values, first)]
+        if copies:
+            found = f"the same values as in '{original}'"
+            yield Finding(_named(copies), None, found, "columns that say different things", "leave the copies out")
+
+
 @check("extreme scale", "warning")
 def extreme_scale(raw: RawLog) -> Iterable[Finding]:
-    """An observation column reaches beyond 10,000."""
-    large = [name for name, values in _observed(raw, codes=False) if values.size and np.abs(values).max() > _LARGE]
-    if large:
-        found, expected = f"{len(large)} columns reach beyond {_LARGE:,.0f}", "numbers of about one"
-        yield Finding(_named(large), None, found, expected, "standardise observations (scale=) or choose other units")
+    """An observation column reaches beyond 10,000, or never beyond 0.0001."""
+    reach = {name: _reach(values) for name, values in _observed(raw, codes=False)}
+    large = [name for name, top in reach.items() if top > _LARGE]
+    small = [name for name, top in reach.items() if 0 < top < _SMALL]
+    for names, said in ((large, f"beyond {_LARGE:,.0f}"), (small, f"no further than {_SMALL:g}")):
+        if names:
+            found, advice = f"columns that reach {said}", "standardise observations (scale=) or choose other units"
+            yield Finding(_named(names), None, f"{len(names)} {found}", "numbers of about one", advice)
+
+
+@check("suspicious leak", "warning")
+def suspicious_leak(raw: RawLog) -> Iterable[Finding]:
+    """An observation column is the row's reward or action in every row, or the reward of the row before."""
+    before = np.flatnonzero(~raw.order.last)
+    expected = "what was seen before the action"
+    for role, told, column in _outcomes(raw):
+        for name, values in _whole(one for one in _observed_columns(raw) if one.words == column.words):
+            if _equal(values, told, raw.order.rows, raw.order.rows):
+                found = f"the same values as {role} '{column.name}' of the same row"
+                yield Finding(name, None, found, expected, "leave the column out")
+            elif role == "reward" and _equal(values, told, raw.order.rows[1:], raw.order.rows, before):
+                found = f"reward '{column.name}' of the row before"
+                yield Finding(name, None, found, expected, "leave the column out, unless the policy sees it in time")
+
+
+@check("unbalanced actions", "warning")
+def unbalanced_actions(raw: RawLog) -> Iterable[Finding]:
+    """An action is never taken, or far less often than others: in fewer than 10 rows or 0.1 % of them."""
+    if raw.action is None or raw.action.kind == "continuous":
+        return
+    sizes = raw.action.sizes if raw.action.kind == "multi" else (action_count(raw),)
+    for place, (name, values) in enumerate(_numbers(raw.action.columns)):
+        known = tame(values)
+        size = sizes[place] if sizes and place < len(sizes) else int(known.max(initial=0)) + 1
+        taken = known[(known >= 0) & (known < min(size, _MOST_ACTIONS))].astype(np.int64)
+        if len(taken) and taken.min() < taken.max():
+            yield from _unbalanced(name, *np.unique(taken, return_counts=True), size, raw.action.columns[0].words)
 
 
 @check("few episodes", "warning")
@@ -132,6 +204,28 @@ def gap_in_steps(raw: RawLog) -> Iterable[Finding]:
         found, expected = f"jumps of {some(jump[gap])}", f"steps of {usual:g}"
         advice = "add the missing rows; what follows such a gap counts as the next observation"
         yield Finding(raw.step.name, raw.order.rows[1:][gap], found, expected, advice)
+
+
+@check("gap in time", "warning")
+def gap_in_time(raw: RawLog) -> Iterable[Finding]:
+    """A step within an episode took ten times longer than the median step."""
+    jump, inside = _elapsed(raw)
+    usual = float(np.median(jump[inside & (jump > 0)])) if (inside & (jump > 0)).any() else 0.0
+    long = inside & (jump > _LONG * usual) & (usual > 0)
+    if raw.time is not None and long.any():
+        found, expected = f"steps of up to {_spoken(raw, jump[long].max())}", f"about {_spoken(raw, usual)} as usual"
+        advice = "add the missing rows, or split the episodes there; one decision counts as one step of discount"
+        yield Finding(raw.time.name, raw.order.rows[1:][long], found, expected, advice)
+
+
+@check("time runs backwards", "warning")
+def time_backwards(raw: RawLog) -> Iterable[Finding]:
+    """A row is later in its episode by step, and earlier by time."""
+    jump, inside = _elapsed(raw)
+    back = inside & (jump < 0)
+    if raw.time is not None and back.any():
+        advice = "correct step= or time=; the rows stand in the order of the steps"
+        yield Finding(raw.time.name, raw.order.rows[1:][back], "earlier than the row before", "times that rise", advice)
 
 
 @check("many words", "warning")
@@ -181,6 +275,57 @@ def rounded(raw: RawLog) -> Iterable[Finding]:
         yield Finding(_named(wide), None, found, "32-bit numbers", "nothing, unless digits beyond the seventh matter")
 
 
+def _unbalanced(
+    name: str, taken: Values, counts: Values, size: int, words: tuple[str, ...] | None
+) -> Iterator[Finding]:
+    """Actions of one dimension that were never taken (of `size`), and those `taken` that are rare by `counts`."""
+    spoken = (lambda action: words[action]) if words else str
+    rows = int(counts.sum())
+    rare = taken[((counts < _RARE_ROWS) | (counts < _RARE_SHARE * rows)) & (counts < 0.1 * rows / size)]
+    lacking = size - len(taken)
+    if lacking:
+        first = np.setdiff1d(np.arange(min(size, len(taken) + 6)), taken)[:6].tolist()
+        found = f"{lacking:,} of {size:,} actions never taken: {_named(list(map(spoken, first)), lacking)}"
+        advice = "declare only actions that the log shows, mask the others, or stay near the log"
+        yield Finding(name, None, found, "every action in the log", advice)
+    if len(rare):
+        found = f"{len(rare):,} of {size:,} actions in very few rows: {_named(list(map(spoken, rare.tolist())))}"
+        yield Finding(name, None, found, "at least ten rows of each", "join rare actions, or do not trust their values")
+
+
+def _outcomes(raw: RawLog) -> Iterator[tuple[str, Values, Column]]:
+    """Role, numbers [N] and column of each reward and of a single action."""
+    single = raw.action.columns if raw.action is not None and raw.action.values.shape[1] == 1 else ()
+    for role, columns in (("reward", raw.reward or ()), ("action", single)):
+        for column in columns:
+            for _, values in _whole((column,)):
+                yield role, values, column
+
+
+def _equal(values: Values, told: Values, after: Values, before: Values, chosen: Values | None = None) -> bool:
+    """Whether values at rows `after` are those told at `before`, in at least ten of the chosen, and not constant."""
+    if len(before if chosen is None else chosen) < _ENOUGH:
+        return False
+    for few in (slice(_SAMPLE), slice(None)):
+        at = few if chosen is None else chosen[few]
+        if not np.array_equal(values[after[at]], told[before[at]]):
+            return False
+    return not _constant(told[before[at]])
+
+
+def _elapsed(raw: RawLog) -> tuple[Values, Values]:
+    """[N - 1] time from each row to the following, in episode order, and whether both are known and of one episode."""
+    if raw.time is None or raw.rows < 2:
+        return np.zeros(0), np.zeros(0, bool)
+    known = raw.order.sort(raw.time.usable)
+    return np.diff(tame(raw.order.sort(raw.time.values))), ~raw.order.last[:-1] & known[1:] & known[:-1]
+
+
+def _spoken(raw: RawLog, elapsed: float) -> str:
+    dates = raw.time is not None and raw.time.values.dtype.kind == "M"
+    return str(timedelta(microseconds=elapsed)) if dates else f"{elapsed:g}"
+
+
 def _float_columns(raw: RawLog) -> Iterator[Column]:
     for feature in raw.observation.values():
         yield from feature.columns
@@ -189,27 +334,50 @@ def _float_columns(raw: RawLog) -> Iterator[Column]:
 
 
 def _observed(raw: RawLog, codes: bool = True) -> Iterator[tuple[str, Values]]:
+    yield from _numbers(_observed_columns(raw, codes))
+
+
+def _observed_columns(raw: RawLog, codes: bool = True) -> Iterator[Column]:
+    """Observation columns of numbers and codes; pictures are none."""
     for feature in raw.observation.values():
-        if codes or feature.kind == "vector":
-            yield from _numbers(feature.columns)
+        if feature.kind == "vector" or (codes and feature.kind == "codes"):
+            yield from feature.columns
 
 
 def _numbers(columns: Iterable[Column]) -> Iterator[tuple[str, Values]]:
     """Name and finite values of each column, or of each dimension of a wide one."""
     for column in columns:
+        usable = None if column.usable.all() else column.usable
+        for name, whole in _whole((column,)):
+            values = whole if usable is None else whole[usable]
+            finite = np.isfinite(values)
+            yield name, values if finite.all() else values[finite]
+
+
+def _whole(columns: Iterable[Column]) -> Iterator[tuple[str, Values]]:
+    """Name and values [N] of each column, or of each dimension of a wide one."""
+    for column in columns:
         wide = column.values.reshape(len(column.values), -1)
         for place in range(wide.shape[1]):
-            values = wide[column.usable, place]
-            name = f"{column.name}[{place}]" if wide.shape[1] > 1 else column.name
-            yield name, values[np.isfinite(values)] if values.dtype.kind == "f" else values
+            yield f"{column.name}[{place}]" if wide.shape[1] > 1 else column.name, wide[:, place]
+
+
+def _reach(values: Values) -> float:
+    return max(-float(values.min()), float(values.max())) if len(values) else 0.0
+
+
+def _sample(values: Values) -> Values:
+    """About a thousand values, evenly taken, as float64: equal for equal columns."""
+    return values[:: max(1, len(values) // _SAMPLE)].astype(np.float64)
 
 
 def _constant(values: Values) -> bool:
     return len(values) > 1 and bool(values.min() == values.max())
 
 
-def _named(names: list[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+def _named(names: list[str], count: int | None = None) -> str:
+    more = (count or len(names)) - 5
+    return ", ".join(names[:5]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _action_columns(raw: RawLog) -> str:

@@ -106,4 +106,6 @@ def _listed(numbers: Iterable[int], count: int) -> str:
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, subsequent_indent="    ", break_on_hyphens=False) or [text]
+    return textwrap.wrap(text, _WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False) or [
+        text
+    ]

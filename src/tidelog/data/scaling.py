@@ -56,13 +56,23 @@ class Scaler:
     reward_shift: float = 0.0
 
     @classmethod
-    def fit(cls, log: Log, observations: bool = True, rewards: RewardScaling | None = None) -> Scaler:
-        """Measure all stored observations of a log; a column whose std is below 1e-6 is only centred."""
+    def fit(
+        cls,
+        log: Log,
+        observations: bool = True,
+        rewards: RewardScaling | None = None,
+        episodes: Values | None = None,
+    ) -> Scaler:
+        """Measure all stored observations of a log, or of the `episodes` with these ordinals.
+
+        A column whose std is below 1e-6 is only centred. Reward rules see the whole log.
+        """
         scale, shift = (1.0, 0.0) if rewards is None else rewards(log.statistics())
         mean, std = {}, {}
         for name, leaf in log.spec.observation.items():
             if observations and isinstance(leaf, Vector):
-                centre, spread = moments(log.observation[name])
+                seen = log.observation[name]
+                centre, spread = moments(seen if episodes is None else _Taken(seen, log.stored_rows(episodes)))
                 mean[name] = centre.astype(np.float32)
                 std[name] = np.where(spread < _SMALLEST_STD, 1.0, spread).astype(np.float32)
         return cls(mean, std, float(scale), float(shift))
@@ -91,3 +101,17 @@ class Scaler:
         mean = {name: np.asarray(leaf["mean"], np.float32) for name, leaf in leaves.items()}
         std = {name: np.asarray(leaf["std"], np.float32) for name, leaf in leaves.items()}
         return cls(mean, std, data["reward_scale"], data["reward_shift"])
+
+
+class _Taken:
+    """Some rows of a leaf, gathered slice by slice so that a log on disk stays there."""
+
+    def __init__(self, leaf: Values, rows: Values) -> None:
+        self._leaf, self._rows = leaf, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, part: slice) -> Values:
+        taken: Values = self._leaf[self._rows[part]]
+        return taken

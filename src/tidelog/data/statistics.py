@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidelog.data.order import Values
-from tidelog.types import Codes, Discrete, MultiDiscrete
+from tidelog.types import Codes, Discrete, Image, MultiDiscrete
 
 if TYPE_CHECKING:
     from tidelog.data.log import Log
 
 _CHUNK = 65_536
+_PIXELS = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,9 @@ class Statistics:
     """Plain numbers, lists and dictionaries; returns are undiscounted sums of an episode's rewards.
 
     `lengths`, `returns` and `propensities` hold min, mean, median and max. `actions` holds counts (discrete) or mean,
-    std, min and max a dimension. `features` holds mean, std, min and max of each numeric column over all stored
-    observations, `categories` how often each code was stored. `missing_propensities` is a share of the rows.
+    std, min and max a dimension. `features` holds mean, std, min and max of each numeric column, and of all pixels of a
+    picture, over all stored observations, `categories` how often each code was stored. `missing_propensities` is a
+    share of the rows.
     """
 
     episodes: int
@@ -88,7 +90,7 @@ def summary(values: Values) -> dict[str, Any]:
     return {name: np.asarray(value).tolist() for name, value in measures.items()}
 
 
-def moments(values: Values) -> tuple[Values, Values]:
+def moments(values: Any) -> tuple[Values, Values]:
     """Mean and standard deviation [O] float64 of `[M, O]`, in two passes of chunks so that nothing large is copied."""
     chunks = range(0, len(values), _CHUNK)
     mean = sum(values[at : at + _CHUNK].astype(np.float64).sum(axis=0) for at in chunks) / len(values)
@@ -113,10 +115,25 @@ def _features(log: Log) -> Iterator[tuple[str, dict[str, float]]]:
     for name, leaf in log.observation.items():
         if isinstance(log.spec.observation[name], Codes):
             continue
+        if isinstance(log.spec.observation[name], Image):
+            yield name, _picture(leaf)
+            continue
         mean, std = moments(leaf)
         measures = {"mean": mean, "std": std, "min": leaf.min(axis=0), "max": leaf.max(axis=0)}
         for place, label in enumerate(_labels(log, name)):
             yield label, {measure: float(values[place]) for measure, values in measures.items()}
+
+
+def _picture(leaf: Values) -> dict[str, float]:
+    """Measures over all pixels of `[M, H, W, C]`, in chunks."""
+    chunk = max(1, _PIXELS // leaf[0].size)
+    sums = np.zeros(2)
+    for at in range(0, len(leaf), chunk):
+        counts = np.bincount(leaf[at : at + chunk].reshape(-1), minlength=256)
+        sums += counts @ np.arange(256), counts @ np.arange(256) ** 2
+    mean, square = sums / leaf.size
+    spread = float(np.sqrt(max(square - mean**2, 0.0)))
+    return {"mean": float(mean), "std": spread, "min": float(leaf.min()), "max": float(leaf.max())}
 
 
 def _categories(log: Log) -> Iterator[tuple[str, dict[str, int]]]:
@@ -131,5 +148,7 @@ def _categories(log: Log) -> Iterator[tuple[str, dict[str, int]]]:
 
 def _labels(log: Log, name: str) -> list[str]:
     leaf = log.spec.observation[name]
+    if isinstance(leaf, Image):
+        return [name]
     width = len(leaf.sizes) if isinstance(leaf, Codes) else leaf.size
     return list(leaf.names) or [f"{name}[{place}]" for place in range(width)]

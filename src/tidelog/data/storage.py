@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,8 @@ def open_log(path: str | Path, memory_map: bool = False) -> Log:
         raise _unreadable(str(folder / MANIFEST), f"an entry is missing or malformed ({error})") from error
     prefix = "extra/"
     extra = {name.removeprefix(prefix): values for name, values in columns.items() if name.startswith(prefix)}
-    return Log(spec=spec, observation=observation, extra=extra, report=report, **plain)  # type: ignore[arg-type]
+    origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
+    return Log(spec=spec, observation=observation, extra=extra, report=report, origin=origin, **plain)  # type: ignore[arg-type]
 
 
 def _refuse_target(path: Path, overwrite: bool) -> None:
@@ -62,7 +64,7 @@ def _refuse_target(path: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise LogError(f"{path} exists; choose another path, or overwrite=True if it is a log that may go")
-    if not (path / MANIFEST).is_file():
+    if not LOG.stands_at(path):
         raise LogError(f"{path} exists and is no tidelog log; it is not overwritten. Choose another path")
 
 
@@ -75,7 +77,7 @@ def _column(folder: Path, entry: Mapping[str, Any], manifest: Mapping[str, Any],
     file = LOG.file(folder, entry["file"], manifest, whole=not memory_map)
     try:
         values: Values = np.load(file, mmap_mode="r" if memory_map else None, allow_pickle=False)
-    except (ValueError, OSError, EOFError, OverflowError) as error:
+    except (ValueError, OSError, EOFError, OverflowError, SyntaxError, TokenError) as error:
         raise LogError(f"{file}: no array can be read ({error})") from error
     if values.dtype.str != entry["dtype"] or list(values.shape) != entry["shape"]:
         raise LogError(f"{file}: {values.dtype} {values.shape} where {entry['dtype']} {entry['shape']} was written")

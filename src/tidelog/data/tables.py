@@ -3,66 +3,114 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from tidelog.data import parse
-from tidelog.data.columns import Bounds, Columns, declared_actions, names
+from tidelog.data.columns import LEAVES, Bounds, Columns, declared_actions, names
+from tidelog.data.missing import filled
 from tidelog.data.order import Values
-from tidelog.data.raw import Column, Feature, Finding, RawAction, RawLog
-from tidelog.errors import nearest
+from tidelog.data.pictures import read_pictures
+from tidelog.data.raw import Column, Feature, Finding, Kind, RawAction, RawLog
+from tidelog.data.registry import refusal
+from tidelog.errors import LogError, nearest
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A frame as its source has it; `numbers` [N] are the user's row numbers, `columns` all names in the source."""
+    """A frame as its source has it; `numbers` [N] are the user's row numbers, `columns` all names in the source.
+
+    A lazy frame gives one column at a time, so that the whole of it need not be held at once.
+    """
 
     source: str
-    frame: pl.DataFrame
+    data: pl.DataFrame | pl.LazyFrame
     numbers: Values
     columns: Sequence[str]
     has_lines: bool = False
     found: list[tuple[str, Finding]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, frame: pl.DataFrame, source: str, columns: Sequence[str] | None = None) -> Table:
+    def of(cls, data: pl.DataFrame | pl.LazyFrame, source: str, columns: Sequence[str] | None = None) -> Table:
         """A table whose rows are counted from 1."""
-        return cls(source, frame, np.arange(1, frame.height + 1), columns or frame.columns)
+        rows = data.height if isinstance(data, pl.DataFrame) else data.select(pl.len()).collect().item()
+        return cls(source, data, np.arange(1, rows + 1, dtype=np.int32), columns or data.collect_schema().names())
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The columns that can be had."""
+        return frozenset(self.data.collect_schema().names())
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        return len(self.numbers)
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """All columns at once; LogError where the file turns out to be damaged."""
+        return self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data)
+
+    def series(self, name: str) -> pl.Series:
+        """One column; LogError where the file turns out to be damaged."""
+        frame = self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data.select(name))
+        return parse.plain(frame[name])
+
+    def _collected(self, data: pl.LazyFrame) -> pl.DataFrame:
+        try:
+            return data.collect()
+        except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            found, advice = said(error), "export or copy the file again"
+            report = refusal(self.source, "unreadable file", found, "a whole table", advice)
+            raise LogError(report.text(), report) from error
 
     def has(self, name: str) -> bool:
-        """Whether the frame holds the column."""
-        return name in self.frame.columns
+        """Whether the column can be had."""
+        return name in self.names
+
+
+def said(error: BaseException) -> str:
+    """The first line of an error's message; a panic's names threads, and is never the same twice."""
+    return "damaged contents" if isinstance(error, pl.exceptions.PanicException) else str(error).split("\n")[0]
 
 
 def from_table(table: Table, columns: Columns) -> RawLog:
     """Parse every column that the mapping names; absent ones are findings, not exceptions."""
-    observation, following = _features(table, columns)
-    rewards = [parse.number(series) for series in _present(table, columns.reward)]
-    return RawLog(
+    observation, following, seen = _features(table, columns)
+    action = _action(table, columns)
+    rewards = [parse.narrow(series) for series in _present(table, columns.reward)]
+    raw = RawLog(
         source=table.source,
-        rows=table.frame.height,
+        rows=table.rows,
         numbers=table.numbers,
         has_lines=table.has_lines,
         observation=observation,
         next_observation=following,
-        action=_action(table, columns),
+        action=action,
         reward=None if columns.reward is None else tuple(rewards),
         episode=_one(table, columns.episode, parse.identity),
         step=_one(table, columns.step, parse.number),
         time=_one(table, columns.time, parse.moment),
         terminated=_one(table, None if columns.terminated is True else columns.terminated, parse.flag),
         truncated=_one(table, columns.truncated, parse.flag),
-        propensity=_one(table, columns.propensity, parse.number),
-        weight=_one(table, columns.weight, parse.number),
+        propensity=_one(table, columns.propensity, parse.narrow),
+        weight=_one(table, columns.weight, parse.narrow),
         action_mask=_mask(table, columns.action_mask),
         next_action_mask=_mask(table, columns.next_action_mask),
-        extra=tuple(_extra(series) for series in _present(table, columns.extra)),
+        extra=tuple(_extra(series, columns) for series in _present(table, columns.extra)),
         terminations=columns.terminations,
         always_terminated=columns.terminated is True,
-        found=(*_relevant(table, columns), *(("missing column", finding) for finding in _absent(table, columns))),
+        found=(
+            *_relevant(table, columns),
+            *(("missing column", finding) for finding in _absent(table, columns)),
+            *seen,
+        ),
     )
+    return filled(_without_strangers(raw), columns.rules)
 
 
 def unique(header: Sequence[str]) -> list[str]:
@@ -97,12 +145,17 @@ def _absent(table: Table, columns: Columns) -> list[Finding]:
 
 
 def _present(table: Table, wanted: str | Sequence[str] | bool | None) -> list[pl.Series]:
-    return [table.frame[name] for name in names(wanted) if table.has(name)]
+    return [table.series(name) for name in names(wanted) if table.has(name)]
 
 
 def _one(table: Table, name: str | bool | None, read: Callable[[pl.Series], Column]) -> Column | None:
     found = _present(table, name)
-    return read(found[0]) if found else None
+    return read(_single(found[0])) if found else None
+
+
+def _single(series: pl.Series) -> pl.Series:
+    """One value a row: lists, which have no place here, as text that no number, flag or time is."""
+    return parse.spelled(series) if isinstance(series.dtype, pl.List | pl.Array) else series
 
 
 def _mask(table: Table, wanted: str | Sequence[str] | None) -> Column | None:
@@ -110,8 +163,13 @@ def _mask(table: Table, wanted: str | Sequence[str] | None) -> Column | None:
     return parse.mask(found) if found and len(found) == len(names(wanted)) else None
 
 
-def _extra(series: pl.Series) -> Column:
-    return parse.categories(series)[0] if parse.is_categorical(series) else parse.moment(series)
+def _extra(series: pl.Series, columns: Columns) -> Column:
+    series = _single(series)
+    return parse.categories(series)[0] if _is_word(series, columns) else parse.moment(series)
+
+
+def _is_word(series: pl.Series, columns: Columns) -> bool:
+    return series.name in names(columns.categorical) or parse.is_categorical(series)
 
 
 def _action(table: Table, columns: Columns) -> RawAction | None:
@@ -120,8 +178,10 @@ def _action(table: Table, columns: Columns) -> RawAction | None:
     if len(found) != len(wanted):
         return None
     sizes, bounds = declared_actions(columns.actions, columns.bounds)
-    if len(found) == 1 and sizes is None and bounds is None and parse.is_categorical(found[0]):
-        return RawAction("discrete", (parse.categories(found[0])[0],))
+    words = columns.words.get(wanted[0])
+    if len(found) == 1 and (words or (sizes is None and bounds is None and _is_word(found[0], columns))):
+        count = None if words is None else (len(words),)
+        return RawAction("discrete", tuple(parse.categories(found[0], words=words)), count)
     return decide_action(tuple(map(parse.number, found)), sizes, bounds)
 
 
@@ -146,19 +206,59 @@ def widened(bounds: Bounds | None, width: int) -> Bounds | None:
     return bounds if bounds is None or len(bounds[0]) != 1 else (bounds[0] * width, bounds[1] * width)
 
 
-def _features(table: Table, columns: Columns) -> tuple[dict[str, Feature], dict[str, Feature]]:
-    now = _present(table, columns.observation)
+def _features(
+    table: Table, columns: Columns
+) -> tuple[dict[str, Feature], dict[str, Feature], list[tuple[str, Finding]]]:
+    """Leaves now, leaves afterwards, and what was found wrong with pictures."""
     following = dict(zip(names(columns.observation), names(columns.next_observation), strict=False))
-    pairs = [[series, *_present(table, following.get(series.name))] for series in now]
-    coded = [pair for pair in pairs if _coded(pair, names(columns.categorical))]
-    plain = [pair for pair in pairs if not any(pair is other for other in coded)]
-    kinds = {"numeric": [list(map(parse.number, pair)) for pair in plain]}
-    kinds["categorical"] = [parse.categories(*pair) for pair in coded]
-    return _side(kinds, 0), _side(kinds, 1)
+    kinds: dict[str, list[list[Column]]] = {name: [] for name in LEAVES}
+    found: list[tuple[str, Finding]] = []
+    block = _Block(table, columns)
+    for name in names(columns.observation):
+        pair = [*_present(table, name), *_present(table, following.get(name))]
+        if not table.has(name):
+            continue
+        words = columns.words.get(name)
+        if name in names(columns.image):
+            pictures, wrong = read_pictures(pair, Path(table.source).parent)
+            kinds[name] = [pictures]
+            found += wrong
+        elif words or _is_word(pair[0], columns):
+            kinds["categorical"].append(parse.categories(*pair, words=words))
+        else:
+            kinds["numeric"].append([block.take(parse.narrow(pair[0])), *map(parse.narrow, pair[1:])])
+    now = _side(kinds, 0)
+    if "numeric" in now:
+        now["numeric"] = replace(now["numeric"], block=block.whole(now["numeric"].columns))
+    return now, _side(kinds, 1), found
 
 
-def _coded(pair: list[pl.Series], declared: list[str]) -> bool:
-    return pair[0].name in declared or parse.is_categorical(pair[0])
+class _Block:
+    """One array [N, D] that numeric columns are written into as they are read, so that none is held twice."""
+
+    def __init__(self, table: Table, columns: Columns) -> None:
+        other = {*names(columns.categorical), *names(columns.image), *columns.words}
+        schema = table.data.collect_schema()
+        self.names = [
+            name
+            for name in names(columns.observation)
+            if name in schema and name not in other and schema[name].is_numeric()
+        ]
+        self.values = np.empty((table.rows, len(self.names)), np.float32)
+        self.filled = 0
+
+    def take(self, column: Column) -> Column:
+        """The column as a view of the block, where it has the next place there."""
+        if column.name not in self.names[self.filled : self.filled + 1]:
+            return column
+        view = self.values[:, self.filled]
+        view[:] = column.values
+        self.filled += 1
+        return replace(column, values=view)
+
+    def whole(self, columns: tuple[Column, ...]) -> Values | None:
+        """The block, where it holds these columns and no other."""
+        return self.values if [column.name for column in columns] == self.names else None
 
 
 def _side(kinds: dict[str, list[list[Column]]], side: int) -> dict[str, Feature]:
@@ -166,6 +266,26 @@ def _side(kinds: dict[str, list[list[Column]]], side: int) -> dict[str, Feature]
     leaves = {}
     for name, pairs in kinds.items():
         if pairs and all(len(pair) > side for pair in pairs):
-            kind = "codes" if name == "categorical" else "vector"
-            leaves[name] = Feature(kind, tuple(pair[side] for pair in pairs))  # type: ignore[arg-type]
+            kind: Kind = "codes" if name == "categorical" else "vector" if name == "numeric" else "image"
+            leaves[name] = Feature(kind, tuple(pair[side] for pair in pairs))
     return leaves
+
+
+def _without_strangers(raw: RawLog) -> RawLog:
+    """Words that a declared vocabulary lacks, found as what they are rather than as text among numbers."""
+    found = list(raw.found)
+
+    def known(column: Column) -> Column:
+        if column.words is None or not len(column.unreadable):
+            return column
+        said, expected = ", ".join(map(repr, column.texts)), f"one of {', '.join(map(repr, column.words[:8]))}"
+        advice = "mend the cells, or add the words to vocabularies="
+        found.append(("unknown word", Finding(column.name, column.unreadable, said, expected, advice)))
+        return replace(column, unreadable=np.zeros(0, np.int64))
+
+    sides = [
+        {name: replace(leaf, columns=tuple(map(known, leaf.columns))) for name, leaf in side.items()}
+        for side in (raw.observation, raw.next_observation)
+    ]
+    action = raw.action and replace(raw.action, columns=tuple(map(known, raw.action.columns)))
+    return replace(raw, observation=sides[0], next_observation=sides[1], action=action, found=tuple(found))

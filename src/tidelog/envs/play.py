@@ -65,7 +65,7 @@ def play(
     generator = np.random.default_rng([seed, 1])
     tally = _Tally(environment.count)
     kept: list[_Row] = []
-    observed = environment.reset(seed)
+    observed = environment.reset(seed)._replace(first=np.ones(environment.count, bool))
     while True:
         active = np.ones(environment.count, bool) if episodes is None else tally.episode < episodes
         action, propensity = act(observed, generator)
@@ -73,7 +73,7 @@ def play(
         if keep:
             kept.append(_rows(active, tally.episode, observed, action, propensity, outcome))
         tally.add(outcome, active)
-        observed = outcome.current
+        observed = outcome.current._replace(first=outcome.terminated | outcome.truncated)
         done, count = tally.progress(steps)
         if progress is not None:
             progress(min(done, wanted), wanted)

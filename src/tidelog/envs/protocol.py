@@ -24,6 +24,7 @@ class Observed(NamedTuple):
 
     observation: Leaves
     action_mask: NDArray[np.bool_] | None = None  # [W, A]; None: every action is allowed
+    first: NDArray[np.bool_] | None = None  # [W]: copies whose episode begins here; `play` says it to its actor
 
 
 class Outcome(NamedTuple):

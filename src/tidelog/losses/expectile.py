@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 
 
-def expectile_error(difference: jax.Array, expectile: jax.Array | float) -> jax.Array:
-    """Asymmetric squared error `|expectile - 1(difference < 0)| difference**2`, of the shape of `difference`.
+def expectile_error(difference: jax.Array, expectile: jax.Array | float, side: jax.Array | None = None) -> jax.Array:
+    """Asymmetric squared error `|expectile - 1(side < 0)| difference**2`, of the shape of `difference`.
 
-    At 1/2 it is half the squared error. Source: Newey and Powell 1987; Kostrikov et al. 2021, equation 5.
+    `side` is the difference itself unless something else decides on which side it lies. At 1/2 it is half the squared
+    error. Source: Newey and Powell 1987; Kostrikov et al. 2021, equation 5.
     """
-    weight = jnp.where(difference < 0, 1.0 - expectile, expectile)
+    weight = jnp.where((difference if side is None else side) < 0, 1.0 - expectile, expectile)
     return jax.lax.stop_gradient(weight) * jnp.square(difference)

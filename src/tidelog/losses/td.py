@@ -25,7 +25,7 @@ POINT_LOSSES: Mapping[str, PointLoss] = {"squared": squared, "huber": huber}
 
 
 def ensemble_error(values: jax.Array, target: jax.Array, loss: PointLoss = squared) -> jax.Array:
-    """Sum over the ensemble of `loss(values - target)`: values [E, B], target [B] (held fixed) -> [B]."""
-    if values.ndim != 2 or values.shape[1:] != target.shape:
-        raise TypeError(f"values must be [E, B] and target [B], found {values.shape} and {target.shape}")
+    """Sum over the ensemble of `loss(values - target)`: [E, B, ...] and [B, ...] (held fixed) -> [B, ...]."""
+    if values.ndim < 2 or values.shape[1:] != target.shape:
+        raise TypeError(f"values must be [E, B, ...] and target [B, ...], found {values.shape} and {target.shape}")
     return jnp.sum(loss(values - jax.lax.stop_gradient(target)), axis=0)

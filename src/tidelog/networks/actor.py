@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.networks.distributions import Categorical, Distribution, Gaussian, Point
-from tidelog.networks.encode import Encoder, encoded_size
+from tidelog.networks.encode import Encoder, Sight
 from tidelog.networks.mlp import MLP, Linear
 from tidelog.support import allow
-from tidelog.types import Discrete, Observation, Spec
+from tidelog.types import Continuous, Discrete, Observation, Spec
 
 LOG_STD_RANGE = (-5.0, 2.0)
 
@@ -92,33 +92,48 @@ class Actor(eqx.Module):
         spec: Spec,
         *,
         hidden: tuple[int, ...],
-        embedding: int,
         layer_norm: bool,
+        sight: Sight,
         head: HeadFactory,
     ) -> Actor:
         """A network of widths `hidden`; `head` counts for continuous actions, discrete ones get logits."""
-        sizes = (encoded_size(spec.observation, embedding), *hidden)
-        encoder = Encoder.create(generator, spec.observation, embedding)
+        sizes = (sight.size(spec), *hidden)
+        encoder = Encoder.create(generator, spec, sight)
         trunk = MLP.create(generator, sizes, layer_norm=layer_norm, activate_last=True)
         if isinstance(spec.action, Discrete):
             return cls(encoder, trunk, Linear.create(generator, sizes[-1], spec.action.n))
-        return cls(encoder, trunk, head(generator, sizes[-1], _dimensions(spec)))
+        if not isinstance(spec.action, Continuous):
+            raise TypeError(f"an actor acts on Discrete or Continuous actions, found {type(spec.action).__name__}")
+        return cls(encoder, trunk, head(generator, sizes[-1], spec.action.size))
 
     def __call__(
         self,
         observation: Observation,
+        real: jax.Array | None = None,
         *,
         mask: jax.Array | None = None,
         dropout: jax.Array | float | None = None,
         key: jax.Array | None = None,
     ) -> Distribution:
-        features = self.trunk(self.encoder(observation), dropout=dropout, key=key)
-        made = self.head(features)
+        return self._act(self.encoder(observation, real), mask, dropout, key)
+
+    def start(self, batch: int) -> jax.Array | None:
+        """What is carried before anything was seen, or None without a memory."""
+        return self.encoder.start(batch)
+
+    def step(
+        self, observation: Observation, carry: jax.Array | None, mask: jax.Array | None
+    ) -> tuple[Distribution, jax.Array | None]:
+        """The distribution for one more observation [B, ...], and what is carried on."""
+        features, carry = self.encoder.step(observation, carry)
+        return self._act(features, mask, None, None), carry
+
+    def _act(
+        self,
+        features: jax.Array,
+        mask: jax.Array | None,
+        dropout: jax.Array | float | None,
+        key: jax.Array | None,
+    ) -> Distribution:
+        made = self.head(self.trunk(features, dropout=dropout, key=key))
         return Categorical(allow(made, mask)) if isinstance(made, jax.Array) else made
-
-
-def _dimensions(spec: Spec) -> int:
-    size = getattr(spec.action, "size", None)
-    if not isinstance(size, int):
-        raise TypeError(f"an actor acts on Discrete or Continuous actions, found {type(spec.action).__name__}")
-    return size

@@ -1,4 +1,7 @@
-"""State values and action values. Letters: `B` batch, `A` actions or action size, `E` ensemble."""
+"""State values and action values. Letters: `B` batch (or `B, T`), `A` actions, `E` ensemble, `K` rewards.
+
+Outputs have a last axis `K` where the log has several rewards, and none where it has one.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.losses.imitation import pick
-from tidelog.networks.encode import Encoder, encoded_size
+from tidelog.networks.encode import Encoder, Sight
 from tidelog.networks.mlp import MLP
-from tidelog.types import Array, Continuous, Discrete, Observation, Spec
+from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Transition
 
 
 class Value(eqx.Module):
@@ -21,18 +24,28 @@ class Value(eqx.Module):
 
     encoder: Encoder
     body: MLP
+    rewards: int | None = eqx.field(static=True, default=None)
 
     @classmethod
     def create(
-        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], embedding: int, layer_norm: bool
+        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], layer_norm: bool, sight: Sight
     ) -> Value:
         """A network of widths `hidden`."""
-        sizes = (encoded_size(spec.observation, embedding), *hidden, 1)
-        encoder = Encoder.create(generator, spec.observation, embedding)
-        return cls(encoder, MLP.create(generator, sizes, layer_norm=layer_norm))
+        encoder = Encoder.create(generator, spec, sight)
+        body = MLP.create(generator, (sight.size(spec), *hidden, spec.rewards or 1), layer_norm=layer_norm)
+        return cls(encoder, body, spec.rewards)
 
-    def __call__(self, observation: Observation) -> jax.Array:
-        return self.body(self.encoder(observation))[..., 0]
+    def __call__(self, observation: Observation, real: jax.Array | None = None) -> jax.Array:
+        return self._read(self.encoder(observation, real))
+
+    def both(self, row: Transition) -> tuple[jax.Array, jax.Array]:
+        """V of what was seen and of what followed, [B] each; with a memory, the latter from its predecessor's state."""
+        now, after = self.encoder.both(row)
+        return self._read(now), self._read(after)
+
+    def _read(self, features: jax.Array) -> jax.Array:
+        made = self.body(features)
+        return made[..., 0] if self.rewards is None else made
 
 
 class Critic(eqx.Module):
@@ -40,31 +53,34 @@ class Critic(eqx.Module):
 
     encoder: Encoder
     body: MLP
-    discrete: bool = eqx.field(static=True)
+    actions: int | None = eqx.field(static=True)  # how many discrete ones
+    rewards: int | None = eqx.field(static=True, default=None)
 
     @classmethod
     def create(
-        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], embedding: int, layer_norm: bool
+        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], layer_norm: bool, sight: Sight
     ) -> Critic:
         """A network of widths `hidden`."""
-        features = encoded_size(spec.observation, embedding)
-        encoder = Encoder.create(generator, spec.observation, embedding)
-        if isinstance(spec.action, Discrete):
-            sizes = (features, *hidden, spec.action.n)
-            return cls(encoder, MLP.create(generator, sizes, layer_norm=layer_norm), True)
-        if not isinstance(spec.action, Continuous):
-            raise TypeError(f"a critic rates Discrete or Continuous actions, found {type(spec.action).__name__}")
-        sizes = (features + spec.action.size, *hidden, 1)
-        return cls(encoder, MLP.create(generator, sizes, layer_norm=layer_norm), False)
+        size, space, each = sight.size(spec), spec.action, spec.rewards or 1
+        encoder = Encoder.create(generator, spec, sight)
+        if isinstance(space, Discrete):
+            body = MLP.create(generator, (size, *hidden, space.n * each), layer_norm=layer_norm)
+            return cls(encoder, body, space.n, spec.rewards)
+        if not isinstance(space, Continuous):
+            raise TypeError(f"a critic rates Discrete or Continuous actions, found {type(space).__name__}")
+        body = MLP.create(generator, (size + space.size, *hidden, each), layer_norm=layer_norm)
+        return cls(encoder, body, None, spec.rewards)
 
-    def all_actions(self, observation: Observation) -> jax.Array:
-        """Values of every discrete action [B, A]."""
-        return self.body(self.encoder(observation))
+    def all_actions(self, observation: Observation, real: jax.Array | None = None) -> jax.Array:
+        """Values of every discrete action, [B, A], or [B, K, A] for several rewards."""
+        made = self.body(self.encoder(observation, real))
+        return made if self.rewards is None else made.reshape(*made.shape[:-1], self.rewards, -1)
 
-    def __call__(self, observation: Observation, action: Array) -> jax.Array:
-        if self.discrete:
-            return pick(self.all_actions(observation), jnp.asarray(action))
-        return self.body(jnp.concatenate([self.encoder(observation), action], axis=-1))[..., 0]
+    def __call__(self, observation: Observation, action: Array, real: jax.Array | None = None) -> jax.Array:
+        if self.actions is not None:
+            return pick(self.all_actions(observation, real), action if self.rewards is None else action[..., None])
+        made = self.body(jnp.concatenate([self.encoder(observation, real), action], axis=-1))
+        return made[..., 0] if self.rewards is None else made
 
 
 class Ensemble(eqx.Module):
@@ -80,9 +96,16 @@ class Ensemble(eqx.Module):
         """`size` networks, each from its own call of `make`."""
         return cls(tuple(make() for _ in range(size)))
 
-    def __call__(self, *inputs: Any) -> jax.Array:
-        return jnp.stack([member(*inputs) for member in self.members])
+    def __call__(self, *inputs: Any, **windows: Any) -> jax.Array:
+        return jnp.stack([member(*inputs, **windows) for member in self.members])
 
     def all_actions(self, observation: Observation) -> jax.Array:
         """Values of every discrete action [E, B, A]."""
         return jnp.stack([member.all_actions(observation) for member in self.members])
+
+
+def now_and_after(value: Any, row: Transition) -> tuple[jax.Array, jax.Array]:
+    """V of what was seen and of what followed, [B] each, for a Value or any module that maps observations to [B]."""
+    if isinstance(value, Value):
+        return value.both(row)
+    return value(row.observation, **row.window), value(row.next_observation, **row.window)

@@ -1,47 +1,113 @@
-"""Observations of named leaves -> one feature vector a row. Letters: `B` batch, `C` categorical columns."""
+"""Observations of named leaves -> one feature vector a row. Letters: `B` batch, `T` time, `C` categorical columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.types import Codes, Leaf, Observation, Vector
+from tidelog.networks.convolution import Convolutions, Layers, by_size, features
+from tidelog.networks.memory import GRU
+from tidelog.networks.mlp import Linear
+from tidelog.types import Codes, Image, Observation, Spec, Transition, Vector
+
+
+@dataclass(frozen=True)
+class Sight:
+    """How observations are turned into features; the same for all networks of an algorithm."""
+
+    embedding: int  # width of a categorical column's table
+    picture_width: int  # features of a picture
+    convolutions: Layers = by_size
+    memory: int | None = None  # width of the recurrent unit; None: no memory
+
+    def size(self, spec: Spec) -> int:
+        """How many features an Encoder makes of a spec's observations."""
+        return self.memory or sum(self._leaf_size(leaf) for leaf in spec.observation.values())
+
+    def _leaf_size(self, leaf: Vector | Codes | Image) -> int:
+        if isinstance(leaf, Vector):
+            return leaf.size
+        return self.embedding * len(leaf.sizes) if isinstance(leaf, Codes) else self.picture_width
+
+
+class Picture(eqx.Module):
+    """Convolutions and a dense layer with ReLU: uint8 [..., H, W, C] -> [..., features]."""
+
+    convolutions: Convolutions
+    dense: Linear
+
+    def __call__(self, picture: jax.Array) -> jax.Array:
+        return jax.nn.relu(self.dense(self.convolutions(picture)))
 
 
 class Encoder(eqx.Module):
-    """Numeric leaves pass through, categorical codes are looked up in tables; all are concatenated: -> [B, features].
+    """Numbers pass through, codes are looked up in tables, pictures convolved; then all are concatenated.
 
-    The tables start standard normal, the scale that standardised numeric features have.
+    Leaves [B, ...] -> [B, features]. With a memory, windows [B, T, ...] -> [B, T, width]. The tables start standard
+    normal, the scale that standardised numbers have.
     """
 
     tables: dict[str, tuple[jax.Array, ...]]  # one [size, embedding] a categorical column
+    pictures: dict[str, Picture]
+    memory: GRU | None
     leaves: tuple[str, ...] = eqx.field(static=True)
 
     @classmethod
-    def create(cls, generator: np.random.Generator, leaves: Mapping[str, Leaf], embedding: int) -> Encoder:
-        """Tables of width `embedding` for each categorical column of `leaves`."""
-        tables = {
-            name: tuple(jnp.asarray(generator.standard_normal((size, embedding)), jnp.float32) for size in leaf.sizes)
-            for name, leaf in sorted(leaves.items())
-            if isinstance(leaf, Codes)
-        }
-        return cls(tables, tuple(sorted(leaves)))
+    def create(cls, generator: np.random.Generator, spec: Spec, sight: Sight) -> Encoder:
+        """Tables, convolutions and memory for the leaves of a spec."""
+        tables, pictures = {}, {}
+        for name, leaf in sorted(spec.observation.items()):
+            if isinstance(leaf, Codes):
+                drawn = [generator.standard_normal((size, sight.embedding)) for size in leaf.sizes]
+                tables[name] = tuple(jnp.asarray(table, jnp.float32) for table in drawn)
+            elif isinstance(leaf, Image):
+                convolutions = Convolutions.create(generator, leaf, sight.convolutions)
+                flat = features(leaf, convolutions.shapes)
+                pictures[name] = Picture(convolutions, Linear.create(generator, flat, sight.picture_width))
+        memory = None
+        if sight.memory is not None:
+            memory = GRU.create(generator, Sight(sight.embedding, sight.picture_width).size(spec), sight.memory)
+        return cls(tables, pictures, memory, tuple(sorted(spec.observation)))
 
-    def __call__(self, observation: Observation) -> jax.Array:
+    def __call__(self, observation: Observation, real: jax.Array | None = None) -> jax.Array:
+        seen = self.leaf_features(observation)
+        if self.memory is None:
+            return seen
+        if real is None:
+            raise TypeError("a network with a memory reads windows, with real [B, T]")
+        return self.memory.unroll(seen, real)
+
+    def leaf_features(self, observation: Observation) -> jax.Array:
+        """What is seen now, [..., features], without memory."""
         parts: list[jax.Array] = []
         for name in self.leaves:
             leaf = jnp.asarray(observation[name])
             if name in self.tables:
                 parts += [table[leaf[..., c]] for c, table in enumerate(self.tables[name])]
             else:
-                parts.append(leaf)
+                parts.append(self.pictures[name](leaf) if name in self.pictures else leaf)
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
 
+    def both(self, row: Transition) -> tuple[jax.Array, jax.Array]:
+        """Features of what was seen and of what followed; with a memory, each of the latter from its predecessor."""
+        if self.memory is None or row.last is None:
+            return self(row.observation), self(row.next_observation)
+        carries = self(row.observation, row.real)
+        before = jnp.take_along_axis(carries, row.last[..., None], axis=1)
+        return carries, self.memory(before, self.leaf_features(row.next_observation))
 
-def encoded_size(leaves: Mapping[str, Leaf], embedding: int) -> int:
-    """How many features an Encoder makes of these leaves."""
-    return sum(leaf.size if isinstance(leaf, Vector) else embedding * len(leaf.sizes) for leaf in leaves.values())
+    def start(self, batch: int) -> jax.Array | None:
+        """What is carried before anything was seen, [B, width], or None without a memory."""
+        return None if self.memory is None else self.memory.start(batch)
+
+    def step(self, observation: Observation, carry: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
+        """Features of one more observation [B, ...], and what is carried on."""
+        seen = self.leaf_features(observation)
+        if self.memory is None or carry is None:
+            return seen, None
+        moved = self.memory(carry, seen)
+        return moved, moved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidelog.acting.along import act_along, log_probability_along
 from tidelog.acting.policy import Policy
 from tidelog.data import Log
 from tidelog.errors import SpecError
@@ -18,12 +19,12 @@ def agreement(policy: Policy, log: Log) -> dict[str, float]:
     if log.spec.observation != policy.spec.observation or not _comparable(log.spec.action, policy.spec.action):
         raise SpecError(f"the policy was trained on {policy.spec}, this log has {log.spec}")
     rows = log.transitions
-    chosen = policy(rows.observation, rows.mask)
+    chosen = act_along(policy, rows.observation, log.starts, rows.mask)
     if isinstance(log.spec.action, Discrete):
         found = {"share of equal actions": float(np.mean(chosen == log.action))}
     else:
         found = {"mean distance to logged actions": float(np.mean(np.linalg.norm(chosen - log.action, axis=-1)))}
-    likely = policy.log_probability(rows.observation, log.action, rows.mask)
+    likely = log_probability_along(policy, rows.observation, log.action, log.starts, rows.mask)
     return found if likely is None else found | {"mean log-probability of logged actions": float(likely.mean())}
 
 

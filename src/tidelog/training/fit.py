@@ -20,13 +20,14 @@ from tidelog.training.cache import use_cache
 from tidelog.training.checkpoints import Checkpoints, read_part
 from tidelog.training.evaluation import check_playable, evaluated
 from tidelog.training.learner import Learner, reported
+from tidelog.training.parts import Parts
 from tidelog.training.progress import Screen
 from tidelog.training.record import Record
 from tidelog.training.run import Run
 from tidelog.training.selection import Selection
 from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
 from tidelog.training.sinks import Sink, rows_until
-from tidelog.training.stores import stores_of
+from tidelog.training.stores import check_rewards
 from tidelog.training.trainer import Trainer, fresh_learners
 from tidelog.training.validation import Validation
 from tidelog.types import Vector
@@ -113,21 +114,21 @@ def prepare(
         keep=keep,
         together=together,
     )
-    train, kept = split(log, settings)
-    rewards = getattr(algorithms[0], "reward_scaling", None)
-    scaler = Scaler.fit(train, observations=settings.scale, rewards=rewards)
+    parts = Parts(log, settings.held_out, settings.split_seed)
+    scaler = parts.scaler(settings.scale, getattr(algorithms[0], "reward_scaling", None))
     members = as_members(algorithms, settings.seeds)
-    stores = stores_of(algorithms[0], train, scaler)
+    stores = parts.stores(algorithms[0], scaler)
+    check_rewards(algorithms[0], log)
     learners = fresh_learners(members, log.spec, stores, settings.steps)
     for part, source in (warm_start or {}).items():
         learners = [_warmed(learner, part, source) for learner in learners]
     check_playable(Policy(algorithms[0], log.spec, scaler, algorithms[0].acting(learners[0].state)), episodes)
-    validation = None if kept is None else Validation(stores_of(algorithms[0], kept, scaler))
+    validation = _validation(parts, algorithms[0], scaler)
     if best is not None:
         losses = validation.names(algorithms[0], learners[0].state) if validation else []
         Selection(settings).check([*reported(learners[0]), *losses, *evaluated(episodes, own)])
     trainer = Trainer(members, stores, learners, settings.steps, together=together)
-    record = Record.of(algorithms, settings, log, scaler, kept)
+    record = Record.of(algorithms, settings, log, scaler, parts.held_out_ids)
     folder = _new_folder(out, record)
     return Run(record, trainer, folder, validation=validation, evaluators=own, sinks=sinks)
 
@@ -175,14 +176,14 @@ def load(
         raise ConfigError(f"the run had evaluators of your own, {', '.join(lacking)}: pass them again in evaluate=...")
     log = _same_log(log, record)
     settings, algorithms = record.settings, record.algorithms(algorithm)
-    train, kept = split(log, settings)
+    parts = Parts(log, settings.held_out, settings.split_seed)
     members = as_members(algorithms, settings.seeds)
-    stores = stores_of(algorithms[0], train, record.scaler)
+    stores = parts.stores(algorithms[0], record.scaler)
     templates = fresh_learners(members, record.spec, stores, settings.steps)
     found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint)
     together = settings.together if together is None else together
     trainer = Trainer(members, stores, found.learners, settings.steps, found.position, together)
-    validation = None if kept is None else Validation(stores_of(algorithms[0], kept, record.scaler))
+    validation = _validation(parts, algorithms[0], record.scaler)
     return Run(
         record,
         trainer,
@@ -195,9 +196,9 @@ def load(
     )
 
 
-def split(log: Log, settings: Settings) -> tuple[Log, Log | None]:
-    """Training episodes and held-out episodes (None where none are held out)."""
-    return log.split(1.0 - settings.held_out, seed=settings.split_seed) if settings.held_out > 0 else (log, None)
+def _validation(parts: Parts, algorithm: Any, scaler: Scaler) -> Validation | None:
+    stores = parts.validation_stores(algorithm, scaler)
+    return None if stores is None else Validation(stores)
 
 
 def _standardise(scale: str | None, log: Log) -> bool:

@@ -6,17 +6,19 @@ run is cut into chunks. Letters: `S` members side by side.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tidelog.algorithms.contract import Algorithm, Phase
 from tidelog.algorithms.draws import Draw, Stored
+from tidelog.training.streams import Stream
 
-Stores = dict[str, Stored]
+Stores = Mapping[str, Stored | Stream]
 MetricNames = dict[str, tuple[str, ...]]  # by phase
 
 
@@ -47,54 +49,137 @@ def create_learner(algorithm: Algorithm, state: Any, stores: Stores, seed: int, 
 
 def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricNames:
     """The metrics of each phase, found by tracing one step."""
-    orders = _orders(algorithm, stores)
+
+    def shown(draw: Draw) -> Any:
+        store = stores[draw.store]
+        return draw.batch(store if isinstance(store, Stored) else store.example(draw), *_first(draw))[0]
 
     def trace(phase: Phase) -> dict[str, jax.Array]:
-        batch, _ = _draw(phase, stores, orders[phase.name], jax.random.key(0))
-        return phase.step(algorithm, state, batch)[1].metrics
+        return phase.step(algorithm, state, _each(phase, shown))[1].metrics
 
     return {phase.name: tuple(jax.eval_shape(lambda p=phase: trace(p))) for phase in algorithm.phases()}
 
 
+def _first(draw: Draw) -> tuple[Any, jax.Array, jax.Array]:
+    return draw.order.init(1), jax.random.key(0), jnp.zeros(())
+
+
+def count(draw: Draw, store: Stored | Stream) -> int:
+    """How many samples a draw has to choose from."""
+    return draw.unit.rows(store)[0] if isinstance(store, Stored) else store.count(draw.unit)
+
+
 def _orders(algorithm: Algorithm, stores: Stores) -> dict[str, Any]:
-    return {
-        phase.name: jax.tree.map(lambda d: _order_state(d, stores), phase.reads, is_leaf=_is_draw)
-        for phase in algorithm.phases()
-    }
+    phases = algorithm.phases()
+    return {p.name: _each(p, lambda draw: draw.order.init(count(draw, stores[draw.store]))) for p in phases}
 
 
-def _is_draw(value: Any) -> bool:
-    return isinstance(value, Draw)
+def _each(phase: Phase, function: Callable[..., Any], *trees: Any) -> Any:
+    """What a function makes of each draw of a phase and its part of other trees, in the structure of `reads`."""
+    return jax.tree.map(function, phase.reads, *trees, is_leaf=lambda value: isinstance(value, Draw))
 
 
-def _order_state(draw: Draw, stores: Stores) -> Any:
-    return draw.order.init(draw.unit.rows(stores[draw.store])[0])
+def _split(phase: Phase, pairs: Any) -> tuple[Any, Any]:
+    return _each(phase, lambda _, pair: pair[0], pairs), _each(phase, lambda _, pair: pair[1], pairs)
 
 
-def _draw(phase: Phase, stores: Stores, orders: Any, key: jax.Array) -> tuple[Any, Any]:
+def _keys(phase: Phase, key: jax.Array) -> Any:
     if isinstance(phase.reads, Draw):
-        return phase.reads.batch(stores[phase.reads.store], orders, key)
-    drawn = {
-        name: draw.batch(stores[draw.store], orders[name], jax.random.fold_in(key, i))
-        for i, (name, draw) in enumerate(sorted(phase.reads.items()))
-    }
-    return {name: batch for name, (batch, _) in drawn.items()}, {name: rows for name, (_, rows) in drawn.items()}
+        return key
+    return {name: jax.random.fold_in(key, i) for i, name in enumerate(sorted(phase.reads))}
+
+
+class Ready(NamedTuple):
+    """The samples of a block of `K` updates, fetched before it begins."""
+
+    store: Stored
+    slots: jax.Array  # [K, B] int32: where they stand in that store
+    indices: jax.Array  # [K, B] int32: which samples they are
+    importance: jax.Array | None  # [K, B]
+
+    def batch(self, draw: Draw, at: jax.Array) -> tuple[Any, jax.Array]:
+        """The batch of one update of the block, and the indices that its feedback goes back to."""
+        importance = None if self.importance is None else self.importance[at]
+        return draw.at(self.store, self.slots[at], importance), self.indices[at]
+
+
+class Work(NamedTuple):
+    """What a chunk reads and does not change."""
+
+    algorithm: Any  # number leaves as arrays
+    stores: Stores
+    updates: jax.Array  # int32: how many to take
+    steps: jax.Array  # int32: how many the run takes in all
+    ahead: Any = None  # a Ready for each draw, in the structure of `reads`, where the log stays on disk
+    begin: jax.Array | None = None  # int32: the update at which they begin
+
+
+def _drawn(work: Work, phase: Phase, learner: Learner) -> tuple[Any, Any]:
+    if work.begin is not None:
+        at = learner.update - work.begin
+        return _split(phase, _each(phase, lambda draw, ready: ready.batch(draw, at), work.ahead))
+    keys, progress = _moment(phase, learner, learner.update, work.steps)
+    batches = _each(
+        phase,
+        lambda draw, order, key: draw.batch(work.stores[draw.store], order, key, progress),
+        learner.orders[phase.name],
+        keys,
+    )
+    return _split(phase, batches)
+
+
+def _moment(phase: Phase, learner: Learner, update: jax.Array, steps: jax.Array) -> tuple[Any, jax.Array]:
+    """The keys of an update's draws, and its share of the run."""
+    return _keys(phase, jax.random.fold_in(learner.key, update)), update / jnp.maximum(steps, 1)
+
+
+@eqx.filter_jit
+def draw_ahead(phase_index: int, algorithm: Any, learner: Learner, steps: jax.Array, counts: Any, block: int) -> Any:
+    """Indices [K, B] and importance weights for the next `block` updates, as the draws would find them one by one."""
+    phase = algorithm.phases()[phase_index]
+    orders = learner.orders[phase.name]
+
+    def one(i: jax.Array) -> Any:
+        keys, progress = _moment(phase, learner, learner.update + i, steps)
+        return _each(
+            phase,
+            lambda draw, order, key, count: draw.order.draw(order, key, draw.size, count, progress),
+            orders,
+            keys,
+            counts,
+        )
+
+    return jax.lax.map(one, jnp.arange(block))
+
+
+def fetch_ahead(
+    phase_index: int, algorithm: Any, learner: Learner, stores: Stores, steps: jax.Array, block: int
+) -> Any:
+    """A Ready for each draw of a phase: the samples of the next `block` updates, fetched from where they are kept."""
+    phase = algorithm.phases()[phase_index]
+    counts = _each(phase, lambda draw: jnp.int32(count(draw, stores[draw.store])))
+    found = draw_ahead(phase_index, algorithm, learner, steps, counts, block)
+    return _each(phase, lambda draw, drawn: _fetched(draw, stores[draw.store], *drawn), found)
+
+
+def _fetched(draw: Draw, store: Stored | Stream, indices: jax.Array, importance: jax.Array | None) -> Ready:
+    if isinstance(store, Stored):
+        rows = draw.unit.rows(store)[1]
+        return Ready(store, indices if rows is None else rows[indices], indices, importance)
+    small, slots = store.fetch(store.rows(draw.unit, np.asarray(indices).reshape(-1)), draw.unit)
+    return Ready(small, jnp.asarray(slots.reshape(indices.shape)), indices, importance)
 
 
 def _taught(phase: Phase, orders: Any, indices: Any, priority: Any) -> Any:
-    if isinstance(phase.reads, Draw):
-        return phase.reads.order.learn(orders, indices, priority)
-    priority = priority or {}
-    return {
-        name: draw.order.learn(orders[name], indices[name], priority.get(name)) for name, draw in phase.reads.items()
-    }
+    if not isinstance(phase.reads, Draw):
+        priority = {name: (priority or {}).get(name) for name in phase.reads}
+    return _each(phase, lambda draw, order, rows, p: draw.order.learn(order, rows, p), orders, indices, priority)
 
 
-def one_update(algorithm: Algorithm, phase: Phase, stores: Stores, learner: Learner) -> Learner:
+def one_update(work: Work, phase: Phase, learner: Learner) -> Learner:
     """Draw, step, hand the priorities back, and add up the metrics."""
-    key = jax.random.fold_in(learner.key, learner.update)
-    batch, indices = _draw(phase, stores, learner.orders[phase.name], key)
-    state, feedback = phase.step(algorithm, learner.state, batch)
+    batch, indices = _drawn(work, phase, learner)
+    state, feedback = phase.step(work.algorithm, learner.state, batch)
     orders = _taught(phase, learner.orders[phase.name], indices, feedback.priority)
     tally = learner.tallies[phase.name]
     sums = {name: tally.sums[name] + value for name, value in feedback.metrics.items()}
@@ -110,20 +195,12 @@ def one_update(algorithm: Algorithm, phase: Phase, stores: Stores, learner: Lear
     )
 
 
-class Work(NamedTuple):
-    """What a chunk reads and does not change."""
-
-    algorithm: Any  # number leaves as arrays
-    stores: Stores
-    updates: jax.Array  # int32: how many to take
-
-
 def _advance(phase_index: int, work: Work, learner: Learner) -> Learner:
     phase = work.algorithm.phases()[phase_index]
     moving, fixed = eqx.partition(learner, eqx.is_array)
 
     def body(_: Any, moving: Any) -> Any:
-        moved = one_update(work.algorithm, phase, work.stores, eqx.combine(moving, fixed))
+        moved = one_update(work, phase, eqx.combine(moving, fixed))
         return eqx.filter(moved, eqx.is_array)
 
     moved: Learner = eqx.combine(jax.lax.fori_loop(0, work.updates, body, moving), fixed)
@@ -149,7 +226,7 @@ def _jitted(phase_index: int, together: bool) -> Callable[[Work, Learner], Learn
         def chunk(work: Work, learner: Learner) -> Learner:
             if not together:
                 return _advance(phase_index, work, learner)
-            axes = Work(eqx.if_array(0), None, None)  # type: ignore[arg-type]
+            axes = Work(eqx.if_array(0), None, None, None)  # type: ignore[arg-type]
             many = eqx.filter_vmap(
                 lambda one_work, one: _advance(phase_index, one_work, one), in_axes=(axes, eqx.if_array(0))
             )

@@ -39,9 +39,7 @@ class Record:
     machine: dict[str, Any]
 
     @classmethod
-    def of(
-        cls, algorithms: Sequence[Any], settings: Settings, log: Log, scaler: Scaler, held_out: Log | None
-    ) -> Record:
+    def of(cls, algorithms: Sequence[Any], settings: Settings, log: Log, scaler: Scaler, held_out: list[Any]) -> Record:
         """The record of a run that is about to start."""
         data = {
             "fingerprint": log.fingerprint(),
@@ -49,9 +47,8 @@ class Record:
             "steps": log.steps,
             "episodes": len(log.episodes),
         }
-        ids = [] if held_out is None else held_out.episode_ids.tolist()
         configs = [to_config(algorithm) for algorithm in algorithms]
-        return cls(algorithm_name(algorithms[0]), configs, settings, log.spec, scaler, data, ids, this_machine())
+        return cls(algorithm_name(algorithms[0]), configs, settings, log.spec, scaler, data, held_out, this_machine())
 
     def write(self, folder: Path) -> None:
         """Write `run.json` into a new run folder, whole or not at all."""

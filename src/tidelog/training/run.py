@@ -137,7 +137,7 @@ class Run:
                 self._trainer.compile()
                 pace.restart()
             boundary = min(settings.steps, (self.update // settings.every + 1) * settings.every)
-            taken = self._trainer.advance(min(pace.chunk, boundary - self.update))
+            taken = self._trainer.advance(pace.chunk, boundary - self.update)
             self._check_finite()
             pace.took(taken)
             live = self._trainer.peek()

@@ -22,8 +22,7 @@ def stores_of(algorithm: Algorithm, log: Log, scaler: Scaler) -> dict[str, Store
 
 def stored(log: Log, keep: Keep, scaler: Scaler) -> Stored:
     """The columns that a store keeps; LogError where the log lacks one of them or has nothing to bootstrap from."""
-    if "reward" in keep.columns and log.reward is None:
-        raise LogError("this log has no reward column, and the algorithm learns from rewards: map one, or use bc")
+    check_columns(log, keep)
     usable = np.flatnonzero(log.has_target) if "reward" in keep.columns else None
     if usable is not None and len(usable) == 0:
         raise LogError(
@@ -38,12 +37,37 @@ def stored(log: Log, keep: Keep, scaler: Scaler) -> Stored:
         next_position=_index(log.next_position),
         reach=_index(log.reach),
         action=jnp.asarray(action),
+        episode=_index(log.episode),
+        starts=_index(log.starts),
         usable=None if usable is None or len(usable) == len(log.position) else _index(usable),
         reward=None if log.reward is None or usable is None else jnp.asarray(scaler.reward(log.reward)),
         terminated=jnp.asarray(log.terminated) if "terminated" in keep.columns else None,
         mask=None if log.action_mask is None else jnp.asarray(log.action_mask),
         weight=None if log.weight is None else jnp.asarray(log.weight),
     )
+
+
+def check_columns(log: Log, keep: Keep) -> None:
+    """Raise LogError where the log lacks a column that a store keeps."""
+    if "reward" in keep.columns and log.reward is None:
+        raise LogError("this log has no reward column, and the algorithm learns from rewards: map one, or use bc")
+
+
+def check_rewards(algorithm: Algorithm, log: Log) -> None:
+    """Raise LogError where an algorithm learns from rewards that tell no decision from another."""
+    learns = any("reward" in keep.columns for keep in algorithm.stores(log.spec).values())
+    if learns and log.reward is not None and _tells_nothing(log.reward, np.diff(log.starts)):
+        raise LogError(
+            f"every reward of this log is {np.ravel(log.reward[:1])[0]:g}, and no return differs: there is nothing to "
+            "learn from; check the mapping, or use bc, which repeats the logger"
+        )
+
+
+def _tells_nothing(reward: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> bool:
+    """Whether no reward [N] and no return tells one decision from another; `lengths` [E] are the episodes'."""
+    if reward.min() != reward.max():
+        return False
+    return float(reward.flat[0]) == 0.0 or bool((lengths == lengths[0]).all())
 
 
 def _index(values: np.ndarray[Any, Any]) -> Any:

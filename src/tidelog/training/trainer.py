@@ -23,12 +23,14 @@ from tidelog.training.learner import (
     advance_together,
     as_arrays,
     create_learner,
+    fetch_ahead,
     metric_names,
     report,
     stack,
     unstack,
     without_tallies,
 )
+from tidelog.training.streams import Stream
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,9 @@ class Trainer:
         self.members, self.steps, self.position = members, steps, position or Position()
         self.update = int(learners[0].update)
         self._stores = stores
+        self._streamed = any(isinstance(store, Stream) for store in stores.values())
         self._together = jax.default_backend() != "cpu" if together is None else together
-        self._together = self._together and len(members) > 1
+        self._together = self._together and len(members) > 1 and not self._streamed
         numbers = [as_arrays(member.algorithm) for member in members]
         self._algorithms = [stack(numbers)] if self._together else numbers
         self._learners = [stack(learners)] if self._together else list(learners)
@@ -112,10 +115,14 @@ class Trainer:
         """Compile the phase that is to run now, by a chunk of no updates."""
         self._run(self.visit()[0], 0)
 
-    def advance(self, most: int) -> int:
-        """Take up to `most` updates of the phase that is to run now; returns how many."""
+    def advance(self, most: int, until: int | None = None) -> int:
+        """Take up to `most` updates of the phase that is to run now, and never more than `until`; returns how many.
+
+        Where the log stays on disk a block is taken instead, whatever `most` says, so that blocks begin at updates that
+        no clock decides.
+        """
         phase, left = self.visit()
-        count = min(most, left)
+        count = min(self._block(phase) if self._streamed else most, left, left if until is None else until)
         self._run(phase, count)
         self.update += count
         self.position = self.position._replace(taken=self.position.taken + count)
@@ -125,7 +132,7 @@ class Trainer:
         program = advance_together(phase) if self._together else advance(phase)
 
         def one(index: int) -> Learner:
-            work = Work(self._algorithms[index], self._stores, jnp.int32(count))
+            work = self._work(phase, index, count)
             moved: Learner = jax.block_until_ready(program(work, self._learners[index]))  # type: ignore[no-untyped-call]
             return moved
 
@@ -137,6 +144,21 @@ class Trainer:
         else:
             with ThreadPoolExecutor(min(len(self._learners), os.cpu_count() or 1)) as pool:
                 self._learners = list(pool.map(one, range(len(self._learners))))
+
+    def _work(self, phase: int, index: int, count: int) -> Work:
+        numbers = (jnp.int32(count), jnp.int32(self.steps))
+        if not self._streamed:
+            return Work(self._algorithms[index], self._stores, *numbers)
+        algorithm, learner = self._algorithms[index], self._learners[index]
+        ready = fetch_ahead(phase, algorithm, learner, self._stores, numbers[1], self._block(phase))
+        return Work(algorithm, {}, *numbers, ready, jnp.array(learner.update))
+
+    def _block(self, phase: int) -> int:
+        """How many updates are fetched at once where the log stays on disk."""
+        reads = self._phases[phase].reads
+        draws = reads.values() if isinstance(reads, dict) else (reads,)
+        streams = [(self._stores[draw.store], draw) for draw in draws]
+        return min(store.block(draw) for store, draw in streams if isinstance(store, Stream))
 
     def failures(self) -> list[tuple[Member, int]]:
         """Members with a metric that was not finite, and the update at which it first was so."""

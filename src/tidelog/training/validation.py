@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms.draws import Draw
-from tidelog.training.learner import Stores, as_arrays
+from tidelog.algorithms.draws import Draw, Stored
+from tidelog.training.learner import as_arrays
 
 MOST_BATCHES = 64
 
@@ -20,7 +20,7 @@ MOST_BATCHES = 64
 class Validation:
     """Mean losses over the held-out part; the same rows at every call, so that curves can be compared."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: dict[str, Stored]) -> None:
         self._stores = stores
         self._rows: dict[int, Any] = {}
 
@@ -53,7 +53,7 @@ class Validation:
 
 
 @eqx.filter_jit
-def _mean_losses(index: int, algorithm: Any, state: Any, stores: Stores, rows: Any) -> dict[str, jax.Array]:
+def _mean_losses(index: int, algorithm: Any, state: Any, stores: dict[str, Stored], rows: Any) -> dict[str, jax.Array]:
     phase = algorithm.phases()[index]
 
     def one(rows: Any) -> dict[str, jax.Array]:

@@ -178,3 +178,17 @@ def test_time_zones_are_told_apart() -> None:
     np.testing.assert_array_equal(log.time, EXPECTED.time - np.timedelta64(1, "h"))
     assert not validate(pl.DataFrame({"t": times, "o": [1.0, 2, 3, 4], "a": [0, 1, 0, 1]}),
                         Columns(observation="o", action="a", reward=None, time="t")).ok  # fmt: skip
+
+
+def test_a_column_named_twice_is_seen_twice() -> None:
+    frame = pl.DataFrame({"o": [1.0, 2.0, 3.0], "p": [4, 5, 6], "a": [0, 1, 0]})
+    log = read_log(frame, Columns(observation=["o", "p", "o"], action="a", reward=None))
+    np.testing.assert_array_equal(log.observation["numeric"], [[1, 4, 1], [2, 5, 2], [3, 6, 3]])
+
+
+def test_episodes_that_come_again_are_put_together() -> None:
+    frame = pl.DataFrame({"e": [5, 5, 3, 5, 3], "t": [0, 2, 0, 1, 1], "o": [0.0, 2, 3, 1, 4], "a": [0, 1, 0, 1, 0]})
+    log = read_log(frame, Columns(observation="o", action="a", reward=None, episode="e", step="t"))
+    np.testing.assert_array_equal(log.observation["numeric"][:, 0], np.arange(5))
+    assert log.episode_ids.tolist() == [5, 3]
+    assert log.step.tolist() == [0, 1, 2, 0, 1]

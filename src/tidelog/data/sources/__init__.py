@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidelog.data.sources.arrays import ARRAYS, ending_of
 from tidelog.data.sources.files import SOURCES, Reader, table_of
 
-__all__ = ["SOURCES", "Reader", "table_of"]
+__all__ = ["ARRAYS", "SOURCES", "Reader", "ending_of", "table_of"]

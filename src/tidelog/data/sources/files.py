@@ -10,8 +10,10 @@ import polars as pl
 
 from tidelog.data.registry import refusal
 from tidelog.data.sources.frames import is_pandas, polars_of
+from tidelog.data.sources.lines import read_lines
+from tidelog.data.sources.pages import refuse_contradictions
 from tidelog.data.sources.text import read_separated
-from tidelog.data.tables import Table
+from tidelog.data.tables import Table, said
 from tidelog.errors import LogError, nearest
 from tidelog.folders import MANIFEST
 
@@ -29,19 +31,39 @@ def read_tsv(path: Path, wanted: Sequence[str] | None) -> Table:
 
 
 def read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
-    """Parquet; only the columns that are wanted are read."""
-    columns = list(pl.read_parquet_schema(path))
+    """Parquet; only the columns that are wanted are read, one at a time."""
+    refuse_contradictions(path)
+    return _some(pl.scan_parquet(path, low_memory=True), path, wanted)
+
+
+def read_arrow(path: Path, wanted: Sequence[str] | None) -> Table:
+    """Arrow as a file (Feather) or as a stream; only the columns that are wanted are read."""
+    with path.open("rb") as stream:
+        whole = stream.read(len(_ARROW)) == _ARROW
+    frame = pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy()
+    return _some(frame, path, wanted)
+
+
+def _some(frame: pl.LazyFrame, path: Path, wanted: Sequence[str] | None) -> Table:
+    columns = frame.collect_schema().names()
     kept = columns if wanted is None else [name for name in columns if name in set(wanted)]
-    frame = pl.read_parquet(path, columns=kept or columns[:1])
-    return Table.of(frame, str(path), columns)
+    return Table.of(frame.select(kept or columns[:1]), str(path), columns)
 
 
+_ARROW = b"ARROW1"
 SOURCES: dict[str, Reader] = {
     ".csv": read_csv,
     ".csv.gz": read_csv,
     ".tsv": read_tsv,
     ".tsv.gz": read_tsv,
     ".parquet": read_parquet,
+    ".jsonl": read_lines,
+    ".jsonl.gz": read_lines,
+    ".ndjson": read_lines,
+    ".ndjson.gz": read_lines,
+    ".arrow": read_arrow,
+    ".feather": read_arrow,
+    ".ipc": read_arrow,
 }
 
 
@@ -65,7 +87,7 @@ def _from_path(path: Path, wanted: Sequence[str] | None) -> Table:
         _refuse_path(path, endings)
         return SOURCES[max(endings, key=len)](path, wanted)
     except (OSError, EOFError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise _refused(str(path), str(error).split("\n")[0], "export or copy the file again") from error
+        raise _refused(str(path), said(error), "export or copy the file again") from error
 
 
 def _refuse_path(path: Path, endings: Sequence[str]) -> None:

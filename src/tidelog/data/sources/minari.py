@@ -35,6 +35,7 @@ def raw_minari(source: Any) -> RawLog:
         columns: dict[str, Any] = {
             name: _joined(getattr(episode, field) for episode in episodes) for name, field in _FIELDS.items()
         }
+        columns |= _infos(episodes, lengths)
     except _BROKEN as error:
         raise _refused(str(source), f"episodes that cannot be read ({error})", "download or make it again") from error
     declared, action, found = _action(dataset.action_space, actions)
@@ -54,14 +55,27 @@ def raw_minari(source: Any) -> RawLog:
 _FIELDS = {"reward": "rewards", "terminated": "terminations", "truncated": "truncations"}
 
 
-class _Leaf:
-    """How values of one leaf are counted: `sizes` of codes (None for numbers), which start at `start`."""
+_TOLD = ("propensity", "weight", "action_mask")
 
-    def __init__(self, sizes: tuple[int, ...] | None = None, start: Values | int = 0) -> None:
+
+class _Leaf:
+    """How values of one leaf are counted: `sizes` of codes (None for numbers), which start at `start`;
+    or the size of a picture.
+    """
+
+    def __init__(
+        self,
+        sizes: tuple[int, ...] | None = None,
+        start: Values | int = 0,
+        picture: tuple[int, ...] | None = None,
+    ) -> None:
         self.sizes = sizes
         self.start = start
+        self.picture = picture
 
     def column(self, values: Values) -> Values:
+        if self.picture is not None:
+            return values.reshape(len(values), *self.picture)
         if self.sizes is not None:
             return (values.reshape(len(values), -1) - self.start).astype(np.int64)
         return values if values.dtype.kind == "f" else values.astype(np.float64)
@@ -97,11 +111,17 @@ def _flat_space(name: str, space: Any, source: str) -> Iterator[tuple[str, _Leaf
         yield name or "observation", _Leaf((int(space.n),), int(space.start))
     elif kind == "MultiDiscrete" and space.nvec.ndim == 1:
         yield name or "observation", _Leaf(tuple(map(int, space.nvec)), np.asarray(space.start))
+    elif kind == "Box" and len(space.shape) == 3 and space.dtype == np.uint8:
+        yield name or "observation", _Leaf(picture=space.shape)
     elif kind in ("Box", "MultiBinary") and len(space.shape) <= 1:
         yield name or "observation", _Leaf()
     else:
         shape = f" of shape {list(space.shape)}" if getattr(space, "shape", None) else ""
-        raise _refused(source, f"observations that are {kind}{shape}", "flatten them to Box, Discrete, Dict or Tuple")
+        raise _refused(
+            source,
+            f"observations that are {kind}{shape}",
+            "use a flat Box, Discrete, Dict, Tuple, or pictures [H, W, C] of uint8",
+        )
 
 
 def _flat_values(name: str, values: Any) -> Iterator[tuple[str, Values]]:
@@ -124,6 +144,21 @@ def _both_sides(
     now = {name: leaf.column(_joined(named[name][:-1] for named in leaves)) for name, leaf in spaces.items()}
     then = {name: leaf.column(_joined(named[name][1:] for named in leaves)) for name, leaf in spaces.items()}
     return now, then
+
+
+def _infos(episodes: list[Any], lengths: list[int]) -> dict[str, Values]:
+    """What every episode tells in its infos: propensities, weights, and masks of T + 1 rows."""
+    told = {name for name in _TOLD if all(name in (episode.infos or {}) for episode in episodes)}
+    pairs = list(zip(episodes, lengths, strict=True))
+    columns = {
+        name: _joined(episode.infos[name][:steps] for episode, steps in pairs) for name in told - {"action_mask"}
+    }
+    if "action_mask" in told:
+        masks = [np.asarray(episode.infos["action_mask"]) for episode in episodes]
+        columns["action_mask"] = _joined(mask[:steps] for mask, steps in zip(masks, lengths, strict=True))
+        if all(len(mask) == steps + 1 for mask, steps in zip(masks, lengths, strict=True)):
+            columns["next_action_mask"] = _joined(mask[1:] for mask in masks)
+    return columns
 
 
 def _check_action(space: Any, source: str) -> None:

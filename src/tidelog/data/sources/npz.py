@@ -6,30 +6,37 @@ import lzma
 import struct
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from tokenize import TokenError
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tidelog.data.arrays import ROLES, from_arrays
 from tidelog.data.raw import RawLog
-from tidelog.data.registry import refusal
-from tidelog.errors import LogError, nearest
+from tidelog.data.sources.content import unreadable
+from tidelog.errors import nearest
 
+T = TypeVar("T")
 _BROKEN = (OSError, ValueError, EOFError, KeyError, RuntimeError, OverflowError, MemoryError)
-_DAMAGED = (struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+_DAMAGED = (struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError, SyntaxError, TokenError)
 _LEAVES = ("observation", "next_observation")
 
 
 def raw_npz(path: str | Path) -> RawLog:
     """Named arrays, `observation/<leaf>` for several leaves; LogError for no npz file or for misnamed arrays."""
-    arrays = _load(Path(path))
+    arrays = load(Path(path))
     unknown = [name for name in arrays if name.split("/")[0] not in ROLES]
     if unknown:
         said = "; ".join(f"'{name}' ({nearest(name, ROLES)})" for name in unknown)
-        raise _refused(path, "unknown mapping key", f"arrays {said}", f"arrays named {', '.join(ROLES)}", "rename them")
+        raise unreadable(
+            path, f"arrays {said}", f"arrays named {', '.join(ROLES)}", "rename them", "unknown mapping key"
+        )
     if "action" not in arrays or not any(name.split("/")[0] == "observation" for name in arrays):
-        raise _refused(path, "missing column", f"arrays {', '.join(arrays)}", "observation and action", "add or rename")
+        raise unreadable(
+            path, f"arrays {', '.join(arrays)}", "observation and action", "add or rename", "missing column"
+        )
     given: dict[str, Any] = {"reward": None, **{name: value for name, value in arrays.items() if "/" not in name}}
     for role in _LEAVES:
         leaves = {name.partition("/")[2]: value for name, value in arrays.items() if name.startswith(f"{role}/")}
@@ -39,17 +46,22 @@ def raw_npz(path: str | Path) -> RawLog:
     return from_arrays(str(path), **given)
 
 
-def _load(path: Path) -> dict[str, Any]:
+def names_in(path: Path) -> list[str]:
+    """The names of an archive's arrays; LogError where there is none."""
+    return _read(path, lambda archive: list(archive.files))
+
+
+def load(path: Path) -> dict[str, Any]:
+    """All arrays of an archive; LogError where there is none, or where reading one would run code."""
+    return _read(path, lambda archive: {name: archive[name] for name in archive.files})
+
+
+def _read(path: Path, take: Callable[[Any], T]) -> T:
     try:
         with path.open("rb") as stream:
             archive = np.load(stream, allow_pickle=False)
             if not hasattr(archive, "files"):
                 raise ValueError("one array instead of an archive")
-            return {name: archive[name] for name in archive.files}
+            return take(archive)
     except (*_BROKEN, *_DAMAGED) as error:
-        raise _refused(path, "unreadable file", str(error).split("\n")[0], "an npz file", "save it again") from error
-
-
-def _refused(path: str | Path, name: str, found: str, expected: str, advice: str) -> LogError:
-    report = refusal(str(path), name, found, expected, advice)
-    return LogError(report.text(), report)
+        raise unreadable(path, str(error).split("\n")[0], "an npz file", "save it again") from error

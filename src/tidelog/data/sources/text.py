@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
-import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,16 +14,16 @@ import polars as pl
 from tidelog.data.raw import Finding
 from tidelog.data.registry import refusal
 from tidelog.data.report import Report
+from tidelog.data.sources.content import content, unreadable
 from tidelog.data.tables import Table, unique
 from tidelog.errors import LogError
 
-_BOM = b"\xef\xbb\xbf"
-_WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
+_EXPECTED = "text in UTF-8 with one header line"
 
 
 def read_separated(path: Path, separator: str) -> Table:
     """A table of text columns; LogError for files that are cut off, of another encoding, empty or ragged."""
-    data = _content(path)
+    data = content(path, _EXPECTED)
     header = _header(path, data, separator)
     try:
         frame = pl.read_csv(data, separator=separator, infer_schema=False, new_columns=unique(header))
@@ -34,21 +32,6 @@ def read_separated(path: Path, separator: str) -> Table:
     if frame.height and frame[:, -1].null_count():
         _refuse_ragged(path, data, separator)
     return _numbered(path, data, frame, header)
-
-
-def _content(path: Path) -> bytes:
-    data = path.read_bytes()
-    if path.name.lower().endswith(".gz"):
-        try:
-            data = gzip.decompress(data)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise _unreadable(path, f"the gzip file is cut off or damaged ({error})") from error
-    if data.startswith(_WIDE_BOMS):
-        raise _unreadable(path, "text in UTF-16", "save the file as UTF-8")
-    data = data.removeprefix(_BOM)
-    if not data.strip():
-        raise _unreadable(path, "an empty file")
-    return data
 
 
 def _header(path: Path, data: bytes, separator: str) -> list[str]:
@@ -124,5 +107,4 @@ def _records(data: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _unreadable(path: Path, found: str, advice: str = "export or copy the file again") -> LogError:
-    report = refusal(str(path), "unreadable file", found, "text in UTF-8 with one header line", advice)
-    return LogError(report.text(), report)
+    return unreadable(path, found, _EXPECTED, advice)

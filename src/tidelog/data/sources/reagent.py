@@ -1,0 +1,204 @@
+"""ReAgent's JSON: one decision a line, with maps from feature numbers to values.
+
+| key | read as |
+|---|---|
+| `mdp_id`, `sequence_number` | episode, step |
+| `state_features`, `next_state_features` | numeric observation; a feature that a map lacks is a missing value |
+| `action` | a name or a number: one of several actions; a map: a vector |
+| `reward` | reward |
+| `action_probability`, `propensity` | propensity, where every line has one |
+| `possible_actions_mask`, `possible_actions` | action mask: flags, or the names that are allowed |
+| `possible_next_actions_mask`, `possible_next_actions` | the same for what followed |
+
+An episode ends where its lines end, or where the next state is not the state of the following line, as in files of
+sampled transitions. As in ReAgent, an end without a next state is a termination; one with a next state is a truncation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tidelog.data.checks import differences
+from tidelog.data.columns import Columns
+from tidelog.data.order import Values
+from tidelog.data.raw import Finding, RawLog
+from tidelog.data.sources.content import unreadable
+from tidelog.data.sources.lines import objects
+from tidelog.data.sources.pieces import converted, passed_over
+from tidelog.data.tables import Table, from_table
+
+_MASKS = ("possible_actions_mask", "possible_actions")
+_NEXT_MASKS = ("possible_next_actions_mask", "possible_next_actions")
+_PROPENSITIES = ("action_probability", "propensity")
+_NEEDED = ("mdp_id", "sequence_number", "state_features", "action")
+_KEYS = (*_NEEDED, "next_state_features", "reward", *_PROPENSITIES, *_MASKS, *_NEXT_MASKS)
+_EXPECTED = "one decision a line with mdp_id, sequence_number, state_features and action"
+_STATE, _NEXT = "state_features.", "next_state_features."
+
+
+def raw_reagent(path: str | Path, missing: str = "mean+flag") -> RawLog:
+    """A file of lines, plain, gzipped or bzip2; `missing` says what becomes of features that a map lacks."""
+    ignored: set[str] = set()
+
+    def read(key: str) -> bool:
+        if key not in _KEYS:
+            ignored.add(key)
+        return key in _KEYS
+
+    table = objects(Path(path), read)
+    _check_keys(path, table.frame, ignored)
+    frame, features = _same_features(_ordered(table.frame))
+    frame, notes = _with_ends(frame, features)
+    mapping, frame = _mapping(frame.sort("row"), features, missing)
+    if mapping.action_mask is None:
+        ignored.update(key for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns)
+    raw = from_table(Table(table.source, frame, table.numbers, frame.columns), mapping)
+    return replace(raw, found=(*raw.found, *notes, *passed_over(ignored)))
+
+
+def _check_keys(path: str | Path, frame: pl.DataFrame, ignored: set[str]) -> None:
+    """LogError where a key is on no line, or where a state is something else than a map."""
+    lacking = [key for key in _NEEDED if not _under(frame, key if key != "state_features" else _STATE)]
+    if lacking:
+        held = ", ".join(sorted({name.split(".")[0] for name in frame.columns} | ignored))
+        raise unreadable(
+            path, f"no {', '.join(lacking)}; lines hold {held}", _EXPECTED, "rename them", "missing column"
+        )
+    for key in ("state_features", "next_state_features"):
+        if key in frame.columns and frame[key].null_count() < frame.height:
+            given = frame[key].drop_nulls()
+            found = f"{len(given):,} lines whose {key} is no map, such as {given.to_list()[0]!r}"
+            raise unreadable(path, found, "maps from feature numbers to values", "write maps", "changing shapes")
+
+
+def _under(frame: pl.DataFrame, key: str) -> list[str]:
+    return [name for name in frame.columns if name == key or name.startswith(f"{key.removesuffix('.')}.")]
+
+
+def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
+    """Lines by episode, in the order in which episodes appear, and by number within them."""
+    first = pl.col("row").min().over("mdp_id")
+    return frame.with_row_index("row").sort(first, pl.col("sequence_number").cast(pl.Float64, strict=False), "row")
+
+
+def _same_features(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """Both states with all features that either has anywhere, in the order of their numbers."""
+    found = {name.removeprefix(_STATE) for name in frame.columns if name.startswith(_STATE)}
+    following = {name.removeprefix(_NEXT) for name in frame.columns if name.startswith(_NEXT)}
+    numbered = {name: int(name) for name in found | following if name.isdecimal()}
+    features = sorted(found | following, key=lambda name: (name not in numbered, numbered.get(name, 0), name))
+    sides = (_STATE, _NEXT) if following else (_STATE,)
+    lacking = [f"{side}{name}" for side in sides for name in features if f"{side}{name}" not in frame.columns]
+    return frame.with_columns(pl.lit(None, pl.Float64).alias(name) for name in lacking), features
+
+
+def _with_ends(frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFrame, list[tuple[str, Finding]]]:
+    """Columns `episode`, `terminated` and `truncated`, and what was translated into them."""
+    last = frame.select((pl.col("mdp_id") != pl.col("mdp_id").shift(-1)).fill_null(True)).to_series().to_numpy()
+    known, off = np.zeros(frame.height, bool), np.zeros(frame.height, bool)
+    if f"{_NEXT}{features[0]}" in frame.columns:
+        later = _numbers(frame, _NEXT, features)
+        known = np.asarray(~np.isnan(later).all(axis=1))
+        off[:-1] = _apart(_numbers(frame, _STATE, features)[1:], later[:-1])
+    ends = last | (off & known)
+    piece = pl.Series(np.cumsum(ends) - ends)
+    first = piece.to_frame("piece").select(pl.col("piece").min().over(frame["mdp_id"])).to_series()
+    names = frame["mdp_id"].cast(pl.String)
+    broken = ends & ~last
+    episode = names + "/" + (piece - first).cast(pl.String) if broken.any() else frame["mdp_id"]
+    notes = []
+    if broken.any():
+        found = f"{int(broken.sum()):,} next states that the mdp_id's following line does not have: episodes end there"
+        notes.append(converted(found, "lines that follow each other", "nothing, if the lines were sampled"))
+    if (ends & ~known).any():
+        found = f"{int((ends & ~known).sum()):,} episodes end without a next state, which ReAgent counts as terminated"
+        notes.append(converted(found, "ends that say what they are", "give next_state_features where it was cut off"))
+    flags = {"episode": episode, "terminated": pl.Series(ends & ~known), "truncated": pl.Series(ends & known)}
+    return frame.with_columns(**flags), notes
+
+
+def _numbers(frame: pl.DataFrame, side: str, features: Sequence[str]) -> Values:
+    columns = frame.select(pl.col(f"{side}{name}").cast(pl.Float64, strict=False) for name in features)
+    return columns.to_numpy().astype(np.float64)
+
+
+def _apart(seen: Values, said: Values) -> Values:
+    """[N - 1] bool: rows where a feature differs, or only one side has it."""
+    lacks_here, lacks_there = np.isnan(said), np.isnan(seen)
+    alone: Values = (lacks_here != lacks_there).any(axis=1)
+    return alone | differences(np.where(lacks_here, 0.0, said), np.where(lacks_there, 0.0, seen))
+
+
+def _mapping(frame: pl.DataFrame, features: Sequence[str], missing: str) -> tuple[Columns, pl.DataFrame]:
+    """The mapping, and the frame with masks as flags."""
+    has_next = f"{_NEXT}{features[0]}" in frame.columns
+    vector = _under(frame, "action") != ["action"]
+    words = [] if vector else _action_names(frame)
+    count = None if vector else _action_count(frame, words)
+    masks = [None if vector else _mask(frame, keys, words, count) for keys in (_MASKS, _NEXT_MASKS)]
+    frame = frame.with_columns(mask.alias(name) for mask, name in zip(masks, _FLAGS, strict=True) if mask is not None)
+    if masks[0] is None:
+        masks[1] = None
+    propensity = [name for name in _PROPENSITIES if name in frame.columns and frame[name].null_count() < frame.height]
+    settings: dict[str, Any] = {"vocabularies": {"action": words}} if words else {"actions": count}
+    mapping = Columns(
+        observation=[f"{_STATE}{name}" for name in features],
+        next_observation=[f"{_NEXT}{name}" for name in features] if has_next else None,
+        action=sorted(_under(frame, "action")),
+        reward="reward" if "reward" in frame.columns else None,
+        episode="episode",
+        step="sequence_number",
+        terminated="terminated",
+        truncated="truncated",
+        propensity=propensity[0] if propensity else None,
+        action_mask=_FLAGS[0] if masks[0] is not None else None,
+        next_action_mask=_FLAGS[1] if masks[1] is not None else None,
+        missing=missing,
+        **settings,
+    )
+    return mapping, frame
+
+
+_FLAGS = ("action_mask", "next_action_mask")
+
+
+def _action_names(frame: pl.DataFrame) -> list[str]:
+    """All names of actions, sorted; none where they are numbers."""
+    lists = [frame[key] for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns and _named(frame[key])]
+    every = [frame["action"].cast(pl.String), *(one.explode() for one in lists)]
+    words = pl.concat([one.rename("name") for one in every]).drop_nulls().unique().sort().to_list()
+    return [] if all(word.isdigit() for word in words) else [word for word in words if word]
+
+
+def _action_count(frame: pl.DataFrame, words: Sequence[str]) -> int | None:
+    """How many numbered actions there are: as many as the flags of a mask, or one more than the largest seen."""
+    if words:
+        return None
+    columns = [frame[key] for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns]
+    widths = [one.list.len().max() for one in columns if not _named(one) and isinstance(one.dtype, pl.List)]
+    numbers = [*(one.explode() for one in columns if _named(one)), frame["action"]]
+    tops = [one.cast(pl.Int64, strict=False).fill_null(-1).to_numpy().max(initial=-1) for one in numbers]
+    return max([*(int(top) + 1 for top in tops), *(int(str(width)) for width in widths if width is not None)]) or None
+
+
+def _named(series: pl.Series) -> bool:
+    return series.dtype == pl.List(pl.String)
+
+
+def _mask(frame: pl.DataFrame, keys: Sequence[str], words: Sequence[str], count: int | None) -> pl.Series | None:
+    """Lists of flags, from flags or from names; empty where a line has none."""
+    for key in keys:
+        if key in frame.columns and isinstance(frame[key].dtype, pl.List):
+            names = list(words) or list(map(str, range(count or 0)))
+            given = frame[key].set(frame[key].list.len() == 0, None)
+            if not _named(given):
+                return given
+            flags = [None if allowed is None else [name in allowed for name in names] for allowed in given.to_list()]
+            return pl.Series(flags, dtype=pl.List(pl.Boolean))
+    return None

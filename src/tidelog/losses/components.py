@@ -1,0 +1,33 @@
+"""Several rewards at once: values with a last axis of components, and the weighted sum that decides.
+
+Everything here is the identity where there is one reward and `weights` is None. Letters: `B` batch, `E` ensemble,
+`K` reward components.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def weigh(values: jax.Array, weights: jax.Array | None) -> jax.Array:
+    """The weighted sum over components: [..., K] and [K] -> [...]."""
+    return values if weights is None else jnp.sum(values * weights, axis=-1)
+
+
+def average(errors: jax.Array, weights: jax.Array | None) -> jax.Array:
+    """The mean of per-component errors: [..., K] -> [...]."""
+    return errors if weights is None else jnp.mean(errors, axis=-1)
+
+
+def spread(scalars: jax.Array, weights: jax.Array | None) -> jax.Array:
+    """Scalars [...] ready to meet values [..., K]."""
+    return scalars if weights is None else scalars[..., None]
+
+
+def smallest(values: jax.Array, weights: jax.Array | None) -> jax.Array:
+    """The values of the ensemble's member whose weighted sum is smallest: [E, B] -> [B], [E, B, K] -> [B, K]."""
+    if weights is None:
+        return jnp.min(values, axis=0)
+    member = jnp.argmin(weigh(values, weights), axis=0)
+    return jnp.take_along_axis(values, member[None, ..., None], axis=0)[0]

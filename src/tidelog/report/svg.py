@@ -1,0 +1,84 @@
+"""Small pictures of distributions as inline SVG: no library, no script, a description for those who cannot see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Values = np.ndarray[Any, Any]
+_WIDTH, _HEIGHT, _FOOT = 280, 96, 18
+_BINS = 30
+_LINE = 17
+
+
+class Bins(NamedTuple):
+    """Counts [B] between edges [B + 1]; `whole` where every bin is one whole number."""
+
+    counts: Values
+    edges: Values
+    whole: bool
+
+
+def bins(values: Values) -> Bins:
+    """Bins of finite numbers: one a whole number where there are few, else thirty of equal width."""
+    values = np.asarray(values, np.float64)
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        return Bins(np.array([len(values)]), np.array([low, high]), low % 1 == 0)
+    if high - low < _BINS and bool((values % 1 == 0).all()):
+        edges = np.arange(low, high + 2) - 0.5
+        return Bins(np.bincount((values - low).astype(np.int64)), edges, True)
+    counts, edges = np.histogram(values / 2, _BINS, (low / 2, high / 2))
+    return Bins(counts, edges * 2, False)
+
+
+def histogram(name: str, values: Values) -> str:
+    """A picture of how numbers [N] are distributed, with its smallest and largest value below."""
+    made = bins(values)
+    top = int(made.counts.max())
+    width = _WIDTH / max(len(made.counts), 3)
+    start = (_WIDTH - width * len(made.counts)) / 2
+    bars = [
+        f'<rect x="{start + place * width:.1f}" y="{_HEIGHT - height:.1f}" width="{max(width - 1, 0.5):.1f}" '
+        f'height="{height:.1f}"/>'
+        for place, height in enumerate(made.counts / top * _HEIGHT)
+        if height
+    ]
+    low, high = (float(np.min(values)), float(np.max(values)))
+    most = int(np.argmax(made.counts))
+    centre = (made.edges[most] + made.edges[most + 1]) / 2
+    said = f"Distribution of {name}: from {low:.4g} to {high:.4g}, most often about {centre:.4g}"
+    axis = _text(0, _HEIGHT + 14, f"{low:.4g}") + _text(_WIDTH, _HEIGHT + 14, f"{high:.4g}", "end")
+    base = f'<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT + 0.5}" y2="{_HEIGHT + 0.5}"/>'
+    return _picture(said, _WIDTH, _HEIGHT + _FOOT, "".join(bars) + base + axis)
+
+
+def bars(name: str, counts: Sequence[tuple[str, int]], more: int = 0) -> str:
+    """A picture of named counts, one line each; `more` says how many are not shown."""
+    top, total = max((count for _, count in counts), default=1) or 1, sum(count for _, count in counts)
+    lines = []
+    for place, (word, count) in enumerate(counts):
+        y = place * _LINE
+        lines.append(_text(88, y + 12, _short(word), "end"))
+        lines.append(f'<rect x="94" y="{y + 3}" width="{count / top * 124:.1f}" height="{_LINE - 5}"/>')
+        lines.append(_text(94 + count / top * 124 + 4, y + 12, f"{count:,}"))
+    tail = [_text(94, len(counts) * _LINE + 12, f"and {more:,} more")] if more else []
+    most = max(counts, key=lambda pair: pair[1], default=("nothing", 0))
+    said = f"Counts of {name}: {len(counts) + more:,} different, most often {most[0]} ({most[1]:,} of {total:,} shown)"
+    return _picture(said, _WIDTH, (len(counts) + bool(more)) * _LINE + 2, "".join([*lines, *tail]))
+
+
+def _picture(said: str, width: float, height: float, content: str) -> str:
+    said = escape(said, quote=True)
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{said}"><title>{said}</title>{content}</svg>'
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= 13 else word[:12] + "…"

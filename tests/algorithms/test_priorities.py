@@ -1,0 +1,77 @@
+"""The sum-tree against NumPy, and what prioritised sampling promises."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tidelog.algorithms.priorities import Prioritised, SumTree, find, full_tree, ordered, put, total
+
+
+def tree_of(values: np.ndarray) -> SumTree:
+    return put(full_tree(len(values)), jnp.arange(len(values)), jnp.asarray(values, jnp.float32))
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 256, 257, 5_000])
+def test_every_level_sums_the_one_below(count: int) -> None:
+    values = np.random.default_rng(0).random(count)
+    tree = tree_of(values)
+    assert float(total(tree)) == pytest.approx(values.sum(), rel=1e-5)
+    for below, above in zip(tree.levels, tree.levels[1:], strict=False):
+        sums = np.asarray(below).sum(axis=1)
+        assert np.asarray(above).ravel()[: len(sums)] == pytest.approx(sums, rel=1e-6)
+    assert np.asarray(tree.levels[0]).ravel()[count:].sum() == 0
+
+
+@pytest.mark.parametrize("count", [3, 100, 1_000])
+def test_find_is_a_search_in_the_running_sum(count: int) -> None:
+    values = np.random.default_rng(1).integers(0, 5, count).astype(float)
+    values[0] = 1
+    running = np.cumsum(values)
+    mass = np.arange(0, running[-1]) + 0.5
+    found = np.asarray(find(tree_of(values), jnp.asarray(mass, jnp.float32)))
+    assert found.tolist() == np.searchsorted(running, mass, side="right").tolist()
+
+
+def test_a_leaf_without_mass_is_never_found() -> None:
+    values = np.zeros(1_000)
+    values[[3, 500]] = 1.0
+    mass = jnp.asarray([0.0, 0.5, 0.999999, 1.0, 1.5, 2.0, 2.1], jnp.float32)
+    assert set(np.asarray(find(tree_of(values), mass)).tolist()) <= {3, 500}
+
+
+def test_a_row_that_stands_twice_in_a_batch_does_no_harm() -> None:
+    tree = put(full_tree(40), jnp.asarray([7, 7, 9]), jnp.asarray([5.0, 5.0, 2.0]))
+    assert float(total(tree)) == pytest.approx(38 + 5 + 2)
+
+
+def test_samples_come_in_proportion_and_weights_undo_it() -> None:
+    values = np.asarray([1.0, 2.0, 4.0, 8.0, 1.0])
+    order = Prioritised(1.0, 1.0)
+    indices, weight = order.draw(tree_of(values), jax.random.key(0), 100_000, 5, jnp.float32(0.0))
+    share = np.bincount(np.asarray(indices), minlength=5) / 100_000
+    assert share == pytest.approx(values / values.sum(), abs=1e-3)
+    # at full correction the weighted mean of any value is its plain mean, up to the batch's common factor
+    value = np.asarray([3.0, -1.0, 2.0, 5.0, 0.0])
+    found = np.average(value[np.asarray(indices)], weights=np.asarray(weight))
+    assert found == pytest.approx(value.mean(), abs=0.02)
+    assert float(weight.max()) == 1.0
+
+
+def test_correction_grows_over_the_run() -> None:
+    tree = tree_of(np.asarray([1.0, 4.0]))
+    for progress, exponent in ((0.0, 0.4), (0.5, 0.7), (1.0, 1.0)):
+        indices, weight = Prioritised(1.0, 0.4).draw(tree, jax.random.key(1), 64, 2, jnp.float32(progress))
+        rare = np.asarray(weight)[np.asarray(indices) == 1]
+        assert rare == pytest.approx(0.25**exponent, rel=1e-4)
+
+
+def test_exponent_zero_is_uniform_and_priorities_are_learnt() -> None:
+    order = Prioritised(0.0, 0.5)
+    tree = order.learn(full_tree(3), jnp.asarray([0, 1]), jnp.asarray([10.0, 0.1]))
+    assert np.asarray(tree.levels[0]).ravel()[:3] == pytest.approx([1.0, 1.0, 1.0])
+    tree = Prioritised(0.5, 0.5).learn(full_tree(3), jnp.asarray([0, 1]), jnp.asarray([-4.0, 0.0]))
+    assert np.asarray(tree.levels[0]).ravel()[:3] == pytest.approx([2.0, 1e-3, 1.0], rel=1e-3)
+    with pytest.raises(TypeError, match="priorities"):
+        order.learn(tree, jnp.asarray([0]), None)
+    assert type(ordered(None, 0.4)).__name__ == "Uniform"

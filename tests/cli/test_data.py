@@ -1,0 +1,175 @@
+"""`tidelog data`: every error is exit code 2 with its place and its mend, and nothing is half written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.data.test_checks import BROKEN, Broken, put, write
+from tests.data.test_remarks import CASES, CLEAN
+from tests.data.visits import COLUMNS, visits
+from tidelog.cli import main
+from tidelog.data import read_log
+from tidelog.data.origin import read_any
+from tidelog.data.registry import CHECKS
+
+
+def mapped(folder: Path, **changes: Any) -> str:
+    """A mapping file in the folder."""
+    path = folder / "columns.json"
+    path.write_text(json.dumps({**COLUMNS, **changes}))
+    return str(path)
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("case", BROKEN, ids=lambda case: f"{case.check}-{case.column}")
+def test_each_broken_file_ends_with_code_2_and_says_where_and_how_to_mend(
+    case: Broken, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(case.change(visits()), tmp_path / "broken.csv")
+    columns = mapped(tmp_path, **case.mapping)
+    before = sorted(tmp_path.iterdir())
+    assert main(["data", "validate", str(path), "--columns", columns]) == 2
+    said = flat(capsys.readouterr().out)
+    where = f" in '{case.column}'" if case.column else ""
+    assert f"error: {case.check}{where}" in said
+    if case.rows and case.check != "next mask contradicts the following row":
+        lines = ", ".join(str(row + 1) for row in case.rows)
+        assert f": {', '.join(map(str, case.rows))} (lines {lines})" in said
+    for part in ("found: ", "expected: ", "mend: "):
+        assert part in said
+    assert main(["data", "inspect", str(path), "--columns", columns, "--html", str(tmp_path / "page.html")]) == 2
+    assert case.check in flat(capsys.readouterr().err)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(("check", "change"), CASES)
+def test_each_remark_is_said_and_ends_with_code_0(
+    check: str, change: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arrays = {name: value for name, value in {**CLEAN, **change}.items() if value is not None}
+    if "terminations" in arrays:
+        pytest.skip("an npz file has no such setting; a mapping has")
+    np.savez(tmp_path / "log.npz", **arrays)
+    assert main(["data", "validate", str(tmp_path / "log.npz")]) == 0
+    assert f"{CHECKS[check].level}: {check}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("absent.csv", None),
+        ("empty.csv", b""),
+        ("cut.csv.gz", b"\x1f\x8b\x08"),
+        ("no.parquet", b"PAR1"),
+        ("a.xlsx", b"x"),
+    ],
+)
+def test_files_that_cannot_be_read_end_with_code_2(
+    name: str, content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert main(["data", "validate", str(tmp_path / name), "--columns", mapped(tmp_path)]) == 2
+    assert "error: unreadable file" in capsys.readouterr().out
+
+
+def test_a_misspelt_key_of_a_mapping_ends_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    visits().write_csv(tmp_path / "a.csv")
+    assert main(["data", "validate", str(tmp_path / "a.csv"), "--columns", mapped(tmp_path, propensty="p")]) == 2
+    assert "did you mean 'propensity'?" in flat(capsys.readouterr().out)
+
+
+def test_validate_writes_a_page_and_a_quarantine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = str(write(put("p", (4, 7), (9, 0))(visits()), tmp_path / "a.csv"))
+    bad, page = tmp_path / "bad.csv", tmp_path / "page.html"
+    words = ["data", "validate", source, "--columns", mapped(tmp_path), "--quarantine", str(bad), "--html", str(page)]
+    assert main(words) == 2
+    assert pl.read_csv(bad)["quarantine_row"].to_list() == [4, 9]
+    assert "Refused" in page.read_text()
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "exists" in capsys.readouterr().err
+    assert main(["data", "validate", source, "--quarantine", str(tmp_path / "more.csv")]) == 2
+    assert "--columns" in capsys.readouterr().err
+    assert not (tmp_path / "more.csv").exists()
+
+
+def test_validate_of_a_clean_file_writes_no_quarantine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    visits().write_csv(tmp_path / "a.csv")
+    bad = tmp_path / "bad.csv"
+    words = ["data", "validate", str(tmp_path / "a.csv"), "--columns", mapped(tmp_path), "--quarantine", str(bad)]
+    assert main(words) == 0
+    assert "no error names a row" in capsys.readouterr().out
+    assert not bad.exists()
+    assert main([*words, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"]
+
+
+def test_inspect_proposes_a_mapping_that_validates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, proposal, page = (str(tmp_path / name) for name in ("a.csv", "columns.toml", "page.html"))
+    visits().write_csv(source)
+    assert main(["data", "inspect", source, "--write", proposal, "--html", page]) == 0
+    assert f"written: {proposal}" in capsys.readouterr().out
+    assert main(["data", "validate", source, "--columns", proposal]) == 0
+    assert read_log(source, proposal).steps == 39
+    assert "Proposed mapping" in Path(page).read_text()
+    capsys.readouterr()
+    kept = Path(proposal).read_text()
+    assert main(["data", "inspect", source, "--write", proposal]) == 2
+    assert "exists" in capsys.readouterr().err
+    assert Path(proposal).read_text() == kept
+    assert main(["data", "inspect", source, "--write", str(tmp_path / "c.json")]) == 2
+    assert main(["data", "inspect", source, "--columns", proposal, "--write", str(tmp_path / "d.toml")]) == 2
+    assert main(["data", "inspect", source, "--html", str(tmp_path / "nowhere" / "p.html")]) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "columns.toml", "page.html"]
+
+
+def test_inspect_of_a_log_writes_its_page_and_speaks_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    visits().write_csv(tmp_path / "a.csv")
+    words = ["data", "inspect", str(tmp_path / "a.csv"), "--columns", mapped(tmp_path)]
+    assert main([*words, "--html", str(tmp_path / "page.html"), "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["statistics"]["steps"] == 39
+    assert "First rows" in (tmp_path / "page.html").read_text()
+
+
+def test_an_unknown_command_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "validat"]) == 2
+    assert "did you mean 'validate'?" in capsys.readouterr().err
+    assert main(["data", "--help"]) == 0
+    assert "convert" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["log.parquet", "log.tidelog", "log.npz"])
+def test_convert_writes_the_same_log_once(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    visits().write_csv(tmp_path / "a.csv")
+    target = tmp_path / name
+    words = ["data", "convert", str(tmp_path / "a.csv"), str(target), "--columns", mapped(tmp_path)]
+    assert main(words) == 0
+    assert name in capsys.readouterr().out
+    mapping_file = target.with_suffix(".toml")
+    again = read_any(target, mapping_file if mapping_file.exists() else None)
+    expected = read_log(tmp_path / "a.csv", tmp_path / "columns.json")
+    for column in ("action", "reward", "terminated", "truncated", "propensity", "action_mask"):
+        np.testing.assert_array_equal(again.columns()[column], expected.columns()[column])
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    assert main(words) == 2
+    assert "exists" in capsys.readouterr().err
+    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
+
+
+def test_convert_refuses_a_broken_file_and_an_unknown_target(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = str(write(put("p", (4, 7))(visits()), tmp_path / "a.csv"))
+    before = [*sorted(tmp_path.iterdir()), tmp_path / "columns.json"]
+    for target, said in (("b.parquet", "propensity out of range"), ("b.xlsx", "target")):
+        assert main(["data", "convert", source, str(tmp_path / target), "--columns", mapped(tmp_path)]) == 2
+        assert said in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == sorted(before)

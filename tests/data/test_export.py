@@ -1,0 +1,220 @@
+"""A log that is written and read again is the same log."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import minari
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.data.sources.test_transitions import regular
+from tests.data.visits import NEXT, mapping, visits, with_next
+from tidelog.data import Log, convert, open_log, read_log, read_minari, read_npz
+from tidelog.errors import ConfigError, LogError
+from tidelog.types import MultiDiscrete
+
+VISITS = with_next(visits()).with_columns(t=pl.lit("2020-02-01").str.to_datetime() + pl.duration(hours="hour"))
+GIVEN = {"next_observation": NEXT, "time": "t", "extra": ["ward", "sofa"], "weight": "sofa"}
+
+
+def same_columns(log: Log, other: Log, without: tuple[str, ...] = ()) -> None:
+    columns, others = log.columns(), other.columns()
+    kept = {name for name in columns if name not in without}
+    assert kept == set(others) - set(without)
+    for name in kept:
+        np.testing.assert_array_equal(columns[name], others[name], err_msg=name)
+        assert columns[name].dtype == others[name].dtype, name
+
+
+@pytest.fixture
+def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+    return tmp_path / "datasets"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        GIVEN,
+        {},
+        {"truncated": None},
+        {"episode": None, "step": None, "terminated": True, "truncated": None},
+        {"action": "ward", "actions": None, "action_mask": None, "observation": ["age"], "propensity": None},
+        {"action": ["age", "sofa"], "actions": None, "action_mask": None, "bounds": ([0, 0], [200, 30.1]),
+         "propensity": None, "observation": ["ward"]},
+        {"reward": ["r", "age"]},
+        {"reward": None},
+    ],
+)  # fmt: skip
+def test_parquet_gives_the_same_log(changes: dict[str, Any], tmp_path: Path) -> None:
+    log = read_log(VISITS, mapping(**changes))
+    mapping_path = log.to_parquet(tmp_path / "a.parquet")
+    again = read_log(tmp_path / "a.parquet", mapping_path)
+    assert again.spec == log.spec
+    assert again.fingerprint() == log.fingerprint()
+
+
+def test_parquet_of_a_part_keeps_words_and_counts(tmp_path: Path) -> None:
+    spoken = mapping(action="ward", actions=None, action_mask=None, propensity=None, observation=["age", "dose"],
+                     categorical=["dose"])  # fmt: skip
+    part = read_log(VISITS, spoken).take_episodes([2, 6])
+    again = read_log(tmp_path / "a.parquet", part.to_parquet(tmp_path / "a.parquet"))
+    assert again.spec == part.spec
+    assert again.fingerprint() == part.fingerprint()
+
+
+def test_parquet_where_some_ends_are_followed_and_others_are_not(tmp_path: Path) -> None:
+    frame = VISITS.with_columns(VISITS[name].set(VISITS["died"] == 1, None) for name in NEXT)
+    log = read_log(frame, mapping(next_observation=NEXT))
+    assert 0 < log.transitions.followed[log.starts[1:] - 1].sum() < len(log.episodes)
+    again = read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet"))
+    assert again.fingerprint() == log.fingerprint()
+
+
+def test_fills_are_empty_cells_again(tmp_path: Path) -> None:
+    frame = VISITS.with_columns(
+        age=VISITS["age"].set(VISITS["hour"] == 1, None), ward=VISITS["ward"].set(VISITS["hour"] == 2, None)
+    )
+    log = read_log(frame, mapping(missing={"age": "mean+flag", "ward": "mean+flag"}))
+    mapping_path = log.to_parquet(tmp_path / "a.parquet")
+    table = pl.read_parquet(tmp_path / "a.parquet")
+    assert table["age"].null_count() == (VISITS["hour"] == 1).sum()
+    assert table["ward"].null_count() == (VISITS["hour"] == 2).sum()
+    again = read_log(tmp_path / "a.parquet", mapping_path)
+    assert again.spec.observation["numeric"].names == ("age", "sofa", "age missing")
+    same_columns(again, log, without=("observation/numeric",))
+    np.testing.assert_allclose(again.observation["numeric"], log.observation["numeric"], rtol=1e-6)
+
+
+def arrays() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        "observation": {"a": rng.normal(size=(9, 3)).astype(np.float32), "b/c": rng.integers(0, 3, (9, 2)),
+                        "b/d": rng.integers(0, 2, 9)},
+        "action": rng.integers(0, 3, (9, 2)), "actions": [3, 4], "reward": rng.normal(size=9).astype(np.float32),
+        "episode": [1, 1, 1, 1, 5, 5, 5, 9, 9], "terminated": [0, 0, 0, 1, 0, 0, 0, 0, 1],
+    }  # fmt: skip
+
+
+def test_leaves_of_arrays_become_columns_of_a_table(tmp_path: Path) -> None:
+    log = Log.from_arrays(**arrays())
+    again = read_log(tmp_path / "a.parquet", log.to_parquet(tmp_path / "a.parquet"))
+    assert again.spec.action == MultiDiscrete((3, 4)) == log.spec.action
+    assert again.spec.observation["numeric"].names == ("a_0", "a_1", "a_2")
+    np.testing.assert_array_equal(again.observation["numeric"], log.observation["a"])
+    codes = np.concatenate([log.observation["b/c"], log.observation["b/d"]], axis=1)
+    np.testing.assert_array_equal(again.observation["categorical"], codes)
+
+
+@pytest.mark.parametrize("known", ["all", "some", "none"])
+def test_npz_gives_the_same_log(known: str, tmp_path: Path) -> None:
+    given = arrays()
+    ends = np.isin(np.arange(9), [3, 6, 8])
+    if known != "none":
+        following = {name: np.roll(leaf, -1, axis=0) for name, leaf in given["observation"].items()}
+        given |= {"next_observation": following, "followed": ~ends if known == "x" else np.arange(9) != 6}
+        given |= {"followed": None} if known == "all" else {}
+    log = Log.from_arrays(**given, time=np.arange(9.0), weight=np.ones(9))
+    log.to_npz(tmp_path / "a.npz")
+    assert read_npz(tmp_path / "a.npz").fingerprint() == log.fingerprint()
+    assert Log.from_arrays(**log.to_arrays()).fingerprint() == log.fingerprint()
+    with pytest.raises(LogError, match="exists"):
+        log.to_npz(tmp_path / "a.npz")
+
+
+def test_arrays_of_a_table_give_the_same_columns() -> None:
+    log = read_log(VISITS, mapping(**GIVEN))
+    same_columns(Log.from_arrays(**log.to_arrays()), log)
+
+
+def test_minari_gives_the_same_log(datasets: Path) -> None:
+    pictures = np.random.default_rng(1).integers(0, 256, (9, 6, 5, 3), np.uint8)
+    given = arrays()
+    given["observation"] = {**given["observation"], "photo": pictures}
+    following = {name: np.roll(leaf, -1, axis=0) for name, leaf in given["observation"].items()}
+    log = Log.from_arrays(**{**given, "episode": [0, 0, 0, 0, 1, 1, 1, 2, 2]}, next_observation=following)
+    log.to_minari("ours/all-v0")
+    assert read_minari("ours/all-v0").fingerprint() == log.fingerprint()
+    episodes = list(minari.load_dataset("ours/all-v0").iterate_episodes())
+    np.testing.assert_array_equal(episodes[0].observations["b"]["c"], log.episodes[0].observation["b/c"])
+    with pytest.raises(LogError, match="exists"):
+        log.to_minari("ours/all-v0")
+    log.to_minari("ours/all-v0", overwrite=True)
+
+
+def test_minari_keeps_masks_and_propensities(datasets: Path) -> None:
+    log = read_log(VISITS, mapping(**GIVEN))
+    log.to_minari("ours/visits-v0")
+    same_columns(read_minari("ours/visits-v0"), log, ("episode_ids", "time", "extra/ward", "extra/sofa"))
+
+
+def test_fifty_episodes_of_different_lengths(datasets: Path) -> None:
+    rng = np.random.default_rng(0)
+    lengths = rng.permutation(np.arange(1, 51))
+    rows = int(lengths.sum())
+    ends = np.isin(np.arange(rows), np.cumsum(lengths) - 1)
+    seen = rng.normal(size=(rows + 50, 4)).astype(np.float32)
+    places = np.arange(rows) + np.cumsum(ends) - ends
+    log = Log.from_arrays(
+        observation=seen[places], next_observation=seen[places + 1], action=rng.uniform(-1, 1, (rows, 2)),
+        bounds=(-1, 1), reward=rng.normal(size=rows).astype(np.float32), episode=np.repeat(np.arange(50), lengths),
+        truncated=ends,
+    )  # fmt: skip
+    log.to_minari("ours/fifty-v0")
+    starts = np.concatenate([[0], np.cumsum(lengths + 1)])
+    for episode in minari.load_dataset("ours/fifty-v0").iterate_episodes():
+        expected = seen[starts[episode.id] : starts[episode.id + 1]]
+        assert episode.observations.tobytes() == expected.tobytes()
+    again = read_minari("ours/fifty-v0")
+    assert again.fingerprint() == log.fingerprint()
+    for place, episode in enumerate(again.episodes):
+        assert episode.observation["observation"].tobytes() == seen[starts[place] : starts[place + 1]].tobytes()
+    np.testing.assert_array_equal(again.transitions.next_observation["observation"], seen[places + 1])
+
+
+def test_what_has_no_place_is_refused(datasets: Path, tmp_path: Path) -> None:
+    log = Log.from_arrays(**arrays())
+    with pytest.raises(LogError, match="1 episodes are truncated, and what followed is not known"):
+        log.to_minari("ours/cut-v0")
+    with pytest.raises(LogError, match="wants rewards"):
+        Log.from_arrays(**{**arrays(), "reward": None}).to_minari("ours/cut-v0")
+    with pytest.raises(LogError, match="cannot be written"):
+        log.take_episodes([0]).to_minari("no such id")
+    with pytest.raises(LogError, match="no place for the extra columns"):
+        Log.from_arrays(**arrays(), extra={"n": np.arange(9)}).to_npz(tmp_path / "a.npz")
+    with pytest.raises(LogError, match="there is no folder"):
+        log.to_parquet(tmp_path / "none" / "a.parquet")
+    log.to_parquet(tmp_path / "a.parquet")
+    for name in ("a.parquet", "a.toml"):
+        with pytest.raises(LogError, match=f"{name} exists"):
+            log.to_parquet(tmp_path / "a.parquet")
+        (tmp_path / "a.parquet").unlink(missing_ok=True)
+    log.to_parquet(tmp_path / "a.parquet", overwrite=True)
+
+
+def test_convert_by_the_name_of_the_target(datasets: Path, tmp_path: Path) -> None:
+    source = regular(tmp_path / "source.npz")
+    paths = [str(tmp_path / f"a{ending}") for ending in (".parquet", ".tidelog", ".npz")]
+    said = [convert(source, target) for target in (*paths, "minari:ours/walk-v0")]
+    assert "a.toml" in said[0]
+    logs = [
+        read_log(paths[0], tmp_path / "a.toml"),
+        open_log(paths[1]),
+        read_npz(paths[2]),
+        read_minari("ours/walk-v0"),
+    ]
+    for log in logs[1:]:
+        assert log.fingerprint() == logs[1].fingerprint()
+    for name, values in logs[0].columns().items():
+        np.testing.assert_array_equal(values, logs[1].columns()[name.replace("/numeric", "/observation")], err_msg=name)
+    VISITS.write_parquet(tmp_path / "visits.parquet")
+    columns = tmp_path / "columns.json"
+    columns.write_text(json.dumps({"observation": ["age"], "action": "dose", "episode": "patient", "step": "hour"}))
+    convert(tmp_path / "visits.parquet", tmp_path / "visits.tidelog", columns)
+    assert open_log(tmp_path / "visits.tidelog").steps == VISITS.height
+    with pytest.raises(ConfigError, match=r"did you mean '\.parquet'"):
+        convert(source, tmp_path / "a.parket")
+    with pytest.raises(LogError, match="exists"):
+        convert(source, paths[0])

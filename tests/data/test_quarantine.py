@@ -1,0 +1,65 @@
+"""Offending rows are written aside with all their reasons, once, and never over something else."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.data.test_checks import put, write
+from tests.data.visits import mapping, visits
+from tidelog.data import validate
+from tidelog.data.offending import LINE, PROBLEMS, ROW, quarantine
+from tidelog.errors import ConfigError
+
+
+def test_every_offending_row_is_written_with_all_its_reasons(tmp_path: Path) -> None:
+    frame = put("p", (20, 7), *((row, 0) for row in range(1, 15)))(put("age", (3, "old"))(visits()))
+    source, target = write(frame, tmp_path / "visits.csv"), tmp_path / "bad.csv"
+    report = quarantine(source, mapping(), target)
+    assert report == validate(source, mapping())
+    bad = pl.read_csv(target, infer_schema=False)
+    assert bad.columns[:3] == [ROW, LINE, PROBLEMS]
+    assert bad[ROW].cast(int).to_list() == [*range(1, 15), 20]
+    assert bad[LINE].cast(int).to_list() == [*range(2, 16), 21]
+    assert bad[PROBLEMS][2] == "non-numeric text in 'age'; propensity out of range in 'p'"
+    assert bad[PROBLEMS][0] == "propensity out of range in 'p'"
+    written = pl.read_csv(source, infer_schema=False)[bad[ROW].cast(int).to_numpy() - 1]
+    assert bad.drop(ROW, LINE, PROBLEMS).equals(written)
+
+
+def test_nothing_is_written_where_no_row_offends(tmp_path: Path) -> None:
+    target = tmp_path / "bad.csv"
+    assert quarantine(visits(), mapping(), target).ok
+    assert not quarantine(visits(), mapping(truncated="gone"), target).ok
+    assert quarantine(tmp_path / "absent.csv", mapping(), target).errors[0].check == "unreadable file"
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    target = tmp_path / "bad.csv"
+    target.write_text("precious")
+    with pytest.raises(ConfigError, match="exists"):
+        quarantine(visits(), mapping(), target)
+    assert target.read_text() == "precious"
+    with pytest.raises(ConfigError, match=r"\.csv"):
+        quarantine(visits(), mapping(), tmp_path / "bad.xlsx")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        quarantine(put("p", (1, 0))(visits()), mapping(), tmp_path / "nowhere" / "bad.csv")
+
+
+def test_lists_and_doubled_names_come_out_as_they_stand_in_the_source(tmp_path: Path) -> None:
+    frame = visits().with_columns(m=pl.Series([[1, 1, 1]] * 39)).with_columns(p=pl.lit(2.0))
+    quarantine(frame, mapping(action_mask="m"), tmp_path / "bad.csv")
+    bad = pl.read_csv(tmp_path / "bad.csv")
+    assert set(bad["m"]) == {"1,1,1"}
+    assert LINE not in bad.columns
+    doubled = put("age", (1, "x"), (2, "y"))(visits()).with_columns(pl.lit(1).alias("age "))
+    quarantine(write(doubled, tmp_path / "doubled.csv"), mapping(), tmp_path / "twice.csv")
+    assert (tmp_path / "twice.csv").read_text().split("\n")[0].count("age") == 2
+
+
+def test_a_quarantine_file_is_not_mistaken_for_a_source_of_its_own(tmp_path: Path) -> None:
+    quarantine(put("p", (1, 0))(visits()), mapping(), tmp_path / "bad.csv")
+    with pytest.raises(ConfigError, match=ROW):
+        quarantine(tmp_path / "bad.csv", mapping(), tmp_path / "again.csv")
+    assert not (tmp_path / "again.csv").exists()

@@ -1,0 +1,99 @@
+"""A log on disk trains to the same bits as in memory, and never comes into memory whole."""
+
+import numpy as np
+import pytest
+
+import tidelog as tl
+from tests.algorithms.worlds import world
+from tidelog import ConfigError
+from tidelog.acting.arrays import fingerprint
+from tidelog.algorithms.contract import Keep
+from tidelog.algorithms.draws import Choice, Draw, Row, Window
+from tidelog.data.scaling import Scaler
+from tidelog.training import streams
+from tidelog.training.stores import stored
+from tidelog.training.streams import Stream, is_mapped
+
+KEEP = Keep(("reward", "terminated"))
+TINY = {"hidden": (8, 8), "batch_size": 8}
+
+
+@pytest.fixture(scope="module", params=["discrete", "continuous"])
+def both(request, tmp_path_factory):
+    log = world(request.param)
+    path = tmp_path_factory.mktemp("log") / "a.tidelog"
+    log.save(path)
+    return log, tl.open_log(path, memory_map=True)
+
+
+@pytest.mark.parametrize(
+    "unit", [Choice(), Row(1, 0.9), Row(3, 0.5), Window(Row(2, 0.9), 4, 2), Window(Choice(), 3, 1)]
+)
+def test_what_is_fetched_gathers_as_from_the_whole_log(both, unit):
+    log, mapped = both
+    assert is_mapped(mapped)
+    assert not is_mapped(log)
+    store, stream = stored(log, KEEP, Scaler()), Stream(mapped, KEEP, Scaler())
+    count, table = unit.rows(store)
+    assert stream.count(unit) == count
+    indices = np.random.default_rng(0).integers(0, count, 40)
+    rows = indices if table is None else np.asarray(table)[indices]
+    assert np.array_equal(stream.rows(unit, indices), rows)
+    small, slots = stream.fetch(rows, unit)
+    whole, part = unit.gather(store, rows), unit.gather(small, slots)
+    counts = whole.data.real if whole.valid is not None else np.ones(len(rows), bool)
+    for wanted, found in zip(leaves(whole), leaves(part), strict=True):
+        assert np.array_equal(np.asarray(wanted)[np.asarray(counts)], np.asarray(found)[np.asarray(counts)])
+
+
+def leaves(gathered):
+    import jax
+
+    return jax.tree.leaves(gathered)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        (tl.IQL(**TINY), {}),
+        (tl.IQL(n_step=3, **TINY), {"held_out": 0.3, "scale": "standard"}),
+        (tl.IQL(memory=4, window=3, burn_in=1, **TINY), {}),
+        (tl.BC(**TINY), {"held_out": 0.3}),
+    ],
+    ids=["iql", "n-step, held out, scaled", "memory", "bc"],
+)
+def test_training_from_disk_is_bit_equal(both, algorithm, options, monkeypatch):
+    monkeypatch.setattr(streams, "LONGEST_BLOCK", 5)
+    runs = [tl.fit(algorithm, log, 12, every=6, **options) for log in both]
+    assert fingerprint(runs[0].learners()) == fingerprint(runs[1].learners())
+    held_out = [[v for k, v in row.items() if "held_out" not in k] for run in runs for row in run.metrics]
+    assert held_out[:2] == held_out[2:]
+    assert runs[0].record.held_out == runs[1].record.held_out
+
+
+def test_priorities_are_learnt_between_blocks_and_resume_is_bit_equal(both, tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "LONGEST_BLOCK", 4)
+    algorithm = tl.IQL(priority_exponent=0.8, **TINY)
+    whole = tl.fit(algorithm, both[1], 20, every=10, out=tmp_path / "whole")
+    cut = tl.prepare(algorithm, both[1], 20, every=10, out=tmp_path / "cut", save_seconds=0.0)
+    for now in cut.stream():
+        if now.update >= 8:
+            break
+    resumed = tl.resume(tmp_path / "cut")
+    assert fingerprint(resumed.learners()) == fingerprint(whole.learners())
+    tree = whole.learners()[0].orders["iql"]
+    assert len(np.unique(np.asarray(tree.levels[0]))) > 8
+
+
+def test_a_block_keeps_to_its_bytes(both):
+    stream = Stream(both[1], KEEP, Scaler())
+    assert stream.block(Draw("log", 8, Row(1, 0.9))) == streams.LONGEST_BLOCK
+    width = sum(leaf[:1].nbytes for leaf in both[1].observation.values())
+    assert stream.block(Draw("log", 200_000, Row(1, 0.9))) == streams.MOST_BYTES // (200_000 * 2 * width)
+
+
+def test_only_saved_logs_can_stay_on_disk(tmp_path):
+    from tidelog.data.origin import read_any
+
+    with pytest.raises(ConfigError, match="convert"):
+        read_any(tmp_path / "a.csv", memory_map=True)
