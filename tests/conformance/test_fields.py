@@ -82,8 +82,8 @@ SHARED = {
     "actor_network": (own_actor, built),
     "convolutions": ("small", seen),
     "memory": (4, built),
-    "window": (2, stepped, None, {"memory": 4}),
-    "burn_in": (2, stepped, None, {"memory": 4}),
+    "window": (2, learnt, None, {"memory": 4}),
+    "burn_in": (2, learnt, None, {"memory": 4}),
 }
 EFFECTS = {
     "bc": SHARED | {"learning_rate": (0.02, learnt), "schedule": ("linear", stepped)},
