@@ -22,6 +22,8 @@ COMMAND = "pytest -m slow tests/training/test_kills.py"
 KINDS = {
     "iql": ["iql", "--steps", "20000"],
     "iql, 2 seeds, dropout, n-step": ["iql", "--steps", "8000", "--seeds", "2", "--dropout", "0.1", "--n-step", "3"],
+    "iql, prioritised": ["iql", "--steps", "15000", "--priority-exponent", "0.6"],
+    "iql, memory": ["iql", "--steps", "1500", "--memory", "8", "--window", "4", "--burn-in", "2", "--batch-size", "16"],
     "bc": ["bc", "--steps", "30000"],
 }
 

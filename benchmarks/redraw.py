@@ -103,9 +103,53 @@ def _speed(name: str) -> str:
     return f"## Speed on {head}\n\n" + "\n".join(sections) + f"\nCommand: `{found['command']}`.\n"
 
 
+def sampling() -> str:
+    """Prioritised sampling, and logs on disk."""
+    found = kept("sampling")
+    large = found["large"]
+    held, peak, ceiling = (f"{large[name] / 1e6:,.0f} MB" for name in ("log_bytes", "peak_bytes", "ceiling_bytes"))
+
+    def share(name: str) -> str:
+        figure = found[name]
+        return f"{figure['median']:.1%} ({figure['min']:.1%} to {figure['max']:.1%})"
+
+    return f"""## Other ways of sampling, IQL at paper size
+
+A log of {found["rows"]:,} steps, rates taken in turn; median (range).
+
+| what | figure |
+|---|---|
+| share of an update that prioritised sampling takes | {share("prioritised_share")} |
+| rate from a warm log on disk, of the rate in memory | {share("on_disk_over_memory")} |
+| the same bits after 600 updates | {"yes" if found["on_disk_equals_memory"] else "NO"} |
+| anonymous memory at most, training on {large["rows"]:,} steps ({held}) from disk | {peak}, ceiling {ceiling} |
+| updates a second there, cold / warm cache | {large["cold_rate"]:.0f} / {large["warm_rate"]:.0f} |
+
+Command: `{found["command"]}`.
+"""
+
+
+def door() -> str:
+    """The door for logs: size and fuzz."""
+    size, fuzz = kept("door_size"), kept("door_fuzz")
+    return f"""## The door
+
+| what | figure |
+|---|---|
+| {size["rows"]:,} rows of {size["columns"]} columns from Parquet, read and checked | {size["seconds"]:.1f} s |
+| peak of anonymous memory, of the log's size | {size["ratio"]:.2f} |
+| random valid logs through round trips, and random damage, caught or harmless | {fuzz["examples"]:,} examples |
+
+Commands: `{size["command"]}`, `{fuzz["command"]}`.
+"""
+
+
+SECTIONS = ((speed, "speed"), (icu, "icu_sepsis_iql"), (pendulum, "pendulum_iql_bc"), (kills, "kills"))
+SECTIONS += ((sampling, "sampling"), (door, "door_size"))
+
 if __name__ == "__main__":
     parts = ["# Evidence\n\nMade by `python -m benchmarks.redraw` from the files in `benchmarks/results`.\n"]
-    for section, name in ((speed, "speed"), (icu, "icu_sepsis_iql"), (pendulum, "pendulum_iql_bc"), (kills, "kills")):
+    for section, name in SECTIONS:
         if list(RESULTS.glob(f"{name}*.json")):
             parts.append(section())
     (DOCS / "evidence.md").write_text("\n".join(parts))
