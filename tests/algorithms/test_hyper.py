@@ -106,3 +106,9 @@ def test_a_class_of_ones_own_can_check_itself():
     assert jax.tree.map(lambda x: x + 5, Pair()).low == 5.0
     with pytest.raises(ConfigError, match="low is above high"):
         Pair(low=2.0)
+
+
+def test_numpy_numbers_are_numbers():
+    made = IQL(expectile=np.float32(0.5), critics=np.int64(3), hidden=(np.int32(4),))
+    assert (made.expectile, made.critics, made.hidden) == (0.5, 3, (4,))
+    assert type(made.critics) is int

@@ -109,3 +109,16 @@ def test_reports_are_means_by_phase_since_the_last():
     assert training.report() == [{"wide/size": 10.0}]
     run(training, updates=3)
     assert training.report() == [{"wide/size": 10.0, "narrow/size": 6.0}]
+
+
+def test_a_phase_may_rest_for_a_round():
+    training = trainer(wide=0, narrow=2, rest=True)
+    assert sum(run(training, 6)) == 6
+    assert set(page(training).phase[:6].tolist()) == {2}
+
+
+def test_at_the_end_of_a_run_nothing_is_left():
+    training = trainer()
+    run(training)
+    assert training.visit()[1] == 0
+    assert training.advance(5) == 0

@@ -104,6 +104,8 @@ def test_kinds_follow_from_the_arrays() -> None:
     assert small(action=np.array([[0, 2]] * 6), actions=[2, 4]).spec.action == MultiDiscrete((2, 4))
     assert small(action=np.linspace(-1, 1, 6)).spec.action == Continuous((-1.0,), (1.0,))
     assert small(action=np.zeros((6, 2)), bounds=(-1, 1)).spec.action == Continuous((-1.0, -1.0), (1.0, 1.0))
+    box = np.full(2, -1, np.float32), np.full(2, 1, np.float32)
+    assert small(action=np.zeros((6, 2)), bounds=box).spec.action == Continuous((-1.0, -1.0), (1.0, 1.0))
     assert small(action=["up", "down"] * 3).spec.action == Discrete(2, ("down", "up"))
     assert small(reward=np.zeros((6, 2))).spec.rewards == 2
     assert small(reward=None).reward is None

@@ -81,8 +81,7 @@ class Phase:
 
     `step(algorithm, state, batch) -> (state, feedback)` is pure. `losses(algorithm, state, batch, key) -> dict` gives
     the same losses without a step. `updates(algorithm, round)` is a host integer: how many steps this visit takes, 0 to
-    skip it; None takes all that the run has left. `prepare(algorithm, state, store) -> store` sees the whole store once
-    at the start of a visit.
+    skip it; None takes all that the run has left.
     """
 
     name: str
@@ -90,7 +89,6 @@ class Phase:
     step: Callable[[Any, State, Any], tuple[State, Feedback]]
     losses: Callable[[Any, State, Any, jax.Array], dict[str, jax.Array]]
     updates: Callable[[Any, int], int] | None = None
-    prepare: Callable[[Any, State, Any], Any] | None = None
 
 
 @runtime_checkable

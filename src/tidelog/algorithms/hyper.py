@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -109,7 +110,7 @@ def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
 def _checked_number(where: str, field: dataclasses.Field[Any], value: Any) -> float | None:
     if value is None and "None" in str(field.type):
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise ConfigError(f"{where}: expected a number")
     least, most, open_ends = field.metadata["range"]
     inside = least < value < most if open_ends else least <= value <= most
@@ -128,16 +129,16 @@ def _checked_static(where: str, field: dataclasses.Field[Any], value: Any) -> An
     if kind.startswith("tuple"):
         return _checked_tuple(where, value, int if "int" in kind else float)
     least = field.metadata["least"]
-    whole = isinstance(value, int) and not isinstance(value, bool)
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
     if kind == "int" and not (whole and (least is None or value >= least)):
         raise ConfigError(f"{where}: expected a whole number" + (f" of at least {least}" if least is not None else ""))
-    return value
+    return int(value) if kind == "int" else value
 
 
 def _checked_tuple(where: str, value: Any, kind: type) -> tuple[Any, ...]:
     listed = value if isinstance(value, tuple | list) else ()
-    whole = [isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in listed]
-    fit = whole if kind is int else [isinstance(v, int | float) and not isinstance(v, bool) for v in listed]
+    whole = [isinstance(v, Integral) and not isinstance(v, bool) and int(v) > 0 for v in listed]
+    fit = whole if kind is int else [isinstance(v, Real) and not isinstance(v, bool) for v in listed]
     if not listed or not all(fit):
         raise ConfigError(f"{where}: expected a list of {'positive whole ' if kind is int else ''}numbers")
     return tuple(kind(v) for v in listed)

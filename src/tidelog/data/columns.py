@@ -190,7 +190,8 @@ def _limits(bounds: Any) -> Bounds | None:
     if bounds is None:
         return None
     try:
-        low, high = (tuple(map(float, end)) if isinstance(end, Sequence) else (float(end),) for end in bounds)
+        plain = (end.tolist() if hasattr(end, "tolist") else end for end in bounds)  # NumPy's ends, as a Box has them
+        low, high = (tuple(map(float, end)) if isinstance(end, Sequence) else (float(end),) for end in plain)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"bounds must be (low, high), numbers or one a dimension, found {bounds!r}") from error
     size = max(len(low), len(high))

@@ -32,6 +32,8 @@ from tidelog.training.learner import (
 )
 from tidelog.training.streams import Stream
 
+IDLE_ROUNDS = 1_000  # rounds in which every phase may rest
+
 
 @dataclass(frozen=True)
 class Member:
@@ -89,23 +91,26 @@ class Trainer:
         return self._learners
 
     def visit(self) -> tuple[int, int]:
-        """The phase that is to run now, and how many updates its visit has left."""
-        for _ in range(len(self._phases) + 1):
-            left = self._updates(self.position.phase, self.position.round) - self.position.taken
-            if left > 0:
-                return self.position.phase, min(left, self.steps - self.update)
-            self.position = self._following()
-        raise ConfigError("every phase of this algorithm asks for 0 updates: there is nothing to do")
+        """The phase that is to run now, and how many updates its visit has left; 0 at the end of the run."""
+        position = self.position
+        for _ in range(IDLE_ROUNDS * len(self._phases)):
+            left = self._updates(position) - position.taken
+            if left > 0 or self.update >= self.steps:
+                self.position = position
+                return position.phase, min(left, self.steps - self.update)
+            position = self._following(position)
+        raise ConfigError(f"every phase of this algorithm asks for 0 updates, {IDLE_ROUNDS} rounds on end")
 
-    def _updates(self, phase: int, round: int) -> int:
-        asked = self._phases[phase].updates
-        return (
-            self.steps - self.update + self.position.taken if asked is None else asked(self.members[0].algorithm, round)
-        )
+    def _updates(self, position: Position) -> int:
+        asked = self._phases[position.phase].updates
+        if asked is None:
+            return self.steps - self.update + position.taken
+        wanted: int = asked(self.members[0].algorithm, position.round)
+        return wanted
 
-    def _following(self) -> Position:
-        last = self.position.phase == len(self._phases) - 1
-        return Position(self.position.round + 1) if last else Position(self.position.round, self.position.phase + 1)
+    def _following(self, position: Position) -> Position:
+        last = position.phase == len(self._phases) - 1
+        return Position(position.round + 1) if last else Position(position.round, position.phase + 1)
 
     def needs_compiling(self) -> bool:
         """Whether the phase that is to run now has not been compiled by this trainer."""
