@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tidelog.acting.intake import feature_names
 from tidelog.errors import CheckpointError
 from tidelog.training.fit import finish
 from tidelog.training.run import Run
@@ -46,7 +47,9 @@ def show_run(run: Run) -> None:
     rows = [[name, *(_number(last[m].get(name)) for m in sorted(last))] for name in names]
     table(f"{run.record.algorithm}: last report, update {run.update:,}", head, rows)
     say(f"run folder: {run.folder}")
-    say(f"next: tidelog act {run.folder} --data NEW_ROWS.csv --out actions.csv")
+    named = bool(feature_names(run.record.spec))
+    then = f"act {run.folder} --data NEW_ROWS.csv --out actions.csv" if named else f"evaluate {run.folder} --env NAME"
+    say(f"next: tidelog {then}")
 
 
 def _number(value: Any) -> str:
