@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 Network = TypeVar("Network")
@@ -36,7 +37,7 @@ OPTIMISERS: Mapping[str, Transformation] = {"adam": optax.scale_by_adam, "rmspro
 
 def optimiser_memory(optimiser: Transformation, network: Any) -> Any:
     """The optimiser's fresh state for all arrays of a network."""
-    return optimiser().init(eqx.filter(network, eqx.is_inexact_array))
+    return eqx.filter_jit(optimiser().init)(eqx.filter(network, eqx.is_inexact_array))
 
 
 def descend(
@@ -67,5 +68,5 @@ def follow(target: Network, network: Network, rate: jax.Array | float) -> Networ
 
 def copied(network: Network) -> Network:
     """The network in buffers of its own: the training loop takes a state's buffers over, a user's must stay."""
-    copy: Network = jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, network)
+    copy: Network = jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)) if eqx.is_array(leaf) else leaf, network)
     return copy

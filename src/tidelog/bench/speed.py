@@ -20,6 +20,7 @@ from tidelog.bench.operations import Product, matrix_products, operations
 from tidelog.data import Log
 from tidelog.data.scaling import Scaler
 from tidelog.training.learner import as_arrays
+from tidelog.training.run import CHUNK_SECONDS
 from tidelog.training.settings import as_members
 from tidelog.training.stores import stores_of
 from tidelog.training.trainer import Trainer
@@ -92,11 +93,12 @@ def _repeated(x: jax.Array, w: jax.Array, count: int) -> jax.Array:
 
 
 def rate_of(trainer: Trainer) -> float:
-    """Updates a second over all members."""
-    count, taken = 50, 0
+    """Updates a second over all members, in chunks as long as those of a run."""
     begin = time.perf_counter()
+    chunk = max(1, int(trainer.advance(50) / (time.perf_counter() - begin) * CHUNK_SECONDS))
+    begin, taken = time.perf_counter(), 0
     while time.perf_counter() - begin < SECONDS:
-        taken += trainer.advance(count)
+        taken += trainer.advance(chunk)
     return taken * len(trainer.members) / (time.perf_counter() - begin)
 
 

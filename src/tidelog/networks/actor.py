@@ -15,7 +15,7 @@ import numpy as np
 
 from tidelog.networks.distributions import Categorical, Distribution, Gaussian, Point
 from tidelog.networks.encode import Encoder, Sight
-from tidelog.networks.mlp import MLP, Linear
+from tidelog.networks.mlp import MLP, Linear, zeros
 from tidelog.support import allow
 from tidelog.types import Continuous, Discrete, Observation, Spec
 
@@ -57,7 +57,7 @@ HeadFactory = Callable[[np.random.Generator, int, int], Head]
 
 def gaussian(generator: np.random.Generator, features: int, actions: int) -> GaussianHead:
     """A Gaussian whose spread is learnt once for all observations, starting at 1."""
-    return GaussianHead(Linear.create(generator, features, actions), jnp.zeros(actions))
+    return GaussianHead(Linear.create(generator, features, actions), zeros(actions))
 
 
 def state_gaussian(generator: np.random.Generator, features: int, actions: int) -> StateGaussianHead:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tidelog.networks.convolution import Convolutions, Layers, by_size, features
 from tidelog.networks.memory import GRU
-from tidelog.networks.mlp import Linear
+from tidelog.networks.mlp import Linear, from_host
 from tidelog.types import Codes, Image, Observation, Spec, Transition, Vector
 
 
@@ -63,7 +63,7 @@ class Encoder(eqx.Module):
         for name, leaf in sorted(spec.observation.items()):
             if isinstance(leaf, Codes):
                 drawn = [generator.standard_normal((size, sight.embedding)) for size in leaf.sizes]
-                tables[name] = tuple(jnp.asarray(table, jnp.float32) for table in drawn)
+                tables[name] = tuple(from_host(table) for table in drawn)
             elif isinstance(leaf, Image):
                 convolutions = Convolutions.create(generator, leaf, sight.convolutions)
                 flat = features(leaf, convolutions.shapes)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.networks.mlp import orthogonal
+from tidelog.networks.mlp import orthogonal, zeros
 
 
 class GRU(eqx.Module):
@@ -23,7 +23,7 @@ class GRU(eqx.Module):
         """Orthogonal weights, zero biases."""
         inward = jnp.concatenate([orthogonal(generator, inputs, width, 1.0) for _ in range(3)], axis=1)
         recurrent = jnp.concatenate([orthogonal(generator, width, width, 1.0) for _ in range(3)], axis=1)
-        return cls(inward, recurrent, jnp.zeros(3 * width), jnp.zeros(width))
+        return cls(inward, recurrent, zeros(3 * width), zeros(width))
 
     @property
     def width(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -28,7 +29,17 @@ def orthogonal(generator: np.random.Generator, inputs: int, outputs: int, gain: 
     tall = generator.standard_normal((max(inputs, outputs), min(inputs, outputs)))
     q, r = np.linalg.qr(tall)
     q = q * np.sign(np.diag(r))
-    return jnp.asarray(gain * (q if inputs >= outputs else q.T), jnp.float32)
+    return from_host(gain * (q if inputs >= outputs else q.T))
+
+
+def from_host(values: np.ndarray[Any, Any]) -> jax.Array:
+    """A NumPy array as float32 on the device, cast before it travels: casting there compiles a program a shape."""
+    return jnp.asarray(values.astype(np.float32))
+
+
+def zeros(*shape: int) -> jax.Array:
+    """Zeros made on the host, for the same reason."""
+    return from_host(np.zeros(shape))
 
 
 class Linear(eqx.Module):
@@ -40,7 +51,7 @@ class Linear(eqx.Module):
     @classmethod
     def create(cls, generator: np.random.Generator, inputs: int, outputs: int, gain: float = math.sqrt(2.0)) -> Linear:
         """Orthogonal weights times `gain`, zero biases."""
-        return cls(orthogonal(generator, inputs, outputs, gain), jnp.zeros(outputs, jnp.float32))
+        return cls(orthogonal(generator, inputs, outputs, gain), zeros(outputs))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return x @ self.weight + self.bias
@@ -81,7 +92,7 @@ class MLP(eqx.Module):
         """`sizes` are the widths from input to output."""
         layers = tuple(Linear.create(generator, a, b) for a, b in itertools.pairwise(sizes))
         hidden = sizes[1:] if activate_last else sizes[1:-1]
-        norms = tuple(LayerNorm(jnp.ones(w), jnp.zeros(w)) for w in hidden) if layer_norm else ()
+        norms = tuple(LayerNorm(from_host(np.ones(w)), zeros(w)) for w in hidden) if layer_norm else ()
         return cls(layers, norms, activate_last=activate_last)
 
     def __call__(

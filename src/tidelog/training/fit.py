@@ -32,7 +32,8 @@ from tidelog.training.trainer import Trainer, fresh_learners
 from tidelog.training.validation import Validation
 from tidelog.types import Vector
 
-REPORTS = 50  # reports a run makes unless it is told otherwise
+REPORTS = 50  # reports a run makes unless it is told otherwise,
+CLOSEST = 50  # and how many updates they are apart at least
 
 
 def fit(
@@ -102,7 +103,7 @@ def prepare(
     settings = Settings(
         steps=steps,
         seeds=as_seeds(seeds),
-        every=max(1, whole("steps", steps) // REPORTS) if every is None else every,
+        every=max(CLOSEST, whole("steps", steps) // REPORTS) if every is None else every,
         held_out=held_out,
         split_seed=split_seed,
         scale=_standardise(scale, log),

@@ -71,4 +71,4 @@ def _tells_nothing(reward: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) 
 
 
 def _index(values: np.ndarray[Any, Any]) -> Any:
-    return jnp.asarray(values, jnp.int32)
+    return jnp.asarray(values.astype(np.int32))

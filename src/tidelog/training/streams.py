@@ -171,4 +171,4 @@ def _column(values: NDArray[Any], missing: int) -> Any:
 
 
 def _index(values: NDArray[Any]) -> Any:
-    return jnp.asarray(values, jnp.int32)
+    return jnp.asarray(values.astype(np.int32))
