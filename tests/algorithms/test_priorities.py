@@ -75,3 +75,12 @@ def test_exponent_zero_is_uniform_and_priorities_are_learnt() -> None:
     with pytest.raises(TypeError, match="priorities"):
         order.learn(tree, jnp.asarray([0]), None)
     assert type(ordered(None, 0.4)).__name__ == "Uniform"
+
+
+def test_extreme_priorities_leave_every_sample_possible_and_none_infinite() -> None:
+    order = Prioritised(1.0, 0.4)
+    tree = order.learn(full_tree(3), jnp.arange(3), jnp.asarray([0.0, 1e30, 0.0]))
+    indices, weight = order.draw(tree, jax.random.key(0), 64, 3, jnp.float32(0.5))
+    assert set(np.asarray(indices).tolist()) <= {0, 1, 2}
+    assert np.isfinite(np.asarray(weight)).all()
+    assert (np.asarray(tree.levels[0]).ravel()[:3] > 0).all()

@@ -125,7 +125,7 @@ def test_evaluate_plays_every_seed_and_keeps_every_return(run, tidelog):
     kept = json.loads((run / "evaluations" / "treatment-deterministic-3.json").read_text())
     policies = [tl.load(run).policy(seed) for seed in (0, 1)]
     assert kept["returns"] == [tl.rollout(policy, "treatment", 6, 3).tolist() for policy in policies]
-    drawn = tidelog("evaluate", run, "--env", "treatment", "--episodes", 2, "--sample", "True")
+    drawn = tidelog("evaluate", run, "--env", "treatment", "--episodes", 2, "--sample")
     assert "2 episodes a member, sampled" in drawn.said
     assert (run / "evaluations" / "treatment-sampled-0.json").exists()
 
@@ -164,7 +164,7 @@ def test_collect_makes_a_log_by_chance_or_by_a_run(here, run, log, tidelog):
     assert made.steps >= 20
     assert made.spec.action.names == log.spec.action.names
     assert made.propensity is not None
-    words = ["--env", "treatment", "--episodes", 4, "--policy", run, "--deterministic", "True", "--out", "mode"]
+    words = ["--env", "treatment", "--episodes", 4, "--policy", run, "--deterministic", "--out", "mode"]
     assert tidelog("collect", *words).code == 0
     np.testing.assert_array_equal(tl.open_log("mode").propensity, 1.0)
 
@@ -172,7 +172,7 @@ def test_collect_makes_a_log_by_chance_or_by_a_run(here, run, log, tidelog):
 def test_bench_prints_figures_and_keeps_them(here, tidelog, monkeypatch):
     for name, value in {"SECONDS": 0.02, "SQUARES": (64,), "STEPS": 2000}.items():
         monkeypatch.setattr(speed, name, value)
-    words = ["--algorithm", "bc", "--repeats", 1, "--seeds", 2, "--start", "False", "--out", "bench.json"]
+    words = ["--algorithm", "bc", "--repeats", 1, "--seeds", 2, "--no-start", "--out", "bench.json"]
     done = tidelog("bench", *words)
     assert done.code == 0, done.err
     found = json.loads((here / "bench.json").read_text())

@@ -171,8 +171,8 @@ def test_words_that_mean_nothing_are_refused(wrong, here, tidelog):
 
 
 SETTINGS = {
-    "no steps": (["--steps", "0"], "steps = 0: a run takes at least 1 update"),
-    "no seeds": (["--seeds", "0"], "seeds = 0: at least 1 is needed"),
+    "no steps": (["--steps", "0"], "steps = 0: a run takes 1 to"),
+    "no seeds": (["--seeds", "0"], "seeds = 0: expected 1 to 10,000"),
     "all held out": (["--held-out", "1.0"], "held_out = 1.0: expected a share of the episodes in [0, 1)"),
     "no reports": (["--every", "0"], "every = 0: reports are at least 1 update apart"),
     "evaluate": (["--evaluate", "treatment"], "'treatment': expected NAME=EPISODES, as in Pendulum-v1=10"),

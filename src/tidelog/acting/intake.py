@@ -62,6 +62,8 @@ def read_mask(intake: Intake, mask: Any, spec: Spec) -> Intake:
     allowed = _as_array(mask, "mask")
     if allowed.dtype.kind not in "biuf":
         raise SpecError(f"mask must hold true and false, found {allowed.dtype}")
+    if not np.isin(allowed, (0, 1)).all():
+        raise SpecError("mask must hold true and false (or 1 and 0), and holds other numbers")
     allowed = np.atleast_2d(allowed.astype(bool))
     wanted = (intake.size, spec.action.n)
     if allowed.shape != wanted:
@@ -235,10 +237,11 @@ def _codes(values: NumpyArray, name: str, size: int, vocabulary: tuple[str, ...]
 
 def _looked_up(values: NumpyArray, name: str, vocabulary: tuple[str, ...]) -> NumpyArray:
     table = {word: code for code, word in enumerate(vocabulary)}
-    words, back = np.unique(np.asarray(values).astype(str), return_inverse=True)
+    texts = np.asarray(["" if value is None or value != value else str(value) for value in values.tolist()])
+    words, back = np.unique(texts, return_inverse=True)
     for word in words:
         if str(word) not in table:
-            row = int(np.argmax(np.asarray(values).astype(str) == word))
+            row = int(np.argmax(texts == word))
             raise SpecError(
                 f"'{name}' has the word {str(word)!r} in row {row}, never seen in the log: {nearest(str(word), table)}"
             )

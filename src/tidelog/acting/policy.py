@@ -166,6 +166,8 @@ class Policy:
         seed: int | None = None,
     ) -> Any:
         """Run a compiled function over at most `CHUNK` rows at a time, cut the padding off, move the memory on."""
+        if seed is not None and not (isinstance(seed, int | np.integer) and 0 <= seed < 2**32):
+            raise SpecError(f"seed = {seed!r}: expected a whole number from 0 to {2**32 - 1:,}")
         carry = self._carried(intake, memory)
         parts, carries = [], []
         for i, start in enumerate(range(0, intake.size + intake.padding, CHUNK)):
@@ -223,6 +225,8 @@ def load_policy(folder: str | Path, algorithm: Any = None) -> Policy:
     Raises CheckpointError where the folder is missing, foreign, changed or cut.
     """
     path = Path(folder)
+    if (path / "run.json").exists():
+        raise CheckpointError(f"{path} is a run: tidelog.load('{path}').policy() is its policy")
     manifest = POLICY.manifest(path)
     try:
         made_by = algorithm or from_config(algorithm_class(manifest["algorithm"]), manifest["config"])

@@ -15,10 +15,10 @@ from tidelog.acting.intake import column_names, feature_names, filled
 from tidelog.acting.policy import Policy
 from tidelog.data import parse
 from tidelog.data.columns import Columns, names
-from tidelog.data.order import arrange
+from tidelog.data.order import Order, arrange
 from tidelog.data.sources import table_of
 from tidelog.errors import ConfigError, SpecError, nearest
-from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, Spec
+from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
 
 def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) -> pl.DataFrame:
@@ -38,25 +38,52 @@ def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) 
         raise SpecError(
             f"{path} lacks the column '{lacking[0]}' ({len(lacking)} in all): {nearest(lacking[0], frame.columns)}"
         )
-    leaves = {name: _leaf(frame, leaf) for name, leaf in policy.spec.observation.items()}
+    frame_filled = _carried_forward(frame, policy.spec, mapping)
+    leaves = {name: _leaf(frame_filled, leaf) for name, leaf in policy.spec.observation.items()}
     allowed = _mask(frame, policy.spec, mapping)
+    if policy.spec.masked and allowed is None:
+        raise SpecError(
+            "the log said which actions were allowed: give the mapping (--columns) whose action_mask this table has"
+        )
     remembers = policy.remembers
     actions = _act_in_order(policy, frame, leaves, allowed, mapping) if remembers else policy(leaves, allowed)
     return frame.with_columns(**_action_columns(actions, policy.spec, frame.columns))
 
 
-def _act_in_order(policy: Policy, frame: pl.DataFrame, leaves: Any, allowed: Any, mapping: str | Path | None) -> Any:
-    """Actions in file order of a policy with a memory, which goes through each episode from its start."""
+def _carried_forward(frame: pl.DataFrame, spec: Spec, mapping: str | Path | None) -> pl.DataFrame:
+    """The frame with empty cells filled by the last value of the episode, where that was the log's rule."""
+    leaves = [leaf for leaf in spec.observation.values() if isinstance(leaf, Vector)]
+    carried = [name for leaf in leaves for name, _ in leaf.fills if f"{name} missing" not in leaf.names]
+    empty = [name for name in carried if frame[name].null_count() or (parse.number(frame[name]).missing.size > 0)]
+    if not empty:
+        return frame
+    order = _order(frame, mapping, f"'{empty[0]}' was carried forward within episodes")
+    back = np.argsort(order.rows)
+    for name in empty:
+        values = pl.Series(np.where(parse.number(frame[name]).usable, parse.number(frame[name]).values, np.nan))
+        sorted_values = pl.DataFrame({"v": values.fill_nan(None)[order.rows], "e": order.episode})
+        filled_values = sorted_values.select(pl.col("v").forward_fill().over("e")).to_series()
+        frame = frame.with_columns(filled_values[back].rename(name))
+    return frame
+
+
+def _order(frame: pl.DataFrame, mapping: str | Path | None, why: str) -> Order:
+    """The table's rows in episode order, as the mapping says; SpecError, with why it is needed, where it does not."""
     columns = None if mapping is None else Columns.from_file(mapping)
     if columns is None or columns.episode is None:
-        raise SpecError("this policy has a memory: give the mapping that says which rows belong together (--columns)")
+        raise SpecError(f"{why}: give the mapping that says which rows belong together (--columns)")
     named = {"episode": columns.episode, "step": columns.step or columns.time}
     lacking = [name for name in named.values() if name is not None and name not in frame.columns]
     if lacking:
         raise SpecError(f"the table lacks the column '{lacking[0]}': {nearest(lacking[0], frame.columns)}")
     identity = parse.identity(frame[columns.episode])
     key = None if named["step"] is None else parse.moment(frame[named["step"]]).values
-    order = arrange(frame.height, identity.values, identity.words, key)
+    return arrange(frame.height, identity.values, identity.words, key)
+
+
+def _act_in_order(policy: Policy, frame: pl.DataFrame, leaves: Any, allowed: Any, mapping: str | Path | None) -> Any:
+    """Actions in file order of a policy with a memory, which goes through each episode from its start."""
+    order = _order(frame, mapping, "this policy has a memory")
     sorted_leaves = {name: leaf[order.rows] for name, leaf in leaves.items()}
     starts = np.searchsorted(order.episode, np.arange(len(order.ids) + 1))
     acted = act_along(policy, sorted_leaves, starts, None if allowed is None else allowed[order.rows])
@@ -101,13 +128,13 @@ def _counted(series: pl.Series, size: int) -> np.ndarray[Any, Any]:
 
 def _codes(series: pl.Series, words: tuple[str, ...]) -> np.ndarray[Any, Any]:
     known = pl.Series(words, dtype=pl.String)
-    text = series.cast(pl.String)
+    text = series.cast(pl.String).fill_null("")
     codes = text.replace_strict(
         known, pl.Series(range(len(words)), dtype=pl.Int32), default=None, return_dtype=pl.Int32
     )
     bad = np.flatnonzero(codes.is_null().to_numpy())
     if len(bad):
-        word = str(text[int(bad[0])])
+        word = text[int(bad[0])] or "(an empty cell)"
         raise SpecError(
             f"column '{series.name}' has {word!r} in {_rows(bad)}, which the log never had: {nearest(word, words)}"
         )

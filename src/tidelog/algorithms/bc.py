@@ -104,7 +104,7 @@ class BC:
     learning_rate: float = number(3e-4, least=0.0)
     schedule: Schedule = static(constant, choices=SCHEDULES, help="factor on the rate, over the run's progress")
     optimiser: Transformation = static(OPTIMISERS["adam"], choices=OPTIMISERS, help="makes the direction of a step")
-    gradient_clip: float | None = number(None, least=0.0, help="largest norm of the gradient")
+    gradient_clip: float | None = number(None, least=0.0, open_ends=True, help="largest norm of the gradient")
     dropout: float | None = number(None, least=0.0, most=0.99, help="in the trunk, while training")
     hidden: tuple[int, ...] = static((256, 256), help="widths of hidden layers")
     embedding: int = static(32, least=1, help="width of a categorical column's table")

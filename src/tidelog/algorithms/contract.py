@@ -6,6 +6,7 @@ them in the order of a round. Letters: `B` batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -70,7 +71,9 @@ class Keep:
 
 
 def check_components(weights: tuple[float, ...] | None, spec: Spec) -> None:
-    """Raise SpecError unless the weights are as many as the log's rewards."""
+    """Raise SpecError unless the weights are finite, not all zero, and as many as the log's rewards."""
+    if weights is not None and not (all(math.isfinite(w) for w in weights) and any(weights)):
+        raise SpecError(f"reward_weights = {weights}: expected finite numbers, not all of them 0")
     if weights is not None and len(weights) != (spec.rewards or 1):
         raise SpecError(f"reward_weights has {len(weights)} numbers, this log has {spec.rewards or 1} reward(s)")
 

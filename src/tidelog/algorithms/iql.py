@@ -248,7 +248,7 @@ class IQL:
 
     expectile: float = number(0.7, least=0.0, most=1.0, open_ends=True, help="which expectile of Q the value learns")
     temperature: float = number(3.0, least=0.0, help="inverse temperature: multiplies the advantage; 0 clones the log")
-    max_weight: float = number(100.0, least=0.0, help="cap on exp(temperature * advantage)")
+    max_weight: float = number(100.0, least=0.0, open_ends=True, help="cap on exp(temperature * advantage)")
     discount: float = number(0.99, least=0.0, most=1.0)
     target_rate: float = number(0.005, least=0.0, most=1.0, help="share of the gap that target critics move")
     target_update_period: int = static(1, least=1, help="updates between two moves of the target critics")
@@ -263,7 +263,9 @@ class IQL:
     critic_schedule: Schedule = static(constant, choices=SCHEDULES)
     value_schedule: Schedule = static(constant, choices=SCHEDULES)
     optimiser: Transformation = static(OPTIMISERS["adam"], choices=OPTIMISERS, help="makes the direction of a step")
-    gradient_clip: float | None = number(None, least=0.0, help="largest norm of each network's gradient")
+    gradient_clip: float | None = number(
+        None, least=0.0, open_ends=True, help="largest norm of each network's gradient"
+    )
     dropout: float | None = number(None, least=0.0, most=0.99, help="in the actor's trunk, while training")
     hidden: tuple[int, ...] = static((256, 256), help="widths of hidden layers")
     embedding: int = static(32, least=1, help="width of a categorical column's table")
@@ -271,7 +273,9 @@ class IQL:
     memory: int | None = static(None, least=1, help="width of a recurrent unit in every network")
     window: int = static(16, least=1, help="with a memory: steps in a row that a loss is about")
     burn_in: int = static(0, least=0, help="with a memory: steps before them that only warm it up")
-    priority_exponent: float | None = number(None, least=0.0, help="prioritised sampling: 0 is uniform, 1 proportional")
+    priority_exponent: float | None = number(
+        None, least=0.0, most=1.0, help="prioritised sampling: 0 is uniform, 1 proportional"
+    )
     priority_correction: float = number(0.4, least=0.0, most=1.0, help="where the importance exponent begins")
     reward_weights: tuple[float, ...] | None = static(None, help="of several rewards; default: ones")
     layer_norm: bool = static(False)

@@ -19,7 +19,8 @@ import jax.numpy as jnp
 from tidelog.algorithms.draws import Uniform
 
 WIDTH = 16
-SMALLEST = 1e-6  # no sample ever becomes impossible
+SMALLEST = 1e-6  # no sample ever becomes impossible,
+LARGEST = 1e12  # and none makes the sum infinite
 
 
 class SumTree(NamedTuple):
@@ -85,7 +86,7 @@ class Prioritised:
         """Indices [size] and their importance weights, at a share of the run in [0, 1]."""
         strata = (jnp.arange(size) + jax.random.uniform(key, (size,))) / size
         mass = total(state)
-        indices = find(state, strata * mass)
+        indices = jnp.minimum(find(state, strata * mass), count - 1)
         probability = state.levels[0][indices // WIDTH, indices % WIDTH] / mass
         correction = self.correction + (1.0 - self.correction) * progress
         weight = (count * probability) ** -correction
@@ -95,7 +96,7 @@ class Prioritised:
         """The tree after a step gave priorities [B] to its samples."""
         if priority is None:
             raise TypeError("prioritised sampling needs a step that returns priorities")
-        return put(state, indices, (jnp.abs(priority) + SMALLEST) ** self.exponent)
+        return put(state, indices, jnp.clip((jnp.abs(priority) + SMALLEST) ** self.exponent, SMALLEST, LARGEST))
 
 
 def ordered(exponent: Any, correction: Any) -> Uniform | Prioritised:

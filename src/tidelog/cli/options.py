@@ -17,8 +17,9 @@ T = TypeVar("T")
 
 def parse(cls: type[T], words: Sequence[str], command: str, default: Any = None) -> T:
     """Fill a dataclass from flags; unknown flags end the process with code 2 and the nearest known one."""
-    config = (tyro.conf.FlagConversionOff, tyro.conf.OmitArgPrefixes)
-    parsed: T = tyro.cli(cls, args=list(words), prog=f"tidelog {command}", default=default, config=config)
+    parsed: T = tyro.cli(
+        cls, args=list(words), prog=f"tidelog {command}", default=default, config=(tyro.conf.OmitArgPrefixes,)
+    )
     return parsed
 
 
@@ -83,7 +84,10 @@ def read_config(path: str | None, known: type[Any]) -> list[str]:
         if key.replace("-", "_") not in names:
             raise ConfigError(f"{path} has the unknown key '{key}': {nearest(key, names)}")
         flag = f"--{key.replace('_', '-')}"
-        words += [flag, *map(str, value)] if isinstance(value, list) else [f"{flag}={value}"]
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-", 1))
+        else:
+            words += [flag, *map(str, value)] if isinstance(value, list) else [f"{flag}={value}"]
     return words
 
 

@@ -49,6 +49,8 @@ def show_run(run: Run) -> None:
     say(f"run folder: {run.folder}")
     named = bool(feature_names(run.record.spec))
     then = f"act {run.folder} --data NEW_ROWS.csv --out actions.csv" if named else f"evaluate {run.folder} --env NAME"
+    if named and (run.record.spec.masked or run.policy().remembers):
+        then += " --columns MAPPING.toml"
     say(f"next: tidelog {then}")
 
 

@@ -49,7 +49,7 @@ _EPISODE = (
     "episode", "episode_id", "episode_no", "episode_number", "trajectory", "trajectory_id", "traj", "traj_id",
     "rollout", "mdp_id", "stay", "stay_id", "icustay_id", "admission_id", "hadm_id", "encounter_id", "patient",
     "patient_id", "subject", "subject_id", "case", "case_id", "session", "session_id", "conversation_id", "game",
-    "game_id", "run", "run_id",
+    "game_id", "run", "run_id", "ep", "eps", "ep_id", "trial", "trial_id",
 )  # fmt: skip
 _USER = (
     "user", "user_id", "uid", "userid", "customer", "customer_id", "visitor", "visitor_id", "visitorid", "client",
@@ -67,9 +67,11 @@ _SINGLE: dict[str, tuple[str, ...]] = {  # the first name that a fitting column 
              "visit_no", "turn", "round", "stage", "decision_no", "hour", "day", "week"),
     "time": ("time", "timestamp", "datetime", "ts", "date", "event_time", "charttime", "created_at", "logged_at"),
     "reward": ("reward", "rewards", "r", "click", "clicked", "clicks", "conversion", "converted", "purchase",
-               "purchased", "recovered", "survived", "success", "outcome", "revenue", "profit", "rating", "return"),
+               "purchased", "bought", "sale", "recovered", "survived", "success", "outcome", "revenue", "profit",
+               "rating", "return"),
     "terminated": ("terminated", "terminal", "terminals", "terminations", "termination", "is_terminal", "done", "dones",
-                   "ended", "is_done", "died", "dead", "death", "episode_end", "game_over"),
+                   "ended", "end", "is_end", "finished", "final", "is_done", "died", "dead", "death", "episode_end",
+                   "game_over"),
     "truncated": ("truncated", "truncations", "truncation", "timeout", "timeouts", "time_limit", "censored", "left",
                   "discharged"),
     "propensity": ("propensity", "propensity_score", "pscore", "p_score", "action_prob", "action_probability",

@@ -10,6 +10,7 @@ from tidelog.acting.policy import Policy
 from tidelog.acting.rollout import rollout
 from tidelog.acting.statistics import iqm
 from tidelog.envs.registry import make
+from tidelog.errors import ConfigError
 
 
 def check_playable(policy: Policy, episodes: Mapping[str, int]) -> None:
@@ -36,4 +37,11 @@ def evaluate(
         returns = rollout(policy, name, count, seed=0)
         found[f"play/{name}"] = float(returns.mean())
         found[f"play/{name}/iqm"] = iqm(returns)
-    return found | {name: float(function(policy)) for name, function in own.items()}
+    return found | {name: _number(name, function(policy)) for name, function in own.items()}
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"evaluate['{name}'] returned {value!r}: expected a number") from None

@@ -235,10 +235,15 @@ def _new_folder(out: str | Path | None, record: Record) -> Path | None:
     if out is None:
         return None
     folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file: choose another folder, nothing was written")
     if folder.exists() and any(folder.iterdir()):
         mend = f"resume it with `tidelog resume {folder}`" if (folder / "run.json").exists() else "it is not a run"
         raise ConfigError(f"{folder} exists and is not empty ({mend}): choose another folder, nothing was written")
-    record.write(folder)
+    try:
+        record.write(folder)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be made: {error}; choose another folder") from error
     return folder
 
 

@@ -13,6 +13,10 @@ from tidelog.training.trainer import Member
 Evaluator = int | Callable[[Any], float]
 
 
+MOST = 2**31 - 1  # updates are counted in 32 bits
+MOST_SEEDS = 10_000
+
+
 @dataclass(frozen=True)
 class Settings:
     """Everything but the algorithm and the log; ConfigError where it contradicts itself."""
@@ -36,8 +40,8 @@ class Settings:
             object.__setattr__(self, name, whole(name, getattr(self, name)))
         for name in ("held_out", "save_seconds"):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
-        if self.steps < 1:
-            raise ConfigError(f"steps = {self.steps}: a run takes at least 1 update")
+        if not 1 <= self.steps <= MOST:
+            raise ConfigError(f"steps = {self.steps}: a run takes 1 to {MOST:,} updates")
         if self.every < 1:
             raise ConfigError(f"every = {self.every}: reports are at least 1 update apart")
         if len(set(self.seeds)) != len(self.seeds) or not self.seeds:
@@ -65,10 +69,14 @@ class Settings:
 def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     """`5` means the seeds 0 to 4, a list means itself."""
     if isinstance(seeds, Sequence) and not isinstance(seeds, str):
-        return tuple(whole("seeds", seed) for seed in seeds)
+        listed = tuple(whole("seeds", seed) for seed in seeds)
+        for seed in listed:
+            if not 0 <= seed <= MOST:
+                raise ConfigError(f"seeds: {seed} is not between 0 and {MOST:,}")
+        return listed
     count = whole("seeds", seeds)
-    if count < 1:
-        raise ConfigError(f"seeds = {count}: at least 1 is needed")
+    if not 1 <= count <= MOST_SEEDS:
+        raise ConfigError(f"seeds = {count}: expected 1 to {MOST_SEEDS:,}")
     return tuple(range(count))
 
 
