@@ -16,7 +16,7 @@ from tidelog.algorithms.bcq import clipped_normal, target_value
 from tidelog.algorithms.bcq import drawn as noise_of
 from tidelog.algorithms.bcq import step as bcq_step
 from tidelog.algorithms.choose import Among
-from tidelog.algorithms.discrete_bcq import seeing, step
+from tidelog.algorithms.discrete_bcq import seeing, step, step_along
 from tidelog.errors import SpecError
 from tidelog.losses.td import huber
 from tidelog.support import best, supported
@@ -241,12 +241,13 @@ def test_hidden_states_are_apart():
     acting = h.acting(fresh(h, LOG))
     first = h.act(acting, SEEN, mask=ALLOWED)
     assert first.carry.shape == (len(LOG), 6)
-    quiet = first.carry.at[:, :3].set(0.0)
-    loud = h.distribution(acting, SEEN, ALLOWED, first.carry)
-    still = h.distribution(acting, SEEN, ALLOWED, quiet)
-    assert (loud.values != still.values).any()
-    other = first.carry.at[:, 3:].set(0.0)
-    equal(h.distribution(acting, SEEN, ALLOWED, other).values, loud.values)
+    values, logits, _ = step_along(acting, SEEN, first.carry)
+    others, same_logits, _ = step_along(acting, SEEN, first.carry.at[:, :3].set(0.0))
+    assert (others != values).any()
+    equal(same_logits, logits)
+    same_values, others, _ = step_along(acting, SEEN, first.carry.at[:, 3:].set(0.0))
+    assert (others != logits).any()
+    equal(same_values, values)
 
 
 def test_two_target_modes_are_refused_with_the_mend():
