@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 __all__ = [
     "BC",
+    "BCQ",
     "IQL",
     "CheckpointError",
     "Columns",
     "ConfigError",
+    "DiscreteBCQ",
     "DivergenceError",
     "EnvironmentFailure",
     "ExportError",
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from tidelog.acting.policy import Policy, load_policy
     from tidelog.acting.rollout import collect, rollout
     from tidelog.algorithms.bc import BC
+    from tidelog.algorithms.bcq import BCQ
+    from tidelog.algorithms.discrete_bcq import DiscreteBCQ
     from tidelog.algorithms.iql import IQL
     from tidelog.data.columns import Columns
     from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
@@ -68,6 +72,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "acting.policy": ("Policy", "load_policy"),
     "acting.rollout": ("collect", "rollout"),
     "algorithms.bc": ("BC",),
+    "algorithms.bcq": ("BCQ",),
+    "algorithms.discrete_bcq": ("DiscreteBCQ",),
     "algorithms.iql": ("IQL",),
     "data.columns": ("Columns",),
     "data.door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),

@@ -13,3 +13,19 @@ def allow(values: jax.Array, mask: jax.Array | None) -> jax.Array:
     if mask.shape != values.shape:
         raise TypeError(f"values and mask must have one shape, found {values.shape} and {mask.shape}")
     return jnp.where(mask, values, -jnp.inf)
+
+
+def supported(logits: jax.Array, threshold: jax.Array | float, mask: jax.Array | None = None) -> jax.Array:
+    """Allowed actions at least `threshold` times as likely as the likeliest allowed one: logits [..., A] -> bool.
+
+    Never empty where anything is allowed: at threshold 0 all that is allowed, at 1 the likeliest and its equals.
+    Source: Fujimoto, Conti, Ghavamzadeh, Pineau 2019, arXiv:1910.01708; there the inequality is strict.
+    """
+    allowed = allow(logits, mask)
+    likely = logits - jnp.max(allowed, axis=-1, keepdims=True) >= jnp.log(threshold)
+    return likely if mask is None else likely & mask
+
+
+def best(values: jax.Array, among: jax.Array) -> jax.Array:
+    """The action [...] of highest value among those marked: values and marks [..., A]."""
+    return jnp.argmax(allow(values, among), axis=-1)

@@ -34,6 +34,29 @@ class OwnCritic(Own):
         return self.run(observation, jax.nn.one_hot(action, self.choices) if self.choices else action)[:, 0]
 
 
+class OwnRatings(Own):
+    def all_actions(self, observation):
+        return self.run(observation)
+
+
+class OwnGenerator(eqx.Module):
+    """An Own for each way; latents as many as twice the actions."""
+
+    inward: Own
+    outward: Own
+
+    def encode(self, observation, action):
+        return tuple(jnp.split(self.inward.run(observation, action), 2, axis=-1))
+
+    def decode(self, observation, latent):
+        return jnp.tanh(self.outward.run(observation, latent))
+
+
+class OwnPerturbation(Own):
+    def __call__(self, observation, action):
+        return jnp.tanh(self.run(observation, action))
+
+
 class OwnActor(Own):
     def __call__(self, observation, *, mask=None, dropout=None, key=None):
         made = self.run(observation)
@@ -57,6 +80,19 @@ def own_value(spec, key):
 
 def own_critic(spec, key):
     return _make(OwnCritic, spec, key, _actions(spec), 1)
+
+
+def own_ratings(spec, key):
+    return _make(OwnRatings, spec, key, 0, _actions(spec))
+
+
+def own_generator(spec, key):
+    size = _actions(spec)
+    return OwnGenerator(_make(Own, spec, key, size, 4 * size), _make(Own, spec, key, 2 * size, size))
+
+
+def own_perturbation(spec, key):
+    return _make(OwnPerturbation, spec, key, _actions(spec), _actions(spec))
 
 
 def own_actor(spec, key):

@@ -82,6 +82,11 @@ class Case:
         return Trainer.fresh(numbered, self.log.spec, stores(self.algorithm, self.log), steps, together=together)
 
 
+def clone(state: Any) -> Any:
+    """The network of a state that imitates the log."""
+    return state.actor if hasattr(state, "actor") else state.imitator
+
+
 CASES = [
     Case(name, kind, small(name))
     for name, algorithm in ALGORITHMS.items()

@@ -6,7 +6,14 @@ import jax
 import numpy as np
 import pytest
 
-from tests.algorithms.own import own_actor, own_critic, own_value
+from tests.algorithms.own import (
+    own_actor,
+    own_critic,
+    own_generator,
+    own_perturbation,
+    own_ratings,
+    own_value,
+)
 from tests.conformance.cases import CASES, differ
 from tidelog import ConfigError, prepare
 from tidelog.algorithms import ALGORITHMS
@@ -86,6 +93,72 @@ SHARED = {
     "burn_in": (2, learnt, None, {"memory": 4}),
 }
 EFFECTS = {
+    "bcq": {name: SHARED[name] for name in ("batch_size", "optimiser", "gradient_clip", "hidden", "embedding")}
+    | {
+        "phi": (1.0, learnt),
+        "mix": (0.0, learnt),
+        "kl_weight": (5.0, learnt),
+        "kl_reduction": ("sum", stepped),
+        "latent": (2, built),
+        "latent_clip": (0.1, learnt),
+        "target_samples": (5, learnt),
+        "samples": (9, acted),
+        "policy_delay": (2, stepped),
+        "discount": (0.5, learnt),
+        "target_rate": (0.5, learnt),
+        "critics": (3, built),
+        "critic_loss": ("huber", stepped),
+        "n_step": (3, stepped),
+        "generator_learning_rate": (0.02, learnt),
+        "critic_learning_rate": (0.02, learnt),
+        "perturbation_learning_rate": (0.02, learnt),
+        "generator_schedule": ("linear", stepped),
+        "critic_schedule": ("linear", stepped),
+        "perturbation_schedule": ("linear", stepped),
+        "generator_hidden": ((8, 8), built),
+        "perturbation_hidden": ((8, 8), built),
+        "convolutions": ("small", seen),
+        "priority_exponent": (0.6, learnt),
+        "priority_correction": (1.0, ranked, None, {"priority_exponent": 0.9}),
+        "reward_scaling": ("minus-one", scaled),
+        "generator_network": (own_generator, built),
+        "perturbation_network": (own_perturbation, built),
+        "critic_network": (own_critic, built),
+    },
+    "discrete-bcq": {
+        name: SHARED[name]
+        for name in (
+            "batch_size",
+            "optimiser",
+            "gradient_clip",
+            "hidden",
+            "embedding",
+            "layer_norm",
+            "convolutions",
+            "memory",
+            "window",
+            "burn_in",
+        )
+    }
+    | {
+        "threshold": (1.0, learnt),
+        "logit_penalty": (5.0, learnt),
+        "discount": (0.5, learnt),
+        "target_rate": (0.5, learnt),
+        "copy_period": (2, stepped, None, {"target_rate": None}),
+        "double": (False, stepped, None, {"target_rate": 0.0, "threshold": 0.0, "learning_rate": 0.1}),
+        "critic_loss": ("squared", stepped),
+        "n_step": (3, stepped),
+        "learning_rate": (0.02, learnt),
+        "schedule": ("linear", stepped),
+        "shared": ("always", stepped),
+        "epsilon": (0.2, acted),
+        "priority_exponent": (0.6, learnt),
+        "priority_correction": (1.0, ranked, None, {"priority_exponent": 0.9}),
+        "reward_scaling": ("minus-one", scaled),
+        "critic_network": (own_ratings, stepped),
+        "imitator_network": (own_actor, stepped),
+    },
     "bc": SHARED | {"learning_rate": (0.02, learnt), "schedule": ("linear", stepped)},
     "iql": SHARED
     | {
@@ -133,7 +206,7 @@ def test_the_table_names_no_field_that_is_gone():
 def test_an_unknown_field_is_refused_with_the_nearest_name(name):
     with pytest.raises(ConfigError, match=r"no hyper-parameter 'batchsize': did you mean 'batch_size'\?"):
         ALGORITHMS[name](batchsize=3)
-    with pytest.raises(ConfigError, match=r"known names: .*dropout"):
+    with pytest.raises(ConfigError, match=r"known names: .*batch_size"):
         ALGORITHMS[name](zzzz=3)
     with pytest.raises(ConfigError, match="named values only"):
         ALGORITHMS[name](3)
@@ -162,8 +235,8 @@ def test_a_number_out_of_range_is_refused_by_name(name, field):
 
 @pytest.mark.parametrize(("name", "field"), FIELDS)
 def test_a_changed_value_survives_a_file(name, field):
-    value = EFFECTS[name][field][0]
-    changed = ALGORITHMS[name](**{field: value})
+    value, _, _, others = (*EFFECTS[name][field], None, None)[:4]
+    changed = ALGORITHMS[name](**((others or {}) | {field: value}))
     if field.endswith("_network"):
         with pytest.raises(ConfigError, match=f"{field} was '{value.__name__}', a part of your own"):
             from_config(ALGORITHMS[name], to_config(changed))

@@ -19,7 +19,8 @@ def programs(caplog):
 @pytest.fixture(scope="module")
 def number(case):
     """A number that two members of a population can differ in, and another value for it."""
-    return {"temperature": 10.0} if hasattr(case.algorithm, "temperature") else {"learning_rate": 0.02}
+    numbers = {"temperature": 10.0, "learning_rate": 0.02, "critic_learning_rate": 0.02}
+    return next({name: value} for name, value in numbers.items() if hasattr(case.algorithm, name))
 
 
 def test_bits_do_not_depend_on_chunks(case):
@@ -68,7 +69,9 @@ def test_another_static_value_is_another_program(caplog):
     assert programs(caplog) == 1
 
 
-@pytest.mark.parametrize("change", [{"hidden": (8, 8)}, {"batch_size": 8}, {"epsilon": 0.1}, {"optimiser": "rmsprop"}])
+@pytest.mark.parametrize(
+    "change", [{"hidden": (8, 8)}, {"batch_size": 8}, {"gradient_clip": 0.1}, {"optimiser": "rmsprop"}]
+)
 def test_members_that_need_other_programs_are_refused(case, change):
     (field,) = change
     with pytest.raises(ConfigError, match=rf"differ in numbers only, but {type(case.algorithm).__name__}\.{field} is"):

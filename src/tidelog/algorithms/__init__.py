@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from tidelog.algorithms.bc import BC
+from tidelog.algorithms.bcq import BCQ
+from tidelog.algorithms.discrete_bcq import DiscreteBCQ
 from tidelog.algorithms.iql import IQL
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.types import Spec
 
-ALGORITHMS: dict[str, type[Any]] = {"iql": IQL, "bc": BC}
+ALGORITHMS: dict[str, type[Any]] = {"iql": IQL, "bc": BC, "bcq": BCQ, "discrete-bcq": DiscreteBCQ}
 
 
 def algorithm_name(algorithm: Any) -> str:

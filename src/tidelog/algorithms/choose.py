@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +10,44 @@ import jax.numpy as jnp
 
 from tidelog.networks.actor import Actor
 from tidelog.networks.distributions import Categorical, Distribution
+from tidelog.support import best
 from tidelog.types import Act, Observation
+
+
+class Among(NamedTuple):
+    """The best of the marked actions with probability `1 - epsilon`, else any of them, equally likely."""
+
+    values: jax.Array  # [B, A]
+    marked: jax.Array  # [B, A] bool
+    epsilon: jax.Array | float
+
+    def mode(self) -> jax.Array:
+        """The marked action [B] of highest value."""
+        return best(self.values, self.marked)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """A random action [B]."""
+        coin, inner = jax.random.split(key)
+        anyone = jax.random.categorical(inner, jnp.where(self.marked, 0.0, -jnp.inf))
+        return jnp.where(jax.random.uniform(coin, anyone.shape) < self.epsilon, anyone, self.mode())
+
+    def probabilities(self) -> jax.Array:
+        """Probabilities [B, A]."""
+        evenly = self.marked / jnp.sum(self.marked, axis=-1, keepdims=True)
+        return self.epsilon * evenly + (1.0 - self.epsilon) * jax.nn.one_hot(self.mode(), self.values.shape[-1])
+
+    def log_probability(self, action: jax.Array) -> jax.Array:
+        """Log-probability [B]; -inf of what is never done."""
+        return jnp.log(jnp.take_along_axis(self.probabilities(), action[:, None], axis=-1)[:, 0])
+
+    def imitation_error(self, action: jax.Array) -> jax.Array:
+        """Negative log-probability [B]."""
+        return -self.log_probability(action)
+
+    def entropy(self) -> jax.Array:
+        """Entropy in nats [B]."""
+        p = self.probabilities()
+        return -jnp.sum(jax.scipy.special.xlogy(p, p), axis=-1)
 
 
 class Mixed(NamedTuple):
@@ -83,6 +121,21 @@ def choose(
     policy, carry = sampled(actor, observation, mask, carry, epsilon)
     action = policy.mode() if key is None else policy.sample(key)
     return Act(action, policy.log_probability(action), carry)
+
+
+def in_blocks(function: Callable[[Any], jax.Array], rows: Any, size: int) -> jax.Array:
+    """`function` of leaves [B, ...], at most `size` rows at a time, so that large batches need little room."""
+    count = len(jax.tree.leaves(rows)[0])
+    if count <= size:
+        return function(rows)
+    blocks = -(-count // size)
+
+    def cut(leaf: jax.Array) -> jax.Array:
+        padded = jnp.concatenate([leaf, jnp.repeat(leaf[-1:], blocks * size - count, axis=0)])
+        return padded.reshape(blocks, size, *leaf.shape[1:])
+
+    made: jax.Array = jax.lax.map(function, jax.tree.map(cut, rows))
+    return made.reshape(-1, *made.shape[2:])[:count]
 
 
 def _rows(observation: Observation) -> int:

@@ -78,6 +78,15 @@ def check_components(weights: tuple[float, ...] | None, spec: Spec) -> None:
         raise SpecError(f"reward_weights has {len(weights)} numbers, this log has {spec.rewards or 1} reward(s)")
 
 
+def one_reward(owner: str, spec: Spec) -> None:
+    """Raise SpecError where the log has several rewards."""
+    if spec.rewards is not None:
+        raise SpecError(
+            f"{owner} learns from one reward, this log has {spec.rewards}: "
+            "name one column as reward in the mapping, or weigh several with IQL's reward_weights"
+        )
+
+
 @dataclass(frozen=True)
 class Phase:
     """One kind of update over one or several stores.

@@ -32,7 +32,18 @@ def linear(progress: jax.Array) -> jax.Array:
 
 
 SCHEDULES: Mapping[str, Schedule] = {"constant": constant, "cosine": cosine, "linear": linear}
-OPTIMISERS: Mapping[str, Transformation] = {"adam": optax.scale_by_adam, "rmsprop": optax.scale_by_rms}
+
+
+def adam_atari() -> optax.GradientTransformation:
+    """Adam with the epsilon 1.5e-4 that agents for Atari use (Hessel et al. 2018)."""
+    return optax.scale_by_adam(eps=1.5e-4)
+
+
+OPTIMISERS: Mapping[str, Transformation] = {
+    "adam": optax.scale_by_adam,
+    "adam-atari": adam_atari,
+    "rmsprop": optax.scale_by_rms,
+}
 
 
 def optimiser_memory(optimiser: Transformation, network: Any) -> Any:
@@ -64,6 +75,12 @@ def follow(target: Network, network: Network, rate: jax.Array | float) -> Networ
         lambda t, n: (1.0 - rate) * t + rate * n if eqx.is_inexact_array(t) else t, target, network
     )
     return moved
+
+
+def unless(due: jax.Array, before: Network, after: Network) -> Network:
+    """`after` where an update is due, else `before`."""
+    chosen: Network = jax.tree.map(lambda a, b: jnp.where(due, a, b) if eqx.is_array(a) else b, after, before)
+    return chosen
 
 
 def copied(network: Network) -> Network:

@@ -37,3 +37,11 @@ def pick(values: jax.Array, action: jax.Array) -> jax.Array:
     """
     chosen = jnp.arange(values.shape[-1]) == action[..., None]
     return jnp.sum(jnp.where(chosen, values, 0.0), axis=-1)
+
+
+def mean_square(logits: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+    """Mean of squared logits over the allowed actions: logits and mask [..., A] -> [...]."""
+    squares = jnp.square(logits)
+    if mask is None:
+        return jnp.mean(squares, axis=-1)
+    return jnp.sum(squares, axis=-1, where=mask) / jnp.sum(mask, axis=-1)

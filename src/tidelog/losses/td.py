@@ -24,6 +24,14 @@ def huber(difference: jax.Array) -> jax.Array:
 POINT_LOSSES: Mapping[str, PointLoss] = {"squared": squared, "huber": huber}
 
 
+def between(values: jax.Array, share: jax.Array | float) -> jax.Array:
+    """`share` of the smallest member's value and the rest of the largest's: [E, B, ...] -> [B, ...].
+
+    Source: Fujimoto, Meger, Precup 2019, arXiv:1812.02900; at 1 the clipped double minimum.
+    """
+    return share * jnp.min(values, axis=0) + (1.0 - share) * jnp.max(values, axis=0)
+
+
 def ensemble_error(values: jax.Array, target: jax.Array, loss: PointLoss = squared) -> jax.Array:
     """Sum over the ensemble of `loss(values - target)`: [E, B, ...] and [B, ...] (held fixed) -> [B, ...]."""
     if values.ndim < 2 or values.shape[1:] != target.shape:

@@ -17,7 +17,7 @@ from tidelog.networks.distributions import Categorical, Distribution, Gaussian, 
 from tidelog.networks.encode import Encoder, Sight
 from tidelog.networks.mlp import MLP, Linear, zeros
 from tidelog.support import allow
-from tidelog.types import Continuous, Discrete, Observation, Spec
+from tidelog.types import Continuous, Discrete, Observation, Spec, Transition
 
 LOG_STD_RANGE = (-5.0, 2.0)
 
@@ -116,6 +116,10 @@ class Actor(eqx.Module):
         key: jax.Array | None = None,
     ) -> Distribution:
         return self._act(self.encoder(observation, real), mask, dropout, key)
+
+    def after(self, row: Transition) -> Distribution:
+        """The distribution for what followed, no mask; with a memory, each from its predecessor's state."""
+        return self._act(self.encoder.both(row)[1], None, None, None)
 
     def start(self, batch: int) -> jax.Array | None:
         """What is carried before anything was seen, or None without a memory."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from tidelog.losses.imitation import pick
 from tidelog.networks.encode import Encoder, Sight
-from tidelog.networks.mlp import MLP
+from tidelog.networks.mlp import MLP, MakeLinear
 from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Transition
 
 
@@ -58,22 +58,41 @@ class Critic(eqx.Module):
 
     @classmethod
     def create(
-        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], layer_norm: bool, sight: Sight
+        cls,
+        generator: np.random.Generator,
+        spec: Spec,
+        *,
+        hidden: tuple[int, ...],
+        layer_norm: bool,
+        sight: Sight,
+        linear: MakeLinear | None = None,
     ) -> Critic:
-        """A network of widths `hidden`."""
+        """A network of widths `hidden`; `linear` makes its dense layers (orthogonal unless told)."""
         size, space, each = sight.size(spec), spec.action, spec.rewards or 1
         encoder = Encoder.create(generator, spec, sight)
         if isinstance(space, Discrete):
-            body = MLP.create(generator, (size, *hidden, space.n * each), layer_norm=layer_norm)
+            body = MLP.create(generator, (size, *hidden, space.n * each), layer_norm=layer_norm, linear=linear)
             return cls(encoder, body, space.n, spec.rewards)
         if not isinstance(space, Continuous):
             raise TypeError(f"a critic rates Discrete or Continuous actions, found {type(space).__name__}")
-        body = MLP.create(generator, (size + space.size, *hidden, each), layer_norm=layer_norm)
+        body = MLP.create(generator, (size + space.size, *hidden, each), layer_norm=layer_norm, linear=linear)
         return cls(encoder, body, None, spec.rewards)
 
     def all_actions(self, observation: Observation, real: jax.Array | None = None) -> jax.Array:
         """Values of every discrete action, [B, A], or [B, K, A] for several rewards."""
-        made = self.body(self.encoder(observation, real))
+        return self._rate(self.encoder(observation, real))
+
+    def all_after(self, row: Transition) -> jax.Array:
+        """Values of every discrete action in what followed; with a memory, each from its predecessor's state."""
+        return self._rate(self.encoder.both(row)[1])
+
+    def step(self, observation: Observation, carry: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
+        """Values of every discrete action for one more observation [B, ...], and what is carried on."""
+        features, carry = self.encoder.step(observation, carry)
+        return self._rate(features), carry
+
+    def _rate(self, features: jax.Array) -> jax.Array:
+        made = self.body(features)
         return made if self.rewards is None else made.reshape(*made.shape[:-1], self.rewards, -1)
 
     def __call__(self, observation: Observation, action: Array, real: jax.Array | None = None) -> jax.Array:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 Activation = Callable[[jax.Array], jax.Array]
+MakeLinear = Callable[[np.random.Generator, int, int], "Linear"]
 
 
 def host_generator(key: jax.Array) -> np.random.Generator:
@@ -53,6 +54,13 @@ class Linear(eqx.Module):
         """Orthogonal weights times `gain`, zero biases."""
         return cls(orthogonal(generator, inputs, outputs, gain), zeros(outputs))
 
+    @classmethod
+    def uniform(cls, generator: np.random.Generator, inputs: int, outputs: int) -> Linear:
+        """Weights and biases uniform on `[-1, 1] / sqrt(inputs)`: what PyTorch's layers start with."""
+        bound = 1.0 / math.sqrt(inputs)
+        weight, bias = (generator.uniform(-bound, bound, shape) for shape in ((inputs, outputs), outputs))
+        return cls(jnp.asarray(weight, jnp.float32), jnp.asarray(bias, jnp.float32))
+
     def __call__(self, x: jax.Array) -> jax.Array:
         return x @ self.weight + self.bias
 
@@ -88,9 +96,10 @@ class MLP(eqx.Module):
         *,
         layer_norm: bool = False,
         activate_last: bool = False,
+        linear: MakeLinear | None = None,
     ) -> MLP:
-        """`sizes` are the widths from input to output."""
-        layers = tuple(Linear.create(generator, a, b) for a, b in itertools.pairwise(sizes))
+        """`sizes` are the widths from input to output; `linear` makes a layer (orthogonal unless told)."""
+        layers = tuple((linear or Linear.create)(generator, a, b) for a, b in itertools.pairwise(sizes))
         hidden = sizes[1:] if activate_last else sizes[1:-1]
         norms = tuple(LayerNorm(from_host(np.ones(w)), zeros(w)) for w in hidden) if layer_norm else ()
         return cls(layers, norms, activate_last=activate_last)

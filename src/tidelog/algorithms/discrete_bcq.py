@@ -1,0 +1,355 @@
+"""Discrete BCQ: double Q-learning whose choices a clone of the log filters.
+
+Fujimoto, Conti, Ghavamzadeh, Pineau 2019, arXiv:1910.01708; reference behaviour: sfujim/BCQ, discrete_BCQ.
+
+One update, of Q and the imitator together:
+
+| step | loss (per sample) | reads |
+|---|---|---|
+| Q | `huber(Q(s, a) - r - discount Qtarget(s', a*))` | old target critic |
+| | `a* = argmax of Q(s', .) over what the imitator supports in s'` | old critic, old imitator |
+| imitator | `-log pi(a given s) + logit_penalty mean(logits**2)` | |
+| target | moves by `target_rate` of its gap, or is copied every `copy_period` updates | **new** critic |
+
+An action is supported where the row's mask allows it and it is at least `threshold` times as likely as the likeliest
+allowed one (`support.py`, shared by learning and acting). With `double` off, the target critic also chooses.
+
+At the ends of its dials: threshold 0 is double Q-learning, threshold 1 greedy behaviour cloning with exact ties by Q.
+
+Deliberate differences from the reference: the inequality is not strict, so that threshold 1 supports something; masks
+are honoured, and forbidden logits are in no loss; dense layers start orthogonal; a shared trunk for pictures ends in
+one dense layer; with a memory each network keeps a hidden state of its own and nothing is shared.
+
+Letters: `B` batch (`B, T` in windows), `A` number of actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from tidelog.algorithms.choose import Among
+from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase, one_reward
+from tidelog.algorithms.draws import Draw, Row, Window
+from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
+from tidelog.algorithms.optim import (
+    OPTIMISERS,
+    SCHEDULES,
+    Schedule,
+    Transformation,
+    constant,
+    copied,
+    descend,
+    follow,
+    optimiser_memory,
+)
+from tidelog.algorithms.priorities import ordered
+from tidelog.data.scaling import REWARD_SCALINGS, RewardScaling
+from tidelog.errors import ConfigError
+from tidelog.losses.imitation import categorical_log_probability, mean_square, pick
+from tidelog.losses.td import POINT_LOSSES, PointLoss, ensemble_error, huber
+from tidelog.networks.actor import Actor, gaussian
+from tidelog.networks.convolution import LAYERS, Layers, by_size
+from tidelog.networks.critic import Critic
+from tidelog.networks.encode import Sight
+from tidelog.networks.mlp import host_generator
+from tidelog.support import allow, best, supported
+from tidelog.types import Act, Discrete, Image, Observation, Spec, Transition, same_shape
+
+Sharing = Callable[[Spec], bool]
+
+
+def with_pictures(spec: Spec) -> bool:
+    """Whether anything that is seen is a picture."""
+    return any(isinstance(leaf, Image) for leaf in spec.observation.values())
+
+
+def always(spec: Spec) -> bool:
+    """True, whatever is seen."""
+    return True
+
+
+def never(spec: Spec) -> bool:
+    """False, whatever is seen."""
+    return False
+
+
+SHARING: Mapping[str, Sharing] = {"pictures": with_pictures, "always": always, "never": never}
+
+
+class Networks(NamedTuple):
+    """What one loss moves. An imitator without an encoder sees through the critic's."""
+
+    critic: Critic
+    imitator: Actor
+
+
+class State(NamedTuple):
+    """Everything that a resumed run needs."""
+
+    critic: Critic
+    imitator: Actor
+    target_critic: Critic | None  # None: the critic itself
+    memory: Any  # the optimiser's
+    step: jax.Array  # int32: updates taken
+    updates: jax.Array  # int32: updates planned, for the schedule
+    key: jax.Array
+
+
+Acting = Networks  # what acting reads
+
+# What the networks say.
+
+
+def seeing(networks: Networks) -> Any:
+    """The imitator with the eyes that it uses."""
+    blind = isinstance(networks.imitator, Actor) and networks.imitator.encoder is None
+    if not blind:
+        return networks.imitator
+    return eqx.tree_at(
+        lambda actor: actor.encoder, networks.imitator, networks.critic.encoder, is_leaf=lambda leaf: leaf is None
+    )
+
+
+def values_after(critic: Any, row: Transition) -> jax.Array:
+    """Q of what followed [B, A]."""
+    return critic.all_after(row) if isinstance(critic, Critic) else critic.all_actions(row.next_observation)
+
+
+def logits_after(imitator: Any, row: Transition) -> jax.Array:
+    """The imitator's logits in what followed [B, A]."""
+    policy: Any = imitator.after(row) if isinstance(imitator, Actor) else imitator(row.next_observation)
+    logits: jax.Array = policy.logits
+    return logits
+
+
+def step_along(acting: Acting, observation: Observation, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
+    """Q and logits [B, A] of one more observation, and what is carried on."""
+    critic: Any = acting.critic
+    imitator = seeing(acting)
+    if carry is None:
+        return critic.all_actions(observation), imitator(observation).logits, None
+    values, one = critic.step(observation, carry[:, : carry.shape[1] // 2])
+    policy, two = imitator.step(observation, carry[:, carry.shape[1] // 2 :], None)
+    return values, policy.logits, jnp.concatenate([one, two], axis=1)
+
+
+# Losses: each returns the mean over the batch and what the metrics read.
+
+
+def target_value(h: DiscreteBCQ, state: State, row: Transition) -> jax.Array:
+    """`r + discount Qtarget(s', a*)` [B], a* the best supported action."""
+    target_critic = state.critic if state.target_critic is None else state.target_critic
+    logits = logits_after(seeing(Networks(state.critic, state.imitator)), row)
+    rated = values_after(target_critic, row)
+    values = values_after(state.critic, row) if h.double else rated
+    following = pick(rated, best(values, supported(logits, h.threshold, row.next_mask)))
+    same_shape(reward=row.reward, discount=row.discount, value=following)
+    return row.reward + row.discount * following
+
+
+def total_loss(
+    networks: Networks, h: DiscreteBCQ, batch: Batch, target: jax.Array
+) -> tuple[jax.Array, tuple[dict[str, jax.Array], jax.Array]]:
+    """TD error, imitation error and penalty on the logits, added; also the metrics and Q(s, a) [B]."""
+    row: Transition = batch.data
+    values = networks.critic.all_actions(row.observation, **row.window)
+    logits = seeing(networks)(row.observation, **row.window).logits
+    q = pick(values, row.action)
+    q_loss = batch.mean(ensemble_error(q[None], target, h.critic_loss))
+    imitation_loss = -batch.mean(categorical_log_probability(allow(logits, row.mask), row.action))
+    logit_loss = batch.mean(mean_square(logits, row.mask))
+    loss = q_loss + imitation_loss + h.logit_penalty * logit_loss
+    kept = supported(logits, h.threshold, row.mask)
+    filtered = ~jnp.take_along_axis(kept, jnp.argmax(allow(values, row.mask), axis=-1)[..., None], axis=-1)[..., 0]
+    metrics = {
+        "loss": loss,
+        "q_loss": q_loss,
+        "imitation_loss": imitation_loss,
+        "logit_loss": logit_loss,
+        "q_mean": batch.average(q),
+        "supported_actions": batch.average(jnp.sum(kept, axis=-1).astype(jnp.float32)),
+        "filtered_share": batch.average(filtered),
+    }
+    return loss, (metrics, q)
+
+
+# The update.
+
+
+def step(h: DiscreteBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
+    """One update of critic and imitator together, then of the target."""
+    target = target_value(h, state, batch.data)
+    networks = Networks(state.critic, state.imitator)
+    (_, (metrics, q)), slope = eqx.filter_value_and_grad(total_loss, has_aux=True)(networks, h, batch, target)
+    rate = h.learning_rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
+    networks, memory = descend(h.optimiser, networks, slope, state.memory, rate, h.gradient_clip)
+    target_critic = state.target_critic
+    if target_critic is not None:
+        target_critic = follow(target_critic, networks.critic, _share(h, state.step + 1))
+    moved = State(*networks, target_critic, memory, state.step + 1, state.updates, state.key)
+    metrics |= {"target_q": batch.average(target)}
+    return moved, Feedback(metrics, priority=batch.per_sample(jnp.abs(q - target)))
+
+
+def losses(h: DiscreteBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+    """The losses of the networks as they stand, without a step."""
+    target = target_value(h, state, batch.data)
+    _, (metrics, _) = total_loss(Networks(state.critic, state.imitator), h, batch, target)
+    return {name: metrics[name] for name in ("loss", "q_loss", "imitation_loss", "logit_loss")}
+
+
+def _share(h: DiscreteBCQ, step: jax.Array) -> jax.Array | float:
+    """The share of its gap that the target moves after update `step`."""
+    if h.copy_period is not None:
+        return jnp.where(step % h.copy_period == 0, 1.0, 0.0)
+    return 0.0 if h.target_rate is None else h.target_rate
+
+
+# A fresh state.
+
+
+def init(h: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State:
+    """Fresh networks; the target critic starts as the critic."""
+    random = host_generator(key)
+    one, two, rest = jax.random.split(key, 3)
+    sight = Sight(h.embedding, h.hidden[0], h.convolutions, h.memory)
+    shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight}
+    critic = copied(h.critic_network(spec, one)) if h.critic_network else Critic.create(random, spec, **shape)
+    imitator = (
+        copied(h.imitator_network(spec, two))
+        if h.imitator_network
+        else Actor.create(random, spec, head=gaussian, **shape)
+    )
+    if h.shared(spec) and not (h.memory or h.critic_network or h.imitator_network):
+        imitator = eqx.tree_at(lambda actor: actor.encoder, imitator, None)
+    target = None if h.target_rate is None and h.copy_period is None else copied(critic)
+    memory = optimiser_memory(h.optimiser, Networks(critic, imitator))
+    return State(critic, imitator, target, memory, jnp.int32(0), jnp.int32(updates), rest)
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # Fujimoto et al. 2019 (arXiv:1910.01708); sfujim/BCQ, discrete_BCQ/main.py, atari_parameters.
+    "atari": {
+        "learning_rate": 6.25e-5,
+        "optimiser": "adam-atari",
+        "batch_size": 32,
+        "target_rate": None,
+        "copy_period": 8000,
+        "epsilon": 0.001,
+        "convolutions": "nature",
+        "hidden": (512,),
+    },
+}
+
+
+@hyper
+class DiscreteBCQ:
+    """Discrete batch-constrained Q-learning: the best action among those that the log supports (arXiv:1910.01708)."""
+
+    threshold: float = number(0.3, least=0.0, most=1.0, help="least likelihood relative to the likeliest action")
+    logit_penalty: float = number(0.01, least=0.0, help="weight of the imitator's mean squared logit")
+    discount: float = number(0.99, least=0.0, most=1.0)
+    target_rate: float | None = number(
+        0.005, least=0.0, most=1.0, help="share of the gap that the target critic moves; none with copy_period"
+    )
+    copy_period: int | None = static(None, least=1, help="updates between two copies into the target critic")
+    double: bool = static(True, help="the critic chooses in targets, not the target critic")
+    critic_loss: PointLoss = static(huber, choices=POINT_LOSSES)
+    n_step: int = static(1, least=1, help="rewards summed before bootstrapping")
+    batch_size: int = static(64, least=1)
+    learning_rate: float = number(3e-4, least=0.0)
+    schedule: Schedule = static(constant, choices=SCHEDULES, help="factor on the rate, over the run's progress")
+    optimiser: Transformation = static(OPTIMISERS["adam"], choices=OPTIMISERS, help="makes the direction of a step")
+    gradient_clip: float | None = number(None, least=0.0, help="largest norm of both networks' gradient")
+    hidden: tuple[int, ...] = static((256, 256), help="widths of hidden layers")
+    shared: Sharing = static(with_pictures, choices=SHARING, help="when the imitator sees through the critic's encoder")
+    layer_norm: bool = static(False)
+    embedding: int = static(32, least=1, help="width of a categorical column's table")
+    convolutions: Layers = static(by_size, choices=LAYERS, help="layers that look at pictures")
+    memory: int | None = static(None, least=1, help="width of a recurrent unit in each network")
+    window: int = static(16, least=1, help="with a memory: steps in a row that a loss is about")
+    burn_in: int = static(0, least=0, help="with a memory: steps before them that only warm it up")
+    epsilon: float = number(0.0, least=0.0, most=1.0, help="sampling: a random supported action this often")
+    priority_exponent: float | None = number(None, least=0.0, help="prioritised sampling: 0 is uniform, 1 proportional")
+    priority_correction: float = number(0.4, least=0.0, most=1.0, help="where the importance exponent begins")
+    reward_scaling: RewardScaling = static(REWARD_SCALINGS["none"], choices=REWARD_SCALINGS)
+    critic_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module with all_actions")
+    imitator_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
+
+    takes: ClassVar[tuple[type, ...]] = (Discrete,)
+    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+
+    @classmethod
+    def preset(cls, name: str) -> DiscreteBCQ:
+        """The authors' settings for a family of tasks: atari."""
+        return cls(**chosen_preset("DiscreteBCQ", PRESETS, name))
+
+    def check(self) -> None:
+        """Raise ConfigError where two fields contradict each other."""
+        if self.target_rate is not None and self.copy_period is not None:
+            raise ConfigError(
+                f"DiscreteBCQ.target_rate = {self.target_rate:g} and DiscreteBCQ.copy_period = {self.copy_period}: the "
+                "target critic follows slowly, or is copied, or there is none: set one of them to None, or both"
+            )
+        if self.memory is not None and (self.critic_network or self.imitator_network):
+            raise ConfigError("DiscreteBCQ.memory is for its own networks: leave it out with networks of yours")
+
+    def stores(self, spec: Spec) -> dict[str, Keep]:
+        """The log with its rewards."""
+        one_reward("DiscreteBCQ", spec)
+        return {"log": Keep(("reward", "terminated"))}
+
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase over transitions of the log, or over windows of them with a memory."""
+        row = Row(self.n_step, self.discount)
+        unit = row if self.memory is None else Window(row, self.window, self.burn_in)
+        order = ordered(self.priority_exponent, self.priority_correction)
+        return (Phase("discrete-bcq", Draw("log", self.batch_size, unit, order), step, losses),)
+
+    def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
+        """Fresh networks for a run of `updates` steps."""
+        return init(self, spec, key, updates)
+
+    def acting(self, state: State) -> Acting:
+        """Critic and imitator."""
+        return Acting(state.critic, state.imitator)
+
+    def start(self, acting: Acting, batch: int) -> jax.Array | None:
+        """What both memories hold before anything was seen, side by side; None without them."""
+        return None if self.memory is None else jnp.zeros((batch, 2 * self.memory))
+
+    def act(
+        self,
+        acting: Acting,
+        observation: Observation,
+        *,
+        mask: jax.Array | None = None,
+        carry: Any = None,
+        key: jax.Array | None = None,
+    ) -> Act:
+        """The best supported action; with a key, at rate epsilon any supported one."""
+        policy, carry = self._policy(acting, observation, mask, carry)
+        action = policy.mode() if key is None else policy.sample(key)
+        return Act(action, policy.log_probability(action), carry)
+
+    def distribution(
+        self, acting: Acting, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+    ) -> Among:
+        """The sampled policy."""
+        return self._policy(acting, observation, mask, carry)[0]
+
+    def _policy(
+        self, acting: Acting, observation: Observation, mask: jax.Array | None, carry: Any
+    ) -> tuple[Among, Any]:
+        carry = self.start(acting, len(next(iter(observation.values())))) if carry is None else carry
+        values, logits, carry = step_along(acting, observation, carry)
+        return Among(values, supported(logits, self.threshold, mask), self.epsilon), carry
+
+    def q_values(self, acting: Acting, observation: Observation) -> jax.Array | None:
+        """The critic's values [B, A], unsupported actions too; None with a memory."""
+        return acting.critic.all_actions(observation) if self.memory is None else None

@@ -1,0 +1,151 @@
+"""BCQ's arithmetic by hand: divergence, reconstruction, the mix of critics, perturbation, and its target."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.golden.lines import SPEC, LineCritic, column, plain
+from tidelog import BCQ
+from tidelog.algorithms.bcq import generator_loss, perturbation_loss, step, target_value
+from tidelog.algorithms.contract import Batch
+from tidelog.losses.td import between
+from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error, sum_over_latents
+from tidelog.networks.critic import Ensemble
+from tidelog.networks.encode import Sight
+from tidelog.networks.perturbation import Perturbation, moved
+from tidelog.networks.vae import Generator
+from tidelog.types import Continuous, Spec, Transition, Vector
+
+close = np.testing.assert_allclose
+
+
+class LineGenerator:
+    """Mean a, log-std ln 2, decodes to z."""
+
+    def encode(self, observation, action):
+        return action, jnp.full(action.shape, math.log(2.0))
+
+    def decode(self, observation, latent):
+        return latent
+
+
+jax.tree_util.register_static(LineGenerator)
+
+
+class LinePerturbation(LineGenerator):
+    """Always half the way up."""
+
+    def __call__(self, observation, action):
+        return jnp.full(action.shape, 0.5)
+
+
+jax.tree_util.register_static(LinePerturbation)
+
+HAND = BCQ(
+    phi=0.2, mix=0.75, latent=1, target_samples=2, kl_weight=0.5, optimiser=plain,
+    generator_network=lambda spec, key: LineGenerator(), perturbation_network=lambda spec, key: LinePerturbation(),
+    critic_network=lambda spec, key: LineCritic(jnp.array(1.0), jnp.array(0.0)),
+)  # fmt: skip
+
+
+def two_rows(weight=None):
+    """s = 1, 2; a = 0.5, -0.5; r = 1, 0; discount 0.5, 0.5; s' = 2, -3."""
+    rows = Transition(
+        observation={"s": column(1.0, 2.0)},
+        action=column(0.5, -0.5),
+        reward=jnp.array([1.0, 0.0]),
+        discount=jnp.array([0.5, 0.5]),
+        next_observation={"s": column(2.0, -3.0)},
+    )
+    return Batch(rows, jnp.arange(2), weight)
+
+
+def test_divergence_by_hand():
+    # -1/2 (1 + 2 ln 2 - 1 - 4) = 2 - ln 2; at mean 0, std 1: 0. Mean of both, and sum.
+    mean, log_std = jnp.array([[1.0, 0.0]]), jnp.array([[math.log(2.0), 0.0]])
+    found = normal_divergence(mean, log_std)
+    close(found, [[2.0 - math.log(2.0), 0.0]], rtol=1e-6)
+    close(mean_over_latents(found), [1.0 - math.log(2.0) / 2], rtol=1e-6)
+    close(sum_over_latents(found), [2.0 - math.log(2.0)], rtol=1e-6)
+
+
+def test_reconstruction_is_a_mean_over_dimensions():
+    close(reconstruction_error(jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 0.5]])), [0.625])  # (1 + 0.25) / 2
+    with pytest.raises(TypeError, match="shapes must agree"):
+        reconstruction_error(jnp.ones((2, 1)), jnp.ones(2))
+
+
+def test_between_is_a_share_of_the_smallest():
+    values = jnp.array([[1.0, 5.0], [3.0, 1.0]])
+    close(between(values, 0.75), [1.5, 2.0])  # 0.75 + 0.75, 0.75 + 1.25
+
+
+def test_generator_loss_by_hand():
+    # z = a + 2 noise = 1.5, -0.5 and decodes to itself: errors 1, 0. KL: -1/2 (1 + 2 ln 2 - 1/4 - 4) = 1.625 - ln 2.
+    loss, parts = generator_loss(LineGenerator(), HAND, two_rows(), column(0.5, 0.0))
+    divergence = 1.625 - math.log(2.0)
+    close(parts["reconstruction_loss"], 0.5)
+    close(parts["kl"], divergence, rtol=1e-6)
+    close(loss, 0.5 + 0.5 * divergence, rtol=1e-6)
+    weighted, _ = generator_loss(LineGenerator(), HAND, two_rows(jnp.array([2.0, 0.0])), column(0.5, 0.0))
+    close(weighted, 1.0 + 0.5 * divergence, rtol=1e-6)
+
+
+def test_target_by_hand_and_states_with_other_next_values_have_other_targets():
+    # Candidates z = 0.1, -0.3 in both rows, moved by 0.2 * 0.5: 0.2, -0.2.
+    # Target critics s + a and 2 s - a. Row 1, s' = 2: (2.2, 3.8) and (1.8, 4.2): 0.75 * 2.2 + 0.25 * 3.8 = 2.6, 2.4.
+    # Row 2, s' = -3: (-2.8, -6.2) and (-3.2, -5.8): 0.75 * -6.2 - 0.25 * 2.8 = -5.35, -4.35 - 0.8 = -5.15.
+    # The best: 2.6 and -5.15. y = 1 + 1.3, 0 - 2.575.
+    state = HAND.init(SPEC, jax.random.key(0), 10)
+    targets = Ensemble((LineCritic(jnp.array(1.0), jnp.array(1.0)), LineCritic(jnp.array(2.0), jnp.array(-1.0))))
+    state = state._replace(target_critic=targets)
+    latents = jnp.array([[[0.1], [0.1]], [[-0.3], [-0.3]]])
+    close(target_value(HAND, state.generator, state, two_rows().data, latents), [2.3, -2.575], rtol=1e-6)
+
+
+def test_each_critic_is_pulled_to_the_target_of_its_own_row():
+    h = dataclasses.replace(HAND, latent_clip=0.0, critics=1)
+    state = h.init(SPEC, jax.random.key(0), 10)
+    # Latents are cut to 0; target critic s. y = 1 + 0.5 * 2, 0.5 * -3; Q = 1, 2; errors -1, 3.5.
+    moved_state, feedback = step(h, state, two_rows())
+    close(feedback.priority, [1.0, 3.5])
+    close(feedback.metrics["critic_loss"], 6.625)  # (1 + 12.25) / 2
+    close(feedback.metrics["target_q"], 0.25)
+    # slope in w: mean of 2 error s = -1 + 7 = 6; in u: mean of 2 error a = -0.5 - 1.75.
+    (critic,) = moved_state.critic.members
+    close([critic.w, critic.u], [1.0 - 0.006, 0.00225], rtol=1e-5)
+
+
+def test_perturbation_loss_reads_the_first_critic_alone():
+    # proposed 0.3, 0.95 + 0.2 * 0.5 = 0.4, cut at 1; critic s + 2 a = 1.8, 4.
+    loss, (chosen, _) = perturbation_loss(
+        LinePerturbation(), HAND, two_rows(), column(0.3, 0.95), LineCritic(jnp.array(1.0), jnp.array(2.0))
+    )
+    close(chosen, column(0.4, 1.0))
+    close(loss, -2.9)
+
+
+def test_a_perturbation_has_one_output_a_dimension():
+    spec = Spec({"s": Vector(1)}, Continuous((-1.0,) * 3, (1.0,) * 3))
+    made = Perturbation.create(np.random.default_rng(0), spec, hidden=(8,), sight=Sight(2, 8))
+    action = jnp.zeros((5, 3))
+    direction = made({"s": jnp.arange(5.0)[:, None]}, action)
+    assert direction.shape == (5, 3)
+    assert len(np.unique(np.asarray(direction[1]))) == 3
+    with pytest.raises(TypeError, match="one shape"):
+        moved(action, direction[:, :1], 0.05)
+    close(moved(jnp.array([0.99, -0.2]), jnp.array([1.0, -1.0]), 0.05), [1.0, -0.25], rtol=1e-6)
+
+
+def test_the_generators_spread_is_clamped_and_its_latents_are_split():
+    made = Generator.create(np.random.default_rng(0), SPEC, hidden=(8,), latent=2, sight=Sight(2, 8))
+    huge = jax.tree.map(lambda leaf: leaf * 1e4, made)
+    mean, log_std = huge.encode({"s": column(1.0, -1.0)}, column(0.5, -0.5))
+    assert mean.shape == log_std.shape == (2, 2)
+    assert set(np.asarray(log_std).ravel().tolist()) <= {-4.0, 15.0}
+    assert float(jnp.abs(mean).max()) > 15.0
+    assert float(jnp.abs(huge.decode({"s": column(1.0, -1.0)}, mean)).max()) <= 1.0
