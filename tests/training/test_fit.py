@@ -176,13 +176,13 @@ def test_losses_are_better_when_smaller(origin):
 
 
 WRONG = {
-    "steps": ({"steps": 0}, "steps = 0: a run takes a run takes 1 to"),
+    "steps": ({"steps": 0}, "steps = 0: a run takes 1 to"),
     "half a step": ({"steps": 1.5}, "steps = 1.5: expected a whole number"),
     "no seeds": ({"seeds": 0}, "seeds = 0: expected 1 to 10,000"),
     "empty seeds": ({"seeds": []}, r"seeds = \[\]: give at least one, each once"),
     "a seed twice": ({"seeds": [1, 2, 1]}, r"seeds = \[1, 2, 1\]: give at least one, each once"),
     "seeds": ({"seeds": None}, "seeds = None: expected a whole number"),
-    "every": ({"every": 0}, "every = 0: reports are a run takes 1 to apart"),
+    "every": ({"every": 0}, "every = 0: reports are at least 1 update apart"),
     "held_out": ({"held_out": 1.0}, r"held_out = 1.0: expected a share of the episodes in \[0, 1\)"),
     "held_out text": ({"held_out": "0.2"}, "held_out = '0.2': expected a number"),
     "keep": ({"keep": 0}, "keep = 0: at least 1 checkpoint has to stay"),
