@@ -46,7 +46,8 @@ def test_three_updates_move_every_network_and_stay_finite(case):
     networks = [part for part in state._fields if isinstance(getattr(state, part), eqx.Module)]
     assert networks
     for part in networks:
-        assert differ(getattr(state, part), getattr(case.init(), part), by=1e-5), part
+        least = 1e-5 if part.startswith("target_") else 1e-4  # a target takes a small share of each step
+        assert differ(getattr(state, part), getattr(case.init(), part), by=least), part
 
 
 def test_every_target_network_is_read_and_moves(case):

@@ -320,13 +320,17 @@ class BCQ:
     critic_schedule: Schedule = static(constant, choices=SCHEDULES)
     perturbation_schedule: Schedule = static(constant, choices=SCHEDULES)
     optimiser: Transformation = static(OPTIMISERS["adam"], choices=OPTIMISERS, help="makes the direction of a step")
-    gradient_clip: float | None = number(None, least=0.0, help="largest norm of each network's gradient")
+    gradient_clip: float | None = number(
+        None, least=0.0, open_ends=True, help="largest norm of each network's gradient"
+    )
     hidden: tuple[int, ...] = static((400, 300), help="widths of the critics' hidden layers")
     generator_hidden: tuple[int, ...] = static((750, 750), help="widths of the encoder's and the decoder's")
     perturbation_hidden: tuple[int, ...] = static((400, 300), help="widths of the perturbation's")
     embedding: int = static(32, least=1, help="width of a categorical column's table")
     convolutions: Layers = static(by_size, choices=LAYERS, help="layers that look at pictures")
-    priority_exponent: float | None = number(None, least=0.0, help="prioritised sampling: 0 is uniform, 1 proportional")
+    priority_exponent: float | None = number(
+        None, least=0.0, most=1.0, help="prioritised sampling: 0 is uniform, 1 proportional"
+    )
     priority_correction: float = number(0.4, least=0.0, most=1.0, help="where the importance exponent begins")
     reward_scaling: RewardScaling = static(REWARD_SCALINGS["none"], choices=REWARD_SCALINGS)
     generator_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module with encode and decode")

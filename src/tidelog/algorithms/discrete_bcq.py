@@ -265,7 +265,9 @@ class DiscreteBCQ:
     learning_rate: float = number(3e-4, least=0.0)
     schedule: Schedule = static(constant, choices=SCHEDULES, help="factor on the rate, over the run's progress")
     optimiser: Transformation = static(OPTIMISERS["adam"], choices=OPTIMISERS, help="makes the direction of a step")
-    gradient_clip: float | None = number(None, least=0.0, help="largest norm of both networks' gradient")
+    gradient_clip: float | None = number(
+        None, least=0.0, open_ends=True, help="largest norm of both networks' gradient"
+    )
     hidden: tuple[int, ...] = static((256, 256), help="widths of hidden layers")
     shared: Sharing = static(with_pictures, choices=SHARING, help="when the imitator sees through the critic's encoder")
     layer_norm: bool = static(False)
@@ -275,7 +277,9 @@ class DiscreteBCQ:
     window: int = static(16, least=1, help="with a memory: steps in a row that a loss is about")
     burn_in: int = static(0, least=0, help="with a memory: steps before them that only warm it up")
     epsilon: float = number(0.0, least=0.0, most=1.0, help="sampling: a random supported action this often")
-    priority_exponent: float | None = number(None, least=0.0, help="prioritised sampling: 0 is uniform, 1 proportional")
+    priority_exponent: float | None = number(
+        None, least=0.0, most=1.0, help="prioritised sampling: 0 is uniform, 1 proportional"
+    )
     priority_correction: float = number(0.4, least=0.0, most=1.0, help="where the importance exponent begins")
     reward_scaling: RewardScaling = static(REWARD_SCALINGS["none"], choices=REWARD_SCALINGS)
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module with all_actions")

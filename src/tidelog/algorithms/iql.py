@@ -248,7 +248,7 @@ class IQL:
 
     expectile: float = number(0.7, least=0.0, most=1.0, open_ends=True, help="which expectile of Q the value learns")
     temperature: float = number(3.0, least=0.0, help="inverse temperature: multiplies the advantage; 0 clones the log")
-    max_weight: float = number(100.0, least=0.0, open_ends=True, help="cap on exp(temperature * advantage)")
+    max_weight: float = number(100.0, least=0.0, help="cap on exp(temperature * advantage)")
     discount: float = number(0.99, least=0.0, most=1.0)
     target_rate: float = number(0.005, least=0.0, most=1.0, help="share of the gap that target critics move")
     target_update_period: int = static(1, least=1, help="updates between two moves of the target critics")
