@@ -8,14 +8,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms import algorithm_class
+from tidelog.bench.entries import Entry, Loop
 from tidelog.bench.operations import Product, matrix_products, operations
 from tidelog.data import Log
 from tidelog.data.scaling import Scaler
@@ -24,7 +25,6 @@ from tidelog.training.run import CHUNK_SECONDS
 from tidelog.training.settings import as_members
 from tidelog.training.stores import stores_of
 from tidelog.training.trainer import Trainer
-from tidelog.types import Continuous
 
 OBSERVATION, ACTION, EPISODE, STEPS = 17, 6, 1_000, 100_000  # the shape of D4RL's halfcheetah and walker2d
 SQUARES = (256, 512, 1024, 2048)
@@ -48,9 +48,8 @@ def synthetic_log(discrete: bool = False) -> Log:
     )
 
 
-def trainer_of(name: str, log: Log, seeds: int, together: bool | None = None) -> Trainer:
-    """A compiled trainer of an algorithm at its defaults."""
-    algorithm = algorithm_class(name)()
+def trainer_of(algorithm: Any, log: Log, seeds: int, together: bool | None = None) -> Trainer:
+    """A compiled trainer of an algorithm."""
     stores = stores_of(algorithm, log, Scaler())
     trainer = Trainer.fresh(as_members([algorithm], range(seeds)), log.spec, stores, 10**9, together)
     trainer.compile()
@@ -58,17 +57,15 @@ def trainer_of(name: str, log: Log, seeds: int, together: bool | None = None) ->
     return trainer
 
 
-def products_of(name: str, log: Log) -> dict[Product, int]:
+def products_of(algorithm: Any, log: Log) -> dict[Product, int]:
     """The matrix products of one update."""
-    algorithm = as_arrays(algorithm_class(name)())
-    stores = stores_of(algorithm, log, Scaler())
-    state = algorithm_class(name)().init(log.spec, jax.random.key(0), 1)
-    (phase,) = algorithm.phases()
+    numbers = as_arrays(algorithm)
+    stores = stores_of(numbers, log, Scaler())
+    state = algorithm.init(log.spec, jax.random.key(0), 1)
+    (phase,) = numbers.phases()
     batch, _ = phase.reads.batch(stores[phase.reads.store], None, jax.random.key(0), jnp.zeros(()))
-    import equinox as eqx
-
     moving, fixed = eqx.partition((state, batch), eqx.is_array)
-    return dict(matrix_products(lambda moving: phase.step(algorithm, *eqx.combine(moving, fixed))[1].metrics, moving))
+    return dict(matrix_products(lambda moving: phase.step(numbers, *eqx.combine(moving, fixed))[1].metrics, moving))
 
 
 def ceiling() -> float:
@@ -94,28 +91,49 @@ def _repeated(x: jax.Array, w: jax.Array, count: int) -> jax.Array:
 
 def rate_of(trainer: Trainer) -> float:
     """Updates a second over all members, in chunks as long as those of a run."""
+    return _rate(trainer.advance) * len(trainer.members)
+
+
+def plain_rate_of(loop: Loop) -> float:
+    """Updates a second of a plain loop, in chunks as long as those of a run."""
+
+    def take(updates: int) -> int:
+        loop(updates)
+        return updates
+
+    return _rate(take)
+
+
+def _rate(advance: Callable[[int], int]) -> float:
     begin = time.perf_counter()
-    chunk = max(1, int(trainer.advance(50) / (time.perf_counter() - begin) * CHUNK_SECONDS))
+    chunk = max(1, int(advance(50) / (time.perf_counter() - begin) * CHUNK_SECONDS))
     begin, taken = time.perf_counter(), 0
     while time.perf_counter() - begin < SECONDS:
-        taken += trainer.advance(chunk)
-    return taken * len(trainer.members) / (time.perf_counter() - begin)
+        taken += advance(chunk)
+    return taken / (time.perf_counter() - begin)
 
 
-def measure(name: str, seeds: int, repeats: int) -> Iterator[dict[str, Any]]:
-    """One row a repeat: the ceiling, the rate of one seed and of several, each a few seconds, in turn."""
-    log = synthetic_log(Continuous not in algorithm_class(name).takes)
-    work = operations(products_of(name, log))  # type: ignore[arg-type]
-    one, many = trainer_of(name, log, 1), trainer_of(name, log, seeds)
+def measure(entry: Entry, seeds: int, repeats: int) -> Iterator[dict[str, Any]]:
+    """One row a repeat: the ceiling, the rates of one seed, of several and of a plain loop, a few seconds each."""
+    log = synthetic_log(entry.discrete)
+    work = operations(products_of(entry.algorithm, log))  # type: ignore[arg-type]
+    one, many = trainer_of(entry.algorithm, log, 1), trainer_of(entry.algorithm, log, seeds)
+    plain = None if entry.plain is None else entry.plain(log, entry.algorithm)
+    if plain is not None:
+        plain(20)
     for _ in range(repeats):
         top, alone, side_by_side = ceiling(), rate_of(one), rate_of(many)
-        yield {
+        row = {
             "ceiling_gflops": top / 1e9,
             "updates_per_second": alone,
             "share_of_ceiling": alone * work / top,
             f"updates_per_second_{seeds}_seeds": side_by_side,
             "seeds_over_one": side_by_side / alone,
         }
+        if plain is not None:
+            slower = plain_rate_of(plain)
+            row |= {"plain_loop_updates_per_second": slower, "one_over_plain_loop": alone / slower}
+        yield row
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:

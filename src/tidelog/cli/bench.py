@@ -7,23 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidelog.algorithms import ALGORITHMS, algorithm_class
+from tidelog.bench.entries import ENTRIES, entry_of
 from tidelog.bench.operations import operations
 from tidelog.bench.speed import first_updates, measure, products_of, summary, synthetic_log
 from tidelog.cli.options import parse
 from tidelog.cli.tables import say, table
 from tidelog.errors import ConfigError
 from tidelog.training.record import this_machine
-from tidelog.types import Continuous
 
 
 @dataclass
 class Bench:
     """Measure the speed of training; ratios are taken within one run, figures are median (smallest to largest)."""
 
-    algorithm: tuple[str, ...] = tuple(ALGORITHMS)
-    """which algorithms, each at its defaults"""
-    seeds: int = 5
+    algorithm: tuple[str, ...] = tuple(ENTRIES)
+    """which algorithms, at paper size; a number behind a name is a batch size"""
+    seeds: int = 4
     """how many seeds are trained side by side"""
     repeats: int = 5
     """how often everything is measured, in turn"""
@@ -39,7 +38,7 @@ def run(words: list[str]) -> int:
     if options.out is not None and Path(options.out).exists():
         raise ConfigError(f"{options.out} exists: choose another file, nothing was written")
     for name in options.algorithm:
-        algorithm_class(name)
+        entry_of(name)
     if min(options.seeds, options.repeats) < 1:
         raise ConfigError("seeds and repeats are at least 1")
     machine = this_machine()
@@ -54,12 +53,13 @@ def run(words: list[str]) -> int:
 
 
 def _one(name: str, options: Bench) -> dict[str, Any]:
-    products = products_of(name, synthetic_log(Continuous not in algorithm_class(name).takes))
+    entry = entry_of(name)
+    products = products_of(entry.algorithm, synthetic_log(entry.discrete))
     work = operations(products)  # type: ignore[arg-type]
     say(f"\n{name}: one update is the sum of 2 m k n over its matrix products = {work / 1e6:.1f} million operations")
     for (m, k, n), count in sorted(products.items(), key=lambda item: -item[0][0] * item[0][1] * item[0][2] * item[1]):
         say(f"  {count:>3} x [{m}, {k}] @ [{k}, {n}]")
-    found = summary(list(measure(name, options.seeds, options.repeats)))
+    found = summary(list(measure(entry, options.seeds, options.repeats)))
     if options.start:
         found |= first_updates(name, options.repeats)
     rows = [[key, f"{v['median']:.4g}", f"{v['min']:.4g} to {v['max']:.4g}"] for key, v in found.items()]

@@ -20,6 +20,7 @@ from tidelog.training.streams import Stream
 
 Stores = Mapping[str, Stored | Stream]
 MetricNames = dict[str, tuple[str, ...]]  # by phase
+BLOCK = 16  # updates between two looks at whether metrics are finite; the first ones are looked at one by one
 
 
 class Tally(NamedTuple):
@@ -37,7 +38,7 @@ class Learner(NamedTuple):
     tallies: dict[str, Tally]
     key: jax.Array  # for sampling
     update: jax.Array  # int32: updates taken, over all phases
-    failed: jax.Array  # int32: the first update with a metric that was not finite, or -1
+    failed: jax.Array  # int32: the first update (or the first of its block) with a metric not finite, or -1
 
 
 def create_learner(algorithm: Algorithm, state: Any, stores: Stores, seed: int, metrics: MetricNames) -> Learner:
@@ -110,6 +111,7 @@ class Work(NamedTuple):
     stores: Stores
     updates: jax.Array  # int32: how many to take
     steps: jax.Array  # int32: how many the run takes in all
+    since: jax.Array  # int32: how many it has taken
     ahead: Any = None  # a Ready for each draw, in the structure of `reads`, where the log stays on disk
     begin: jax.Array | None = None  # int32: the update at which they begin
 
@@ -183,28 +185,44 @@ def one_update(work: Work, phase: Phase, learner: Learner) -> Learner:
     orders = _taught(phase, learner.orders[phase.name], indices, feedback.priority)
     tally = learner.tallies[phase.name]
     sums = {name: tally.sums[name] + value for name, value in feedback.metrics.items()}
-    finite = jnp.isfinite(sum(feedback.metrics.values(), start=jnp.zeros(())))
-    failed = jnp.where((learner.failed < 0) & ~finite, learner.update, learner.failed)
     return Learner(
         state,
         {**learner.orders, phase.name: orders},
         {**learner.tallies, phase.name: Tally(sums, tally.updates + 1)},
         learner.key,
         learner.update + 1,
-        failed,
+        learner.failed,
     )
 
 
 def _advance(phase_index: int, work: Work, learner: Learner) -> Learner:
+    """Take `work.updates` updates, and look once a block whether the sums of metrics are still finite.
+
+    A look in every update took 15 % of discrete BCQ's on CPU. Blocks end at fixed updates, whatever a chunk is.
+    """
     phase = work.algorithm.phases()[phase_index]
     moving, fixed = eqx.partition(learner, eqx.is_array)
+    end = work.since + work.updates
 
-    def body(_: Any, moving: Any) -> Any:
-        moved = one_update(work, phase, eqx.combine(moving, fixed))
-        return eqx.filter(moved, eqx.is_array)
+    def update(_: Any, moving: Any) -> Any:
+        return eqx.filter(one_update(work, phase, eqx.combine(moving, fixed)), eqx.is_array)
 
-    moved: Learner = eqx.combine(jax.lax.fori_loop(0, work.updates, body, moving), fixed)
-    return moved
+    def block(now: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
+        begin, moving = now
+        size = jnp.minimum(jnp.where(begin < BLOCK, 1, BLOCK - begin % BLOCK), end - begin)
+        moved: Learner = eqx.combine(jax.lax.fori_loop(0, size, update, moving), fixed)
+        return begin + size, eqx.filter(_marked(phase, moved, begin), eqx.is_array)
+
+    _, moving = jax.lax.while_loop(lambda now: now[0] < end, block, (work.since, moving))
+    done: Learner = eqx.combine(moving, fixed)
+    return done
+
+
+def _marked(phase: Phase, learner: Learner, begin: jax.Array) -> Learner:
+    """The learner with the block of update `begin` marked as its first failure, unless its sums are finite."""
+    finite = jnp.isfinite(sum(learner.tallies[phase.name].sums.values(), start=jnp.zeros(())))
+    first = jnp.where(begin < BLOCK, begin, begin - begin % BLOCK)
+    return learner._replace(failed=jnp.where((learner.failed < 0) & ~finite, first, learner.failed))
 
 
 def advance(phase_index: int) -> Callable[[Work, Learner], Learner]:
@@ -226,7 +244,7 @@ def _jitted(phase_index: int, together: bool) -> Callable[[Work, Learner], Learn
         def chunk(work: Work, learner: Learner) -> Learner:
             if not together:
                 return _advance(phase_index, work, learner)
-            axes = Work(eqx.if_array(0), None, None, None)  # type: ignore[arg-type]
+            axes = Work(eqx.if_array(0), None, None, None, None)  # type: ignore[arg-type]
             many = eqx.filter_vmap(
                 lambda one_work, one: _advance(phase_index, one_work, one), in_axes=(axes, eqx.if_array(0))
             )

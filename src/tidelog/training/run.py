@@ -16,6 +16,7 @@ from tidelog.errors import CheckpointError, ConfigError, DivergenceError
 from tidelog.folders import forget_half_written
 from tidelog.training.checkpoints import Checkpoint, Checkpoints
 from tidelog.training.evaluation import evaluate
+from tidelog.training.learner import BLOCK
 from tidelog.training.progress import Progress
 from tidelog.training.record import Record
 from tidelog.training.selection import Selection
@@ -156,7 +157,7 @@ class Run:
             member, update = failures[0]
             raise DivergenceError(
                 f"a loss of {type(member.algorithm).__name__} with seed {member.seed} became NaN or infinite at update "
-                f"{update}. Likely causes: learning rates too high, rewards or features of extreme scale (try "
+                f"{_around(update)}. Likely causes: learning rates too high, rewards or features of extreme scale (try "
                 f"scale='standard' or a reward_scaling), a discount of 1 on episodes that never end. {self._kept()}"
             )
 
@@ -205,6 +206,11 @@ class Run:
                 self.update, Checkpoint(learners, self._trainer.position, self._selection.memory())
             )
             self._saved = self.update
+
+
+def _around(update: int) -> str:
+    """The update, or the updates of its block."""
+    return str(update) if update < BLOCK else f"{update} to {update + BLOCK - 1}"
 
 
 class _Pace:

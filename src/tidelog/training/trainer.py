@@ -151,7 +151,7 @@ class Trainer:
                 self._learners = list(pool.map(one, range(len(self._learners))))
 
     def _work(self, phase: int, index: int, count: int) -> Work:
-        numbers = (jnp.int32(count), jnp.int32(self.steps))
+        numbers = (jnp.int32(count), jnp.int32(self.steps), jnp.int32(self.update))
         if not self._streamed:
             return Work(self._algorithms[index], self._stores, *numbers)
         algorithm, learner = self._algorithms[index], self._learners[index]
