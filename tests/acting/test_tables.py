@@ -140,10 +140,18 @@ def test_codes_without_words_are_read_as_they_are(tmp_path):
         act_on_table(policy, tmp_path / "odd.csv")
 
 
-def test_policies_of_nameless_arrays_do_not_read_tables(tmp_path):
-    log = Log.from_arrays(observation=np.zeros((4, 1)) + np.arange(4)[:, None], action=[0, 1, 0, 1], reward=None)
-    with pytest.raises(SpecError, match="trained on arrays without feature names: call it from Python"):
-        act_on_table(begin(bc(), log, held_out=0.0).policy(), tmp_path / "new.csv")
+def test_policies_of_nameless_arrays_read_columns_as_exports_name_them(tmp_path):
+    seen = np.arange(8.0).reshape(4, 2) / 8.0
+    log = Log.from_arrays(observation=seen, action=[0, 1, 0, 1], reward=None)
+    policy = begin(bc(), log, held_out=0.0).policy()
+    log.to_parquet(tmp_path / "log.parquet")
+    acted = act_on_table(policy, tmp_path / "log.parquet")
+    assert acted["policy_action"].to_list() == policy(seen).tolist()
+    write_table(pl.DataFrame({"observation_1": seen[:, 1], "observation_0": seen[:, 0]}), tmp_path / "turned.csv")
+    assert act_on_table(policy, tmp_path / "turned.csv")["action"].to_list() == policy(seen).tolist()
+    write_table(pl.DataFrame({"observation_0": seen[:, 0]}), tmp_path / "narrow.csv")
+    with pytest.raises(SpecError, match="lacks the column 'observation_1'"):
+        act_on_table(policy, tmp_path / "narrow.csv")
 
 
 def test_a_table_is_written_whole_or_not_at_all(frame, tmp_path, monkeypatch):

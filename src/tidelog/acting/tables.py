@@ -15,6 +15,7 @@ from tidelog.acting.intake import column_names, feature_names, filled
 from tidelog.acting.policy import Policy
 from tidelog.data import parse
 from tidelog.data.columns import Columns, names
+from tidelog.data.export import column_labels
 from tidelog.data.order import Order, arrange
 from tidelog.data.sources import table_of
 from tidelog.errors import ConfigError, SpecError, nearest
@@ -24,12 +25,12 @@ from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) -> pl.DataFrame:
     """The table's rows with one column `action` (or `action_0`, ... for vectors), deterministic.
 
+    Features of arrays without names are the columns `observation_0`, ... of an exported log (`observation` for one).
     Raises LogError where the table cannot be read, SpecError (naming column and rows) where a feature is missing, does
     not parse, or holds a word that the log never had. `mapping` tells where the allowed actions stand.
     """
-    wanted = feature_names(policy.spec)
-    if not wanted:
-        raise SpecError("this policy was trained on arrays without feature names: call it from Python")
+    spec = _with_names(policy.spec)
+    wanted = feature_names(spec)
     frame = table_of(path).frame
     if not frame.height:
         raise SpecError(f"{path} has no rows to act on")
@@ -38,8 +39,8 @@ def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) 
         raise SpecError(
             f"{path} lacks the column '{lacking[0]}' ({len(lacking)} in all): {nearest(lacking[0], frame.columns)}"
         )
-    frame_filled = _carried_forward(frame, policy.spec, mapping)
-    leaves = {name: _leaf(frame_filled, leaf) for name, leaf in policy.spec.observation.items()}
+    frame_filled = _carried_forward(frame, spec, mapping)
+    leaves = {name: _leaf(frame_filled, leaf) for name, leaf in spec.observation.items()}
     allowed = _mask(frame, policy.spec, mapping)
     if policy.spec.masked and allowed is None:
         raise SpecError(
@@ -48,6 +49,21 @@ def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) 
     remembers = policy.remembers
     actions = _act_in_order(policy, frame, leaves, allowed, mapping) if remembers else policy(leaves, allowed)
     return frame.with_columns(**_action_columns(actions, policy.spec, frame.columns))
+
+
+def _with_names(spec: Spec) -> Spec:
+    """The spec with names for features that had none in the log's arrays: those that they have in exported tables."""
+    leaves = {
+        name: replace(leaf, names=tuple(column_labels(name, leaf, _width(leaf))))
+        if not isinstance(leaf, Image) and not leaf.names
+        else leaf
+        for name, leaf in spec.observation.items()
+    }
+    return replace(spec, observation=leaves)
+
+
+def _width(leaf: Vector | Codes) -> int:
+    return leaf.size if isinstance(leaf, Vector) else len(leaf.sizes)
 
 
 def _carried_forward(frame: pl.DataFrame, spec: Spec, mapping: str | Path | None) -> pl.DataFrame:

@@ -16,6 +16,8 @@ from tidelog.types import Spec
 
 ALGORITHMS: dict[str, type[Any]] = {"iql": IQL, "bc": BC, "bcq": BCQ, "discrete-bcq": DiscreteBCQ}
 
+NONE_TAKES = "no algorithm takes several choices at once: make one column of them, a word for every combination"
+
 
 def algorithm_name(algorithm: Any) -> str:
     """The name of an algorithm in files and on the command line."""
@@ -41,5 +43,5 @@ def check_fit(algorithm: Any, spec: Spec) -> None:
     wanted = " or ".join(k.__name__ for k in algorithm.takes)
     raise SpecError(
         f"{type(algorithm).__name__} acts on {wanted} actions, but this log has {kind.__name__} ones; "
-        + (f"algorithms that take them: {', '.join(able)}" if able else "no algorithm takes them yet")
+        + (f"algorithms that take them: {', '.join(able)}" if able else NONE_TAKES)
     )

@@ -154,7 +154,7 @@ class _Sheet:
     def _leaf(self, name: str, leaf: Vector | Codes | Image) -> None:
         """One column of the table for each column of a leaf, and one for what followed."""
         stored = self.log.observation[name]
-        labels = _labels(name, leaf, stored.shape[1])
+        labels = column_labels(name, leaf, stored.shape[1])
         for place, label in enumerate(labels):
             flag = _flag_of(label, labels) if isinstance(leaf, Vector) else None
             if isinstance(leaf, Vector) and _is_flag(label, labels):
@@ -237,7 +237,8 @@ def _lists(mask: Values) -> pl.Series:
     return pl.Series(np.ascontiguousarray(mask, np.uint8), dtype=pl.Array(pl.UInt8, mask.shape[1])).arr.to_list()
 
 
-def _labels(name: str, leaf: Vector | Codes | Image, width: int) -> list[str]:
+def column_labels(name: str, leaf: Vector | Codes | Image, width: int) -> list[str]:
+    """The columns of a leaf in a table: the log's names, or the leaf's own, numbered where there are several."""
     named = () if isinstance(leaf, Image) else leaf.names
     return list(named) or ([f"{name}_{place}" for place in range(width)] if width > 1 else [name])
 

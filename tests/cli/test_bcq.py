@@ -1,0 +1,88 @@
+"""BCQ from logs that need no mapping, by the command line; and logs that neither BCQ can take."""
+
+import gymnasium
+import numpy as np
+import polars as pl
+import pytest
+
+import tidelog as tl
+from tests.cli.conftest import MAPPING
+from tests.data.sources.test_minari import collect
+from tests.data.sources.test_transitions import hdf5
+
+SMALL = ["--hidden", "8", "--generator-hidden", "8", "--perturbation-hidden", "8", "--samples", "4",
+         "--target-samples", "2", "--batch-size", "8", "--steps", "6", "--every", "3", "--held-out", "0"]  # fmt: skip
+
+
+def act_on_rows(tidelog, size):
+    """Act on three rows whose columns are named as the log's features; the actions."""
+    policy = tl.load("run").policy()
+    (leaf,) = policy.spec.observation
+    columns = [f"{leaf}_{i}" for i in range(size)]
+    rows = np.linspace(-0.5, 0.5, 3 * size).reshape(3, size).astype(np.float32)
+    pl.DataFrame(dict(zip(columns, rows.T, strict=True))).write_csv("new.csv")
+    done = tidelog("act", "run", "--data", "new.csv", "--out", "actions.csv")
+    assert done.code == 0, done.err
+    return pl.read_csv("actions.csv"), policy({leaf: rows})
+
+
+def test_a_minari_data_set(tmp_path, tidelog, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    monkeypatch.chdir(tmp_path)
+    collect(gymnasium.make("Pendulum-v1", max_episode_steps=12), "pendulum/small-v0", (12, 12, 12))
+    done = tidelog("train", "bcq", "--data", "pendulum/small-v0", "--out", "run", *SMALL)
+    assert done.code == 0, done.err
+    table, wanted = act_on_rows(tidelog, 3)
+    np.testing.assert_allclose(table.select(pl.selectors.starts_with("action")).to_numpy(), wanted, atol=1e-5)
+    assert np.abs(wanted).max() <= 2.0
+
+
+def test_a_file_in_d4rls_layout(tmp_path, tidelog, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hdf5(tmp_path / "walk.hdf5")
+    done = tidelog("train", "bcq", "--data", "walk.hdf5", "--out", "run", *SMALL)
+    assert done.code == 0, done.err
+    table, wanted = act_on_rows(tidelog, 3)
+    np.testing.assert_allclose(table.select(pl.selectors.starts_with("action")).to_numpy(), wanted, atol=1e-5)
+    assert wanted.shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "said"),
+    [
+        ("bcq", "treatment", "BCQ acts on Continuous actions, but this log has Discrete ones"),
+        ("discrete-bcq", "dose", "DiscreteBCQ acts on Discrete actions, but this log has Continuous ones"),
+        ("discrete-bcq", ["dose", "rate"], "DiscreteBCQ acts on Discrete actions, but this log has MultiDiscrete ones"),
+        ("bcq", ["dose", "rate"], "make one column of them, a word for every combination"),
+    ],
+)
+def test_actions_of_another_kind_are_refused(name, action, said, table, here, tidelog):
+    rng = np.random.default_rng(0)
+    numbers = {"dose": rng.integers(0, 3, len(table)), "rate": rng.integers(0, 2, len(table))}
+    if action == "dose":
+        numbers["dose"] = rng.uniform(-1, 1, len(table))
+    table.with_columns(**{key: pl.Series(values) for key, values in numbers.items()}).write_csv(here / "visits.csv")
+    several = '["dose", "rate"]\nactions = [3, 2]'
+    mapped = {"treatment": '"treatment"', "dose": '"dose"\nbounds = [-1.0, 1.0]'}
+    mapped = several if isinstance(action, list) else mapped[action]
+    (here / "columns.toml").write_text(MAPPING.replace('"treatment"', mapped))
+    words = ["--data", "visits.csv", "--columns", "columns.toml", "--steps", 1, "--out", "out"]
+    done = tidelog("train", name, *words)
+    assert done.code == 2
+    assert said in done.said
+    assert not (here / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--threshold", "1.5"], "DiscreteBCQ.threshold = 1.5: expected a finite number in [0, 1]"),
+        (["--threshold", "-0.1"], "DiscreteBCQ.threshold = -0.1: expected a finite number in [0, 1]"),
+        (["--copy-period", "8000"], "set one of them to None, or both"),
+    ],
+)
+def test_settings_out_of_range_are_refused(words, said, here, tidelog):
+    done = tidelog("train", "discrete-bcq", "--data", "visits.csv", "--columns", "columns.toml", *words, "--out", "out")
+    assert done.code == 2
+    assert said in done.said
+    assert not (here / "out").exists()

@@ -1,0 +1,128 @@
+"""BCQ with a memory: one scan a network whatever the candidates, windows masked, acting as along a window."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.algorithms.own import own_critic
+from tests.algorithms.worlds import compiled, drawn, small, world
+from tidelog import ConfigError
+from tidelog.algorithms.bcq import drawn as noise_of
+from tidelog.algorithms.bcq import losses, step, target_value
+from tidelog.networks.encode import after, now
+
+close, equal = np.testing.assert_allclose, np.testing.assert_array_equal
+LOG = world("continuous")
+H = small("bcq", memory=5, window=3, burn_in=1, batch_size=16)
+BATCH = drawn(H, LOG)
+
+
+def fresh(h=H):
+    return h.init(LOG.spec, jax.random.key(0), 9)
+
+
+def scans(h):
+    """Shapes of what every recurrent scan of one update carries."""
+    arrays, rest = eqx.partition((fresh(h), drawn(h, LOG)), eqx.is_array)
+    traced = jax.make_jaxpr(lambda a: step(h, *eqx.combine(a, rest))[1].metrics)(arrays)
+    found = []
+
+    def walk(jaxpr):
+        for equation in jaxpr.eqns:
+            if equation.primitive.name == "scan":
+                found.append(equation.outvars[0].aval.shape)
+            for parameter in equation.params.values():
+                inner = getattr(parameter, "jaxpr", parameter)
+                if hasattr(inner, "eqns"):
+                    walk(inner)
+
+    walk(traced.jaxpr)
+    return found
+
+
+def test_candidates_do_not_multiply_the_scan():
+    few, many = scans(dataclasses.replace(H, target_samples=2)), scans(dataclasses.replace(H, target_samples=9))
+    assert few == many
+    assert set(many) == {(16, 5), (5, 15)}  # memories forwards; backwards, the slope of their weights
+
+
+def test_what_followed_is_rated_from_its_predecessors_state():
+    state, row = fresh(), BATCH.data
+    noise = noise_of(H, state, BATCH, jax.random.key(1))
+    found = target_value(H, state.generator, state, row, noise.after)
+    assert found.shape == row.reward.shape == (16, 4)
+    made = [state.generator.decode(after(state.generator, row), z) for z in noise.after]
+    correct = state.target_perturbation
+    moved = [jnp.clip(a + 0.05 * correct(after(correct, row), a), -1, 1) for a in made]
+    rated = jnp.stack([jnp.stack([m(after(m, row), a) for m in state.target_critic.members]) for a in moved])
+    mixed = 0.75 * rated.min(axis=1) + 0.25 * rated.max(axis=1)
+    close(found, row.reward + row.discount * mixed.max(axis=0), rtol=1e-5, atol=1e-5)
+
+
+def test_steps_that_do_not_count_are_in_no_loss():
+    state, row, valid = fresh(), BATCH.data, np.asarray(BATCH.valid)
+    assert not valid.all()
+    assert not valid[:, 0].any()
+    shifted = row._replace(
+        reward=jnp.where(valid, row.reward, 1e3), action=jnp.where(valid[..., None], row.action, 0.77)
+    )
+    plain, other = (losses(H, state, BATCH._replace(data=data), jax.random.key(0)) for data in (row, shifted))
+    jax.tree.map(lambda a, b: close(a, b, rtol=1e-6), plain, other)
+    one, told = compiled(step)(H, state, BATCH)
+    two, _ = compiled(step)(H, state, BATCH._replace(data=shifted))
+    for part in ("generator", "critic", "perturbation"):
+        jax.tree.map(lambda a, b: close(a, b, atol=1e-6), getattr(one, part), getattr(two, part))
+    assert told.priority.shape == (16,)
+    everything = BATCH._replace(valid=jnp.ones_like(BATCH.valid))
+    three, _ = compiled(step)(H, state, everything._replace(data=shifted))
+    gaps = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), one.critic, three.critic)
+    assert max(jax.tree.leaves(gaps)) > 1e-4
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+def test_acting_goes_on_from_what_was_seen(seed):
+    acting = H.acting(fresh())
+    rows = [{name: leaf[LOG.position[t : t + 3]] for name, leaf in LOG.observation.items()} for t in range(4)]
+    key = None if seed is None else jax.random.key(seed)
+    carry = H.start(acting, 3)
+    assert carry.shape == (3, 15)
+    for row in rows:
+        done = H.act(acting, row, carry=carry, key=key)
+        carry = done.carry
+    forgotten = H.act(acting, rows[-1], key=key)
+    assert float(jnp.abs(done.action - forgotten.action).max()) > 1e-4
+    assert done.log_probability is None
+    window = {name: jnp.stack([jnp.asarray(row[name]) for row in rows], axis=1) for name in rows[0]}
+    seen = acting.generator.encoder(window, jnp.ones((3, 4), bool))
+    close(carry[:, :5], seen[:, -1], atol=1e-6)
+    # each unit is its own network's: clearing one leaves what the others see
+    for part, network in enumerate((acting.generator, acting.perturbation, acting.critic)):
+        alone = network.encoder(window, jnp.ones((3, 4), bool))[:, -1]
+        close(carry[:, 5 * part : 5 * part + 5], alone, atol=1e-6)
+
+
+def test_many_rows_act_in_blocks_with_their_memories():
+    acting = H.acting(fresh())
+    pick = np.arange(300) % LOG.steps
+    many = {name: leaf[LOG.position[pick]] for name, leaf in LOG.observation.items()}
+    carry = jax.random.normal(jax.random.key(3), (300, 15))
+    done = H.act(acting, many, carry=carry)
+    for row in (0, 255, 256, 299):
+        alone = H.act(acting, {n: leaf[row : row + 1] for n, leaf in many.items()}, carry=carry[row : row + 1])
+        close(done.action[row], alone.action[0], atol=1e-5)
+        close(done.carry[row], alone.carry[0], atol=1e-6)
+
+
+def test_features_made_before_are_taken_as_they_are():
+    state, row = fresh(small("bcq")), drawn(small("bcq"), LOG).data
+    critic = state.critic.members[0]
+    close(critic(now(critic, row), row.action), critic(row.observation, row.action), atol=1e-7)
+
+
+def test_a_memory_is_for_its_own_networks():
+    with pytest.raises(ConfigError, match=r"BCQ\.memory is for its own networks"):
+        small("bcq", memory=3, critic_network=own_critic)

@@ -1,0 +1,181 @@
+"""Mistakes that published versions of BCQ and discrete BCQ make, each with a test that fails on it.
+
+Others of them are caught next to what they are about: targets of several states (golden/test_vae.py), targets unread
+and masks unread (conformance), hidden states and softmax (limits/test_bcq.py), update order (golden/test_order.py).
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.algorithms.worlds import compiled, drawn, small, world
+from tests.conformance.cases import CASES
+from tidelog.algorithms.bcq import BCQ, generator_loss
+from tidelog.algorithms.bcq import step as bcq_step
+from tidelog.algorithms.discrete_bcq import DiscreteBCQ, Networks, seeing, step, target_value, total_loss
+from tidelog.algorithms.optim import OPTIMISERS
+from tidelog.losses.td import huber, squared
+from tidelog.losses.vae import normal_divergence
+from tidelog.types import Continuous, Spec, Vector
+
+close, equal = np.testing.assert_allclose, np.testing.assert_array_equal
+LOG, MOVES = world("discrete"), world("continuous")
+
+
+def fresh(h, log):
+    return h.init(log.spec, jax.random.key(0), 10)
+
+
+def gap(one, two):
+    return max(float(jnp.abs(a - b).max()) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True))
+
+
+def test_the_generators_divergence_is_a_mean_over_latents_unless_asked():
+    h = small("bcq")
+    state, batch = fresh(h, MOVES), drawn(small("bcq"), MOVES)
+    size = state.latents.shape[1]
+    assert size == 4
+    noise = jnp.zeros((16, size))
+    loss, parts = generator_loss(state.generator, h, batch, noise)
+    found = normal_divergence(*state.generator.encode(batch.data.observation, batch.data.action))
+    close(parts["kl"], jnp.mean(found), rtol=1e-5)
+    close(loss, parts["reconstruction_loss"] + 0.5 * jnp.mean(found), rtol=1e-5)
+    summed, _ = generator_loss(state.generator, dataclasses.replace(h, kl_reduction="sum"), batch, noise)
+    close(summed - loss, 0.5 * (size - 1) * jnp.mean(found), rtol=1e-4)
+
+
+def test_an_update_moves_every_dimension_of_an_action_by_its_own():
+    spec = Spec({"s": Vector(1)}, Continuous((-1.0,) * 3, (1.0,) * 3))
+    state = small("bcq").init(spec, jax.random.key(0), 1)
+    for network in (state.perturbation, state.target_perturbation):
+        direction = network({"s": jnp.ones((2, 1))}, jnp.zeros((2, 3)))
+        assert direction.shape == (2, 3)
+        assert len(np.unique(np.asarray(direction[0]))) == 3
+
+
+def test_targets_read_the_target_perturbation_and_not_the_one_that_learns():
+    h = small("bcq", phi=1.0)
+    state, batch = fresh(h, MOVES), drawn(h, MOVES)
+    other = jax.tree.map(lambda leaf: leaf + 0.5, state.perturbation)
+    plain = compiled(bcq_step)(h, state, batch)[1].metrics["target_q"]
+    close(compiled(bcq_step)(h, state._replace(perturbation=other), batch)[1].metrics["target_q"], plain, rtol=1e-6)
+    moved = compiled(bcq_step)(h, state._replace(target_perturbation=other), batch)[1].metrics["target_q"]
+    assert abs(float(moved - plain)) > 1e-5
+
+
+def test_logits_of_imitation_are_of_both_signs():
+    h = small("discrete-bcq")
+    state = fresh(h, LOG)
+    logits = seeing(h.acting(state))({name: leaf[LOG.position] for name, leaf in LOG.observation.items()}).logits
+    assert float(logits.min()) < -1e-3
+    assert float(logits.max()) > 1e-3
+    assert (np.asarray(logits) != 0.0).mean() > 0.99
+
+
+@pytest.mark.parametrize("memory", [None, 3])
+def test_imitation_moves_nothing_of_q_and_q_nothing_of_imitation(memory):
+    h = small("discrete-bcq", memory=memory, window=3, shared="never")
+    state, batch = fresh(h, LOG), drawn(h, LOG)
+
+    def part(name):
+        def loss(networks):
+            return total_loss(networks, h, batch, jnp.zeros(batch.data.reward.shape))[1][0][name]
+
+        return jax.grad(loss)(Networks(state.critic, state.imitator))
+
+    def still(tree):
+        return max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(tree)) == 0.0
+
+    assert still(part("imitation_loss").critic)
+    assert not still(part("imitation_loss").imitator)
+    assert still(part("q_loss").imitator)
+    assert not still(part("q_loss").critic)
+
+
+def test_huber_is_on_unless_told_and_bounds_the_pull_of_large_errors():
+    assert DiscreteBCQ().critic_loss is huber
+    assert BCQ().critic_loss is squared
+    state, batch = fresh(small("discrete-bcq"), LOG), drawn(small("discrete-bcq"), LOG)
+
+    def pull(name, far):
+        h = small("discrete-bcq", critic_loss=name)
+        target = jnp.full(batch.data.reward.shape, far)
+        slope = jax.grad(lambda n: total_loss(n, h, batch, target)[1][0]["q_loss"])(
+            Networks(state.critic, state.imitator)
+        )
+        return float(jnp.abs(slope.critic.body.layers[-1].bias).sum())
+
+    assert pull("huber", 2000.0) == pytest.approx(pull("huber", 1000.0), rel=1e-4)
+    assert pull("squared", 2000.0) > 1.9 * pull("squared", 1000.0)
+
+
+@pytest.mark.parametrize("name", ["bcq", "discrete-bcq"])
+def test_n_steps_are_summed_into_what_the_target_reads(name):
+    log = LOG if name == "discrete-bcq" else MOVES
+    one, three = small(name), small(name, n_step=3)
+    short, long = drawn(one, log).data, drawn(three, log).data
+    rows = np.asarray(drawn(three, log).rows)
+    for b, row in enumerate(rows):
+        last = min(row + 2, log.reach[row])
+        wanted = sum(0.99**k * log.reward[row + k] for k in range(last - row + 1))
+        close(long.reward[b], wanted, rtol=1e-4, atol=1e-5)
+        close(long.discount[b], 0.99 ** (last - row + 1) * (1.0 - log.terminated[last]), rtol=1e-5)
+    assert gap(short.reward, long.reward) > 0.1
+    (phase,) = three.phases()
+    told = [compiled(phase.step)(three, fresh(three, log), drawn(h, log))[1].metrics["target_q"] for h in (one, three)]
+    assert abs(float(told[0] - told[1])) > 1e-4
+
+
+@pytest.mark.parametrize("name", ["bcq", "discrete-bcq"])
+def test_priorities_are_td_errors_and_change_what_is_drawn(name):
+    (case,) = [case for case in CASES if case.name == name]
+    case = case.but(priority_exponent=1.0)
+    state, batch = case.init(), case.batch()
+    _, told = case.step(state, batch)
+    assert told.priority.shape == (16,)
+    assert len(np.unique(np.asarray(told.priority))) > 8
+    if name == "discrete-bcq":
+        q = state.critic(batch.data.observation, batch.data.action)
+        close(told.priority, jnp.abs(q - target_value(case.algorithm, state, batch.data)), rtol=1e-4, atol=1e-5)
+    trainer = case.trainer((case.algorithm, 0))
+    before = np.array(trainer.learners[0].orders[case.phase.name].levels[0])
+    trainer.advance(3)
+    assert np.abs(np.asarray(trainer.learners[0].orders[case.phase.name].levels[0]) - before).max() > 0.1
+
+
+def test_the_mask_is_read_in_the_target_and_in_the_cross_entropy():
+    h = small("discrete-bcq", threshold=0.0)
+    state, batch = fresh(h, LOG), drawn(h, LOG)
+    open_after = batch._replace(data=batch.data._replace(next_mask=jnp.ones_like(batch.data.next_mask)))
+    open_now = batch._replace(data=batch.data._replace(mask=jnp.ones_like(batch.data.mask)))
+    plain = compiled(step)(h, state, batch)[1].metrics
+    assert abs(float(compiled(step)(h, state, open_after)[1].metrics["target_q"] - plain["target_q"])) > 1e-4
+    imitation = compiled(step)(h, state, open_now)[1].metrics["imitation_loss"]
+    assert float(imitation) > float(plain["imitation_loss"]) + 1e-3
+
+
+def test_the_atari_preset_is_the_papers():
+    h = DiscreteBCQ.preset("atari")
+    assert (h.learning_rate, h.batch_size, h.copy_period, h.target_rate, h.epsilon) == (6.25e-5, 32, 8000, None, 0.001)
+    assert (h.threshold, h.logit_penalty, h.discount, h.double, h.critic_loss) == (0.3, 0.01, 0.99, True, huber)
+    assert h.optimiser is OPTIMISERS["adam-atari"]
+    slope, memory = jnp.array(1e-4), h.optimiser().init(jnp.array(0.0))
+    direction, _ = h.optimiser().update(slope, memory)
+    close(direction, 1e-4 / (1e-4 + 1.5e-4), rtol=1e-4)  # Adam's first step is g / (abs(g) + epsilon)
+
+
+def test_layers_start_as_pytorchs_do():
+    # Uniform on 1 / sqrt(inputs), biases too, of Q, imitator, generator, perturbation and critics.
+    for name, log in (("discrete-bcq", LOG), ("bcq", MOVES)):
+        state = fresh(small(name, hidden=(50, 50)), log)
+        network = state.critic if name == "discrete-bcq" else state.critic.members[0]
+        for layer in network.body.layers:
+            bound = 1.0 / np.sqrt(layer.weight.shape[0])
+            assert 0.8 * bound < float(jnp.abs(layer.weight).max()) <= bound
+            assert 0.0 < float(jnp.abs(layer.bias).max()) <= bound
+    head = fresh(small("discrete-bcq", hidden=(50,)), LOG).imitator.head
+    assert 0.8 / np.sqrt(50) < float(jnp.abs(head.weight).max()) <= 1.0 / np.sqrt(50)
+    assert fresh(small("bcq"), MOVES).latents.shape[1] == 2 * len(MOVES.spec.action.low)
