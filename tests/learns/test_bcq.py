@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from tests.learns.test_iql import DISCOUNT, TINY, target, throws, trained, walks
-from tidelog import BC, BCQ, DiscreteBCQ
-from tidelog.envs.toys import chain
+from tidelog import BC, BCQ, DiscreteBCQ, rollout
+from tidelog.acting.rollout import log_of
+from tidelog.envs import make, play
+from tidelog.envs.toys import PointMass, chain
 
 __all__ = ["throws", "walks"]  # fixtures
 
@@ -34,3 +36,27 @@ def test_discrete_bcq_walks_the_chain_at_the_optimum_and_only_where_it_may(walks
     assert worth() == pytest.approx(problem.optimal(DISCOUNT)[0], rel=1e-6)
     always_left = np.tile([1.0, 0.0], (6, 1))
     assert worth(threshold=1.0) == pytest.approx(problem.value_of(always_left, DISCOUNT), rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_bcq_is_better_than_a_demonstrator_who_acts_at_random_in_three_of_ten_steps(seed):
+    """Imperfect demonstrations on the point-mass; the optimal return is known."""
+
+    def demonstrate(observed, generator):
+        position = observed.observation["observation"]
+        lost = generator.random((len(position), 1)) < 0.3
+        wild = generator.uniform(-1, 1, position.shape)
+        return np.where(lost, wild, PointMass.best(position)).astype(np.float32), None
+
+    environment = make("point-mass", 10)
+    log = log_of(environment.spec, play(environment, demonstrate, 100, seed))
+    small = {"generator_hidden": (64, 64), "perturbation_hidden": (32, 32), "target_samples": 4, "samples": 50}
+    rates = {f"{part}_learning_rate": 2e-3 for part in ("generator", "critic", "perturbation")}
+    policy = trained(BCQ(discount=0.9, target_rate=0.02, **TINY, **small, **rates), log, 500)
+
+    same_starts = play(make("point-mass", 50), demonstrate, 200, 50 + seed).returns.mean()
+    learnt = rollout(policy, "point-mass", 200, seed=50 + seed, copies=50).mean()
+    starts = np.random.default_rng(50 + seed).uniform(-1, 1, (4000, 1))
+    best = PointMass.best_return(starts).mean()
+    assert best - 0.05 > same_starts
+    assert learnt > same_starts + 0.5 * (best - same_starts)

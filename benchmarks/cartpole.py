@@ -1,0 +1,62 @@
+"""Discrete BCQ against behaviour cloning on mixed-quality CartPole logs, each seed with a log of its own.
+
+A log is 600 episodes, one in ten by a controller that balances and pushes the wrong way in 20 % of its steps, nine in
+ten by a player who pushes the wrong way in 65 % of his; most steps are of the latter, so that their majority is wrong.
+Nothing was tuned on these logs: discrete BCQ's and BC's defaults.
+"""
+
+import numpy as np
+
+import tidelog as tl
+from benchmarks.keep import keep, seed_interval
+from tidelog.acting.rollout import log_of
+from tidelog.envs import make, play
+
+ENVIRONMENT, EPISODES, STEPS, SEEDS, PLAYED, MOST = "CartPole-v1", 600, 20_000, 5, 50, 500.0
+WRONG = np.asarray([0.2] + 9 * [0.65])  # how often each of ten players pushes the wrong way
+COMMAND = "pytest -m slow tests/learns/test_studies.py -k cartpole"
+
+
+def controller(observation: np.ndarray) -> np.ndarray:
+    """Push towards where the pole falls and the cart drifts, [W, 4] to [W]."""
+    lean = observation @ np.asarray([0.1, 0.3, 1.0, 0.5])
+    return (lean > 0).astype(np.int32)
+
+
+def mixed_log(seed: int, episodes: int = EPISODES) -> tl.Log:
+    """Ten copies of the environment, each with a player of its own."""
+    environment = make(ENVIRONMENT, len(WRONG))
+
+    def act(observed, generator):
+        steered = controller(observed.observation["observation"])
+        wrong = generator.random(len(steered)) < WRONG
+        return np.where(wrong, 1 - steered, steered).astype(np.int32), np.where(wrong, WRONG, 1.0 - WRONG)
+
+    return log_of(environment.spec, play(environment, act, episodes, seed))
+
+
+def study() -> dict:
+    """Train both on each log and keep mean returns, their differences and the logger's."""
+    found = {"discrete_bcq": [], "bc": [], "logger": []}
+    for seed in range(SEEDS):
+        log = mixed_log(seed)
+        found["logger"].append(log.statistics().returns["mean"])
+        for name, algorithm in {"discrete_bcq": tl.DiscreteBCQ(), "bc": tl.BC()}.items():
+            run = tl.fit(algorithm, log, STEPS, seeds=[seed], progress=False)
+            found[name].append(float(tl.rollout(run.policy(), ENVIRONMENT, PLAYED, seed=100 + seed).mean()))
+            print(seed, name, found[name][-1], found["logger"][-1], log.steps, flush=True)
+    difference = [q - b for q, b in zip(found["discrete_bcq"], found["bc"], strict=True)]
+    found |= {
+        "difference": difference,
+        "interval": seed_interval(difference),
+        "returns": seed_interval(found["discrete_bcq"]),
+        "steps": STEPS,
+        "episodes": EPISODES,
+        "most": MOST,
+    }
+    keep("cartpole_discrete_bcq", COMMAND, found)
+    return found
+
+
+if __name__ == "__main__":
+    print(study())
