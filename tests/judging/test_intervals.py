@@ -20,14 +20,13 @@ def test_coverage_of_a_mean_of_normal_values(method):
 
 @pytest.mark.parametrize("method", ["percentile", "bca", "t"])
 def test_coverage_of_a_self_normalised_mean_of_skewed_values(method):
-    # weights log-normal, rewards exponential and dependent on them: E[w r] / E[w] = 1 + 2 E[w^2] / E[w] in all
+    # weights log-normal, rewards exponential plus the weight: E[w r] / E[w] = 1 + E[w^2]
     generator = np.random.default_rng(1)
     spread, logs = 0.5, []
     for _ in range(500):
         weights = generator.lognormal(-(spread**2) / 2, spread, 150)
-        logs.append(
-            interval(Ratios((weights * (generator.exponential(1, 150) + weights))[:, None], weights[:, None]), method)
-        )
+        reward = generator.exponential(1.0, 150) + weights
+        logs.append(interval(Ratios((weights * reward)[:, None], weights[:, None]), method))
     true = 1 + np.exp(spread**2)
     covered = np.mean([low <= true <= high for _, low, high in logs])
     assert 0.89 < covered < 0.98

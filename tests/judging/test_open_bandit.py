@@ -46,7 +46,7 @@ def test_thompson_sampling_says_nothing_about_uniform_choice():
     assert support.effective_sample_size == pytest.approx(found["effective_sample_size"], abs=0.05)
     assert episode_weights(evidence).max() == pytest.approx(found["largest_weight"], abs=1)
     assert support.largest_weight > 0.6
-    # one lone weight is seen by its share alone: the tail below it is short, and the mean weight's error is as large as it
+    # a lone weight shows in its share only: the tail below it is short, and it is as large as the mean weight's error
     assert support.pareto_k < 0.7
     assert abs(support.mean_weight - 1) < 3 * support.mean_weight_error
 
