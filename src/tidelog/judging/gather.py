@@ -13,7 +13,7 @@ Letters: `N` steps, `E` episodes, `F` folds.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -79,6 +79,7 @@ def gather(
     continuous actions. Raises SpecError where policy and log do not fit, ConfigError for settings out of range.
     """
     _check(log, discount)
+    weighted, log = log.weight is not None, replace(log, weight=None)
     target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)
     plan = _planned(log, model, folds, seed)
     tell = progress or (lambda what, share: None)
@@ -95,7 +96,7 @@ def gather(
         for targets, value in zip(candidates, values, strict=True)
     ]
     tell("models", 1.0)
-    notes = _notes(log, plan, target, known, sample)
+    notes = _notes(log, target, weighted)
     return Gathered(found[0], found[1] if len(found) > 1 else None, plan.folds, plan.model, target.bandwidth, notes)
 
 
@@ -177,8 +178,8 @@ def _occupancy(
     return feature_ratios(log, plan.folds, targets, known.logged, discount, seed)
 
 
-def _notes(log: Log, plan: _Plan, target: Target, known: Propensities, sample: bool) -> tuple[str, ...]:
-    notes = []
+def _notes(log: Log, target: Target, weighted: bool) -> tuple[str, ...]:
+    notes = ["the log's weights are not used: each episode counts once"] if weighted else []
     if isinstance(log.spec.action, Continuous) and target.bandwidth is not None:
         notes.append(
             f"the deterministic policy is judged with noise of {target.bandwidth:g} half-ranges around its actions"
