@@ -149,10 +149,8 @@ def _values(
 def _evidence(
     log: Log, plan: _Plan, targets: list[Target], known: Propensities, values: Values | None, discount: float, seed: int
 ) -> Evidence:
-    everything = None
-    if all(one.probabilities is not None for one in targets):
-        position = np.asarray(log.position)
-        everything = out_of_fold(log, plan.folds, [one.probabilities[position] for one in targets])  # type: ignore[index]
+    chances = [one.probabilities for one in targets if one.probabilities is not None]
+    everything = out_of_fold(log, plan.folds, chances, log.position) if chances else None
     return Evidence(
         starts=np.asarray(log.starts, np.int64),
         reward=np.asarray(log.reward, np.float64),
