@@ -17,8 +17,9 @@ from tidelog.envs import play
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import clinician, treatment
 from tidelog.judging.folds import episode_folds
-from tidelog.judging.fqe import ANSWERS, FQE, derived, network_values, step, to_go, trained, updates_for
+from tidelog.judging.fqe import ANSWERS, FQE, step
 from tidelog.judging.target import Target, target_of
+from tidelog.judging.values import derived, network_values, to_go, trained, updates_for
 from tidelog.training.stores import stores_of
 
 QUICK = {"hidden": (32, 32), "embedding": 4}
