@@ -21,6 +21,7 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
     ("algorithms",),
     ("acting",),
     ("training",),
+    ("judging",),
     ("report",),
     ("bench",),
     ("cli",),

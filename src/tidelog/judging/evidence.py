@@ -1,0 +1,74 @@
+"""What estimators read: a log's steps, how likely logger and target chose what was done, and a model's values.
+
+Letters: `N` steps, `E` episodes, `A` actions, `T` steps of the longest episode.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.errors import SpecError
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Steps in episode order under one target policy; densities where actions are continuous.
+
+    `target_all`, `behaviour_all` and `model_all` are there for discrete actions only. Model values are cross-fitted:
+    the model that rates an episode never saw it. What is None was not asked for or is not known.
+    """
+
+    starts: NDArray[np.int64]  # [E + 1]: the first row of each episode, and N
+    reward: Floats  # [N]
+    target: Floats  # [N]: probability or density of the logged action under the target policy
+    behaviour: Floats  # [N]: the same under the logger
+    discount: float = 1.0
+    model: Floats | None = None  # [N]: the model's value of the logged action
+    model_target: Floats | None = None  # [N]: the model's mean value over the target's actions
+    target_all: Floats | None = None  # [N, A]
+    behaviour_all: Floats | None = None  # [N, A], estimated even where the logged action's propensity is recorded
+    model_all: Floats | None = None  # [N, A]
+    estimated: bool = False  # whether `behaviour` was estimated from the log
+    occupancy: Floats | None = None  # [N]: cross-fitted ratio of the target's visits to (state, action) to the log's
+
+    def __post_init__(self) -> None:
+        steps = len(self.reward)
+        if len(self.starts) < 2 or self.starts[0] != 0 or self.starts[-1] != steps or (np.diff(self.starts) < 1).any():
+            raise SpecError(f"starts must rise from 0 to the number of steps ({steps}), without empty episodes")
+        for name in ("reward", "target", "behaviour", "model", "model_target", "occupancy"):
+            _check(name, getattr(self, name), (steps,))
+        for name in ("target_all", "behaviour_all", "model_all"):
+            values = getattr(self, name)
+            _check(name, values, (steps, *np.shape(values)[1:2]))
+        if (self.target < 0).any() or not (self.behaviour > 0).all():
+            raise SpecError("target probabilities must be at least 0 and propensities above 0, step by step")
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes `E`."""
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Steps of each episode, [E]."""
+        return np.diff(self.starts)
+
+    @property
+    def horizon(self) -> int:
+        """Steps of the longest episode, `T`."""
+        return int(self.lengths.max())
+
+
+def _check(name: str, values: Any, shape: tuple[int, ...]) -> None:
+    if values is None:
+        return
+    if np.shape(values) != shape:
+        raise SpecError(f"{name} must have shape {shape}, found {np.shape(values)}")
+    if not np.isfinite(values).all():
+        raise SpecError(f"{name} must be finite, found {values[~np.isfinite(values)][0]}")
