@@ -23,7 +23,7 @@ from tidelog.judging.evidence import Floats
 from tidelog.judging.ratios import Ratios, quotients
 
 MOST_GROUPS = 10_000
-CHUNK = 100  # replicates whose counts are in memory at once
+CHUNK = 250  # replicates whose counts are in memory at once
 
 
 @dataclass(frozen=True)

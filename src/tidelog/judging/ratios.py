@@ -53,14 +53,8 @@ class Ratios:
         """
         numerators, denominators = self.numerators.sum(0), self.denominators.sum(0)
         ratios = quotients(numerators, denominators)
-        found = np.full(len(self), ratios.sum())
-        for k in range(len(ratios)) if len(ratios) < 8 else ():
-            found += len(self) * quotients(self.numerators[:, k] - ratios[k] * self.denominators[:, k], denominators[k])
-        if len(ratios) >= 8:
-            found += len(self) * (
-                self.numerators @ quotients(1.0, denominators) - self.denominators @ quotients(ratios, denominators)
-            )
-        return found
+        share, given = quotients(1.0, denominators), quotients(ratios, denominators)
+        return np.asarray(ratios.sum() + len(self) * (self.numerators @ share - self.denominators @ given))
 
     def plus(self, other: Ratios) -> Ratios:
         """The sum of two estimates on the same episodes."""
@@ -92,8 +86,8 @@ def means(values: NDArray[Any]) -> Ratios:
 def quotients(numerators: Any, denominators: Any) -> Floats:
     """Element by element; nothing over nothing is NaN, without a warning."""
     shape = np.broadcast_shapes(np.shape(numerators), np.shape(denominators))
-    found: Floats = np.full(shape, np.nan)
-    return np.divide(numerators, denominators, out=found, where=np.asarray(denominators) != 0)
+    nothing = np.full(shape, np.nan)
+    return np.asarray(np.divide(numerators, denominators, out=nothing, where=np.asarray(denominators) != 0))
 
 
 def group_starts(rows: int, most: int) -> NDArray[np.int64]:

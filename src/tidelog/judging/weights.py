@@ -126,15 +126,14 @@ def _scaled(weights: NDArray[Any]) -> Floats:
     if weights.ndim != 1 or not len(weights) or not (weights >= 0).all() or not np.isfinite(weights).all():
         raise SpecError("weights must be one row of finite numbers, none below 0")
     largest = float(weights.max())
-    return weights / largest if largest > 0 else weights
+    return np.asarray(weights / largest) if largest > 0 else weights
 
 
 def _logarithms(weights: NDArray[Any]) -> Floats:
     weights = np.asarray(weights, np.float64)
-    return np.log(weights, out=np.full(len(weights), -np.inf), where=weights > 0)
+    return np.asarray(np.log(weights, out=np.full(len(weights), -np.inf), where=weights > 0))
 
 
 def _relative(logs: Floats) -> Floats:
     largest = float(logs.max())
-    found: Floats = np.exp(logs - largest) if np.isfinite(largest) else np.zeros(len(logs))
-    return found
+    return np.asarray(np.exp(logs - largest)) if np.isfinite(largest) else np.zeros(len(logs))
