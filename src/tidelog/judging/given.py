@@ -1,0 +1,69 @@
+"""Policies that are not tidelog's own: whatever tells the probabilities of discrete actions can be judged.
+
+Letters: `B` batch, `A` number of actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.acting.policy import Policy
+from tidelog.errors import SpecError
+from tidelog.types import Discrete, Spec
+
+
+@runtime_checkable
+class Tells(Protocol):
+    """A policy of any make: `probabilities(observation, mask)` [B, A] for observations by leaf and a mask or None."""
+
+    def probabilities(self, observation: Mapping[str, NDArray[Any]], mask: NDArray[np.bool_] | None) -> NDArray[Any]:
+        """How likely each action is in each row."""
+        ...
+
+
+class Foreign:
+    """A policy of any make as the judge asks one of tidelog's; it is judged by its probabilities as they are."""
+
+    remembers = False
+
+    def __init__(self, tells: Tells, spec: Spec) -> None:
+        if not isinstance(spec.action, Discrete):
+            raise SpecError(
+                f"a policy that only tells probabilities is for discrete actions, this log has "
+                f"{type(spec.action).__name__} ones"
+            )
+        self._tells, self.spec, self.origin = tells, spec, dict[str, Any]()
+        self.actions = spec.action.n
+
+    def probabilities(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, memory: Any = None) -> NDArray[Any]:
+        """Probabilities [B, A] as they were told; SpecError where they are none."""
+        found = np.asarray(self._tells.probabilities(leaves, mask), np.float64)
+        wanted = (len(next(iter(leaves.values()))), self.actions)
+        if found.shape != wanted:
+            raise SpecError(f"the policy's probabilities have shape {found.shape}, expected [rows, actions] = {wanted}")
+        sums = found.sum(axis=1)
+        if not (found >= 0).all() or not np.allclose(sums, 1.0, atol=1e-3):
+            row = int(np.flatnonzero(~((found >= 0).all(axis=1) & np.isclose(sums, 1.0, atol=1e-3)))[0])
+            raise SpecError(f"the policy's probabilities must be at least 0 and add up to 1, row {row} is {found[row]}")
+        return found
+
+    def __call__(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, memory: Any = None) -> NDArray[Any]:
+        """The likeliest action [B]."""
+        return self.probabilities(leaves, mask).argmax(axis=1)
+
+
+def as_policy(policy: Any, spec: Spec) -> Any:
+    """The policy itself, or one of another make made askable; SpecError where it is no policy."""
+    if isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, type) or not isinstance(policy, Tells):
+        found = policy.__name__ if isinstance(policy, type) else type(policy).__name__
+        raise SpecError(
+            f"expected a policy, found {found}: pass run.policy(), tl.load_policy(...), or an object with "
+            "probabilities(observation, mask)"
+        )
+    return Foreign(policy, spec)
