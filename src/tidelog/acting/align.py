@@ -25,8 +25,8 @@ class Aligned:
     def __init__(self, policy: Policy, spec: Spec, name: str = "the environment") -> None:
         self._policy = policy
         self._memory: Memory | None = None
-        self._leaves = _leaf_translations(policy.spec, spec, name)
-        self._to_policy, self._to_world = _action_orders(policy.spec, spec, name)
+        self._leaves = leaf_translations(policy.spec, spec, name)
+        self._to_policy, self._to_world = action_orders(policy.spec, spec, name)
 
     def begin(self, first: NDArray[np.bool_]) -> None:
         """Forget what is remembered in copies whose episode begins, `first` [W]; nothing without a memory."""
@@ -63,7 +63,8 @@ class Aligned:
         return action if self._to_world is None else self._to_world[action]
 
 
-def _leaf_translations(ours: Spec, theirs: Spec, name: str) -> dict[str, Translation]:
+def leaf_translations(ours: Spec, theirs: Spec, name: str) -> dict[str, Translation]:
+    """How each leaf [..., width] as `theirs` shows it becomes what `ours` expects; SpecError where it cannot."""
     if set(ours.observation) != set(theirs.observation):
         raise SpecError(
             f"{name} shows {sorted(theirs.observation)}, the policy was trained to see {sorted(ours.observation)}"
@@ -129,7 +130,7 @@ def _recoded(
     return np.stack(parts, axis=-1)
 
 
-def _action_orders(ours: Spec, theirs: Spec, name: str) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+def action_orders(ours: Spec, theirs: Spec, name: str) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
     """The policy's index of each of the environment's actions, and the reverse; None where they are the same."""
     mine, yours = ours.action, theirs.action
     if isinstance(mine, Discrete) and isinstance(yours, Discrete) and mine.n == yours.n:

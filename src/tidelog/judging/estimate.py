@@ -17,7 +17,7 @@ from tidelog.judging import bandit, sequential
 from tidelog.judging.evidence import Evidence
 from tidelog.judging.gather import gather
 from tidelog.judging.given import Foreign, as_policy
-from tidelog.judging.intervals import METHODS, Confidence, interval
+from tidelog.judging.intervals import METHODS, MOST_GROUPS, Confidence, interval
 from tidelog.judging.ratios import Ratios, means, wanted
 from tidelog.judging.results import Estimate, Estimates, Support
 from tidelog.judging.visits import double_rl, visits_support, weighted_visits
@@ -125,7 +125,7 @@ def estimate(
         sample=sample or isinstance(known, Foreign),
         discount=discount,
         propensities=propensities,
-        model=_model(model, "model" in needed),
+        model=model_of(model, "model" in needed),
         seed=seed,
         bandwidth=bandwidth,
         cloning=False,
@@ -147,10 +147,12 @@ def table(
     return Estimates([row(name, evidence, supports, method, confidence or Confidence()) for name in listed])
 
 
-def row(name: str, evidence: Evidence, supports: Supports, method: str, confidence: Confidence) -> Estimate:
+def row(
+    name: str, evidence: Evidence, supports: Supports, method: str, confidence: Confidence, groups: int = MOST_GROUPS
+) -> Estimate:
     """One estimator's estimate of given evidence."""
     ratios = ESTIMATORS[name].ratios(evidence)
-    found, support = interval(ratios, method, confidence), supports.of(name)
+    found, support = interval(ratios.grouped(groups), method, confidence), supports.of(name)
     how = f"{method}, {confidence.replicates:,} replicates" if method in ("bca", "percentile") else method
     lost = not np.isfinite(found.estimate)
     note = "no weight is left at some step" if lost else ""
@@ -208,7 +210,8 @@ def is_listed(name: str, evidence: Evidence) -> bool:
     return why_not(name, evidence) is None and not (ESTIMATORS[name].steps == "several" and evidence.horizon == 1)
 
 
-def _model(asked: str, needed: bool) -> str | None:
+def model_of(asked: str, needed: bool) -> str | None:
+    """The model that is gathered: "auto" leaves the choice to the log, and asks for none where none is needed."""
     if asked == "auto":
         return None if needed else "none"
     return asked

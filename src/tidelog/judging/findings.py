@@ -110,9 +110,9 @@ def overlap_finding(overlap: Overlap | None, limits: Limits) -> list[Finding]:
     return [Finding("overlap", sentence, "judge it on episodes that it never saw: hold some out, or bring a new log")]
 
 
-def chosen_finding(metric: str | None, overlap: Overlap | None) -> list[Finding]:
+def chosen_finding(metric: str | None, overlap: Overlap | None, limits: Limits) -> list[Finding]:
     """Whether these very episodes picked the policy among its checkpoints."""
-    if metric is None or overlap is None or not overlap.shared:
+    if metric is None or overlap is None or not overlap.exceeds(limits.overlap):
         return []
     sentence = (
         f"the checkpoint was chosen by '{metric}' on these very episodes, so that they cannot also show that it is better"

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.acting.policy import Policy
-from tidelog.errors import SpecError
+from tidelog.data import Log
+from tidelog.errors import ConfigError, SpecError
+from tidelog.judging.target import target_of
 from tidelog.types import Discrete, Spec
 
 
@@ -37,7 +39,7 @@ class Foreign:
                 f"{type(spec.action).__name__} ones"
             )
         self._tells, self.spec, self.origin = tells, spec, dict[str, Any]()
-        self.actions = spec.action.n
+        self.actions, self.kind = spec.action.n, type(tells).__name__
 
     def probabilities(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, memory: Any = None) -> NDArray[Any]:
         """Probabilities [B, A] as they were told; SpecError where they are none."""
@@ -67,3 +69,21 @@ def as_policy(policy: Any, spec: Spec) -> Any:
             "probabilities(observation, mask)"
         )
     return Foreign(policy, spec)
+
+
+def check_log(log: Log, discount: float) -> None:
+    """Raise SpecError where a log has no reward or several, ConfigError where the discount is none."""
+    if log.reward is None:
+        raise SpecError("this log has no rewards, so there is nothing to judge by: map a reward column")
+    if log.spec.rewards is not None:
+        raise SpecError(
+            f"this log has {log.spec.rewards} rewards and a judgement is about one: name one column as reward in the "
+            'mapping, as in reward = "survived", or add up a weighted one before the log is read'
+        )
+    if isinstance(discount, bool) or not isinstance(discount, int | float) or not 0.0 <= discount <= 1.0:
+        raise ConfigError(f"discount = {discount!r}: expected a number in [0, 1]")
+
+
+def check_fit(policy: Any, log: Log) -> None:
+    """Raise SpecError where the policy sees or does something else than the log shows, tried on its first episode."""
+    target_of(policy, log.take_episodes([0]))

@@ -35,6 +35,14 @@ def paragraph(decision: Decision, findings: Sequence[Finding], facts: Facts) -> 
     return " ".join(part for part in parts if part)
 
 
+def reasons(decision: Decision, findings: Sequence[Finding], facts: Facts) -> tuple[str, ...]:
+    """Why, one sentence each, the deciding one first."""
+    if findings:
+        return tuple(finding.sentence for finding in findings)
+    where = {"better": "above 0", "worse": "below 0", "no difference shown": "on both sides of 0"}[decision]
+    return (f"the {facts.level:.0%} interval of the difference, {_span(facts.difference)}, lies {where}",)
+
+
 def estimand(log: Log, discount: float, sample: bool, bandwidth: float | None) -> str:
     """What the numbers are numbers of."""
     lengths = np.diff(log.starts)

@@ -1,0 +1,37 @@
+"""Folds of episodes: what rates an episode never saw it. Letters: `N` steps, `E` episodes, `F` folds."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.data import Log
+from tidelog.errors import ConfigError, LogError
+
+Ordinals = NDArray[np.int64]
+
+
+def episode_folds(log: Log, count: int, seed: int) -> Ordinals:
+    """The fold of each episode, [E], sizes apart by one at most; decided by the seed and nothing else.
+
+    Raises ConfigError for fewer than two folds, LogError for fewer episodes than folds.
+    """
+    episodes = len(log.episode_ids)
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 2:
+        raise ConfigError(f"folds = {count!r}: cross-fitting needs a whole number of at least 2")
+    if episodes < count:
+        raise LogError(
+            f"cross-fitting in {count} folds needs as many episodes, this log has {episodes}: judge on a longer log, "
+            "or ask for fewer folds"
+        )
+    return np.asarray(np.random.default_rng([seed, 2]).permutation(episodes) % count, np.int64)
+
+
+def fold_of_steps(log: Log, folds: Ordinals) -> Ordinals:
+    """The fold of each step, [N]."""
+    return np.asarray(folds[np.asarray(log.episode)])
+
+
+def without(folds: Ordinals, fold: int) -> Ordinals:
+    """Ordinals of the episodes that a fold's models learn from: all but the fold's own."""
+    return np.flatnonzero(folds != fold)

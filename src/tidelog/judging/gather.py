@@ -1,0 +1,170 @@
+"""Everything that estimators read about a policy and a log, gathered once: the one function behind every judgement.
+
+The estimand throughout is the discounted return up to the recorded end of an episode: a truncation is an end. Models of
+the logger and of the values are cross-fitted over the same folds of episodes: what is said about an episode comes from
+models that never saw it. One-step logs are no special case: their values are regressions of the reward.
+
+Which model: a table (`tabular`) where the log has discrete actions and few different observations, each visited often;
+else networks (`neural`); `none` where values are not asked for, or not possible (several choices at once).
+
+Letters: `N` steps, `E` episodes, `F` folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tidelog.acting.policy import Policy
+from tidelog.data import Log
+from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.judging.evidence import Evidence
+from tidelog.judging.folds import Ordinals, episode_folds
+from tidelog.judging.propensities import Propensities, out_of_fold, propensities_of
+from tidelog.judging.tabular import States, Values, distinct, is_tabular, tabular_values
+from tidelog.judging.target import Target, target_of
+from tidelog.types import Continuous, Discrete, MultiDiscrete
+
+Model = Literal["tabular", "neural", "none"]
+Progress = Callable[[str, float], None]  # what has been done, and the share of all there is to do
+MODELS = ("tabular", "neural", "none")
+TABLE_FOLDS, NETWORK_FOLDS = 5, 2  # tables are fitted in no time; networks take theirs
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """Evidence about the policy, and about behaviour cloning on the same folds, propensities and models."""
+
+    policy: Evidence
+    cloning: Evidence | None  # None where the logger could not be modelled, or was not asked for
+    folds: Ordinals  # [E]: the fold of each episode
+    model: Model
+    bandwidth: float | None  # of the kernel around deterministic continuous actions, where one was used
+    notes: tuple[str, ...] = ()  # what a reader of the numbers has to know
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What was settled before anything is fitted."""
+
+    model: Model
+    states: States | None  # of the table, where one is used
+    folds: Ordinals
+
+
+def gather(
+    policy: Policy,
+    log: Log,
+    *,
+    sample: bool = False,
+    discount: float = 1.0,
+    propensities: Any = None,
+    model: str | None = None,
+    seed: int = 0,
+    folds: int | None = None,
+    bandwidth: float | None = None,
+    cloning: bool = True,
+    progress: Progress | None = None,
+) -> Gathered:
+    """Evidence about a policy on a log that it never saw, and about behaviour cloning beside it.
+
+    `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded where there are
+    any), "logged", "estimated" or numbers [N]; `model` is "tabular", "neural", "none" or None (chosen by the log);
+    `folds` None means 5 with tables and 2 with networks; `bandwidth` is that of the kernel around deterministic
+    continuous actions. Raises SpecError where policy and log do not fit, ConfigError for settings out of range.
+    """
+    _check(log, discount)
+    target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)
+    plan = _planned(log, model, folds, seed)
+    tell = progress or (lambda what, share: None)
+    tell("policy", 0.1)
+    known = propensities_of(log, plan.folds, propensities, states=plan.states, seed=seed)
+    tell("propensities", 0.4)
+    count = int(plan.folds.max()) + 1
+    candidates = [[target] * count]
+    if cloning and known.clones:
+        candidates.append([c.target(log, sample=sample, bandwidth=bandwidth, seed=seed) for c in known.clones])
+    values = _values(log, plan, candidates, discount, seed, tell)
+    found = [
+        _evidence(log, plan, targets, known, value, discount) for targets, value in zip(candidates, values, strict=True)
+    ]
+    tell("models", 1.0)
+    notes = _notes(log, plan, target, known, sample)
+    return Gathered(found[0], found[1] if len(found) > 1 else None, plan.folds, plan.model, target.bandwidth, notes)
+
+
+def _check(log: Log, discount: float) -> None:
+    if log.reward is None:
+        raise SpecError("this log has no rewards, so there is nothing to judge by: map a reward column")
+    if log.spec.rewards is not None:
+        raise SpecError(
+            f"this log has {log.spec.rewards} rewards and a judgement is about one: name one column as reward in the "
+            'mapping, as in reward = "survived", or add up a weighted one before the log is read'
+        )
+    if isinstance(discount, bool) or not isinstance(discount, int | float) or not 0.0 <= discount <= 1.0:
+        raise ConfigError(f"discount = {discount!r}: expected a number in [0, 1]")
+
+
+def _planned(log: Log, model: str | None, folds: int | None, seed: int) -> _Plan:
+    if model is not None and model not in MODELS:
+        raise ConfigError(f"model = {model!r}: {nearest(str(model), MODELS)}")
+    discrete = isinstance(log.spec.action, Discrete)
+    if model == "tabular" and not discrete:
+        raise SpecError(
+            f"a table needs discrete actions, this log has {type(log.spec.action).__name__} ones: use model='neural'"
+        )
+    if model == "neural" and isinstance(log.spec.action, MultiDiscrete):
+        raise SpecError("no network rates several choices at once: use model='none'")
+    states = distinct(log) if discrete and model != "neural" else None
+    tabular = states is not None and (model == "tabular" or is_tabular(log, states))
+    chosen: Model = "tabular" if tabular else "neural" if not isinstance(log.spec.action, MultiDiscrete) else "none"
+    count = (TABLE_FOLDS if tabular else NETWORK_FOLDS) if folds is None else folds
+    if folds is None:
+        count = min(count, max(2, len(log.episode_ids)))
+    return _Plan("none" if model == "none" else chosen, states if tabular else None, episode_folds(log, count, seed))
+
+
+def _values(
+    log: Log, plan: _Plan, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
+) -> list[Values | None]:
+    if plan.model == "none":
+        return [None] * len(candidates)
+    if plan.states is not None:
+        return [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in candidates]
+    raise NotImplementedError
+
+
+def _evidence(
+    log: Log, plan: _Plan, targets: list[Target], known: Propensities, values: Values | None, discount: float
+) -> Evidence:
+    everything = None
+    if all(one.probabilities is not None for one in targets):
+        position = np.asarray(log.position)
+        everything = out_of_fold(log, plan.folds, [one.probabilities[position] for one in targets])  # type: ignore[index]
+    return Evidence(
+        starts=np.asarray(log.starts, np.int64),
+        reward=np.asarray(log.reward, np.float64),
+        target=out_of_fold(log, plan.folds, [one.logged for one in targets]),
+        behaviour=known.logged,
+        discount=float(discount),
+        model=None if values is None else values.logged,
+        model_target=None if values is None else values.target,
+        target_all=everything,
+        behaviour_all=known.every,
+        model_all=None if values is None else values.every,
+        estimated=known.estimated,
+    )
+
+
+def _notes(log: Log, plan: _Plan, target: Target, known: Propensities, sample: bool) -> tuple[str, ...]:
+    notes = []
+    if isinstance(log.spec.action, Continuous) and target.bandwidth is not None:
+        notes.append(
+            f"the deterministic policy is judged with noise of {target.bandwidth:g} half-ranges around its actions"
+        )
+    if isinstance(log.spec.action, Continuous) and target.bandwidth is None and not target.logged.any():
+        notes.append("a deterministic choice among continuous actions has no density: give a bandwidth, or sample")
+    return tuple(notes)
