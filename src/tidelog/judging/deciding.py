@@ -87,7 +87,14 @@ def decided(case: Case) -> Outcome:
     from_bc = _from_bc(case) if able else None
     weights = episode_weights(evidence)
     return Outcome(
-        decision, findings, difference, case.between(logged_return(evidence)), from_bc, Estimates(rows), support, weights
+        decision,
+        findings,
+        difference,
+        case.between(logged_return(evidence)),
+        from_bc,
+        Estimates(rows),
+        support,
+        weights,
     )
 
 
@@ -102,7 +109,9 @@ def _unable(case: Case, able: bool, difference: Interval) -> list[Finding]:
         )
         return [Finding("horizon", sentence, advice)]
     if not able:
-        return [Finding("model", "no model of what actions are worth can be made of this log", "leave model='none' away")]
+        return [
+            Finding("model", "no model of what actions are worth can be made of this log", "leave model='none' away")
+        ]
     return [Finding("weight", "at some step no recorded episode has gone on as the policy would have", advice)]
 
 
@@ -127,7 +136,9 @@ def _contradictions(case: Case, names: list[str], side: float) -> list[Finding]:
                 f"the estimators contradict each other: '{case.deciding}' finds the policy {words[0]}, '{name}' finds it "
                 f"{words[1]} ({other.low:+.3g} to {other.high:+.3g})"
             )
-            found.append(Finding("contradiction", sentence, "look at the table of estimates, and judge on more episodes"))
+            found.append(
+                Finding("contradiction", sentence, "look at the table of estimates, and judge on more episodes")
+            )
     return found
 
 

@@ -69,9 +69,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "is": Estimator(
         sequential.trajectory_is, "return times the episode's weight", "Precup, Sutton & Singh 2000", (), "several"
     ),
-    "wis": Estimator(
-        sequential.wis, "is over the sum of weights", "Precup, Sutton & Singh 2000", (), "several", True
-    ),
+    "wis": Estimator(sequential.wis, "is over the sum of weights", "Precup, Sutton & Singh 2000", (), "several", True),
     "pdis": Estimator(
         sequential.per_decision_is, "reward times the weight so far", "Precup, Sutton & Singh 2000", (), "several"
     ),
@@ -82,7 +80,12 @@ ESTIMATORS: dict[str, Estimator] = {
     "wdr": Estimator(sequential.weighted_dr, "dr, each step over its sum", "Thomas & Brunskill 2016", _Q, vetoes=True),
     "fqe": Estimator(fqe, "the model's value of beginnings", "Le, Voloshin & Yue 2019", _Q, "several", True),
     "mwl": Estimator(
-        weighted_visits, "rewards weighted by visits", "Uehara, Huang & Jiang 2020", ("occupancy",), "several", visits=True
+        weighted_visits,
+        "rewards weighted by visits",
+        "Uehara, Huang & Jiang 2020",
+        ("occupancy",),
+        "several",
+        visits=True,
     ),
     "drl": Estimator(
         double_rl, "model, corrected by visits", "Kallus & Uehara 2020", _VISITS, "several", True, visits=True
@@ -156,9 +159,7 @@ def row(
     how = f"{method}, {confidence.replicates:,} replicates" if method in ("bca", "percentile") else method
     lost = not np.isfinite(found.estimate)
     note = "no weight is left at some step" if lost else ""
-    return Estimate(
-        name, *found, how, confidence.level, support, evidence.estimated, ratios.contributions, note
-    )
+    return Estimate(name, *found, how, confidence.level, support, evidence.estimated, ratios.contributions, note)
 
 
 class Supports:

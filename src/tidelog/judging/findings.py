@@ -50,8 +50,9 @@ def _unsupported_actions(support: Support, limits: Limits) -> list[Finding]:
 
 
 def _few_episodes(support: Support, limits: Limits) -> list[Finding]:
-    size, needed = support.effective_sample_size, max(
-        limits.effective_episodes, limits.effective_share * support.episodes
+    size, needed = (
+        support.effective_sample_size,
+        max(limits.effective_episodes, limits.effective_share * support.episodes),
     )
     if size >= needed:
         return []
@@ -114,7 +115,5 @@ def chosen_finding(metric: str | None, overlap: Overlap | None, limits: Limits) 
     """Whether these very episodes picked the policy among its checkpoints."""
     if metric is None or overlap is None or not overlap.exceeds(limits.overlap):
         return []
-    sentence = (
-        f"the checkpoint was chosen by '{metric}' on these very episodes, so that they cannot also show that it is better"
-    )
+    sentence = f"the checkpoint was chosen by '{metric}' on these very episodes, so that they cannot also show that it is better"
     return [Finding("chosen", sentence, "judge it on other episodes, or judge the last checkpoint")]

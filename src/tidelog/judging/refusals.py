@@ -48,7 +48,9 @@ def _no_density(policy: Any, log: Log, sample: bool, bandwidth: float | None) ->
         return []
     blurred = "judge it blurred by a small noise (bandwidth=0.2, --bandwidth 0.2)"
     if not sample:
-        sentence = "a single choice among continuous actions has no probability: no logged action is ever exactly that one"
+        sentence = (
+            "a single choice among continuous actions has no probability: no logged action is ever exactly that one"
+        )
         return [Finding("density", sentence, f"{SAMPLED}; or {blurred}")]
     if _has_density(policy, log):
         return []
@@ -65,7 +67,9 @@ def _has_density(policy: Any, log: Log) -> bool:
 def _no_propensities(log: Log) -> list[Finding]:
     space, recording = log.spec.action, "record how likely each decision was (the `propensity` column)"
     if isinstance(space, MultiDiscrete):
-        sentence = "how likely each recorded decision was is not known, and cannot be estimated for several choices at once"
+        sentence = (
+            "how likely each recorded decision was is not known, and cannot be estimated for several choices at once"
+        )
         return [Finding("propensities", sentence, recording)]
     if isinstance(space, Continuous) and (np.ptp(np.asarray(log.action), axis=0) == 0).any():
         sentence = (

@@ -28,7 +28,9 @@ class Reuse(NamedTuple):
 def reuse_of(policy: Any, log: Log) -> Reuse:
     """What the policy's origin says about these episodes."""
     origin = policy.origin
-    return Reuse(_overlap(origin.get("learnt_from"), log), origin.get("chosen_by"), _overlap(origin.get("held_out"), log))
+    return Reuse(
+        _overlap(origin.get("learnt_from"), log), origin.get("chosen_by"), _overlap(origin.get("held_out"), log)
+    )
 
 
 def _overlap(sketch: Any, log: Log) -> Overlap | None:

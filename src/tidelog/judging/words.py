@@ -48,7 +48,9 @@ def estimand(log: Log, discount: float, sample: bool, bandwidth: float | None) -
     lengths = np.diff(log.starts)
     cut = int(np.asarray(log.truncated)[log.starts[1:] - 1].sum())
     what = "the sum of an episode's rewards" if discount == 1.0 else f"the sum of rewards discounted by {discount:g}"
-    until = "from its one decision" if lengths.max() == 1 else f"up to its recorded end ({lengths.max():,} steps at most)"
+    until = (
+        "from its one decision" if lengths.max() == 1 else f"up to its recorded end ({lengths.max():,} steps at most)"
+    )
     after = f"; {cut:,} episodes were cut off, and what would have followed is not counted" if cut else ""
     acts = "as it draws its actions" if sample else "taking its most likely action each time"
     noise = f", blurred by a noise of {bandwidth:g} of half of each action's range" if bandwidth is not None else ""
@@ -83,11 +85,15 @@ def _worth(decision: Decision, facts: Facts) -> list[str]:
     if decision != "unsupported" and facts.from_bc is not None and math.isfinite(facts.from_bc.estimate):
         low, high = facts.from_bc.low, facts.from_bc.high
         than = "more than" if low > 0 else "less than" if high < 0 else "not clearly more or less than"
-        said.append(f"That is {than} a plain copy of the logger's habits would earn (difference {_span(facts.from_bc)}).")
+        said.append(
+            f"That is {than} a plain copy of the logger's habits would earn (difference {_span(facts.from_bc)})."
+        )
     if facts.estimated:
         said.append("How likely each recorded decision was had to be estimated, which makes all of this less sure.")
     if not facts.overlap_known:
-        said.append("Whether the policy learnt from these episodes is not known; if it did, it looks better than it is.")
+        said.append(
+            "Whether the policy learnt from these episodes is not known; if it did, it looks better than it is."
+        )
     if facts.judged_before:
         times = "once" if facts.judged_before == 1 else f"{facts.judged_before} times"
         said.append(f"These episodes were used for a verdict {times} before; each look makes a lucky one likelier.")
