@@ -1,0 +1,158 @@
+import numpy as np
+import pytest
+from scipy.stats import bootstrap
+
+from tests.judging.made import bandit, evidence_of, random_log
+from tidelog.errors import ConfigError
+from tidelog.judging.bandit import doubly_robust, ips, snips
+from tidelog.judging.intervals import METHODS, Confidence, interval, replicates
+from tidelog.judging.ratios import Ratios, means
+from tidelog.judging.sequential import logged_return, weighted_dr, wis
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca", "t"])
+def test_coverage_of_a_mean_of_normal_values(method):
+    generator = np.random.default_rng(0)
+    logs = [interval(means(generator.normal(3.0, 2.0, 50)), method) for _ in range(500)]
+    covered = np.mean([low <= 3.0 <= high for _, low, high in logs])
+    assert 0.92 < covered < 0.98  # three standard errors of 500 trials are 0.03
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca", "t"])
+def test_coverage_of_a_self_normalised_mean_of_skewed_values(method):
+    # weights log-normal, rewards exponential plus the weight: E[w r] / E[w] = 1 + E[w^2]
+    generator = np.random.default_rng(1)
+    spread, logs = 0.5, []
+    for _ in range(500):
+        weights = generator.lognormal(-(spread**2) / 2, spread, 150)
+        reward = generator.exponential(1.0, 150) + weights
+        logs.append(interval(Ratios((weights * reward)[:, None], weights[:, None]), method))
+    true = 1 + np.exp(spread**2)
+    covered = np.mean([low <= true <= high for _, low, high in logs])
+    assert 0.89 < covered < 0.98
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca"])
+@pytest.mark.parametrize("rows", [20, 200])  # of 20, the ratio's median replicate is a tenth of a standard error off
+def test_the_bootstrap_agrees_with_scipys(method, rows):
+    generator = np.random.default_rng(1)
+    weights = generator.lognormal(0, 1.0, rows)
+    reward = weights + generator.exponential(1.0, rows)
+    kinds = {
+        "mean": (means(reward), lambda r, w, axis: r.mean(axis)),
+        "ratio": (
+            Ratios((weights * reward)[:, None], weights[:, None]),
+            lambda r, w, axis: (w * r).sum(axis) / w.sum(axis),
+        ),
+    }
+    for kind, (ratios, statistic) in kinds.items():
+        theirs = bootstrap(
+            (reward, weights), statistic, paired=True, vectorized=True, n_resamples=20_000, method=method, rng=generator
+        )
+        ours = interval(ratios, method, Confidence(replicates=20_000))
+        # the quantiles' own error with 20,000 replicates is about 0.02 standard errors
+        assert ours.low == pytest.approx(theirs.confidence_interval.low, abs=0.06 * theirs.standard_error), kind
+        assert ours.high == pytest.approx(theirs.confidence_interval.high, abs=0.06 * theirs.standard_error), kind
+
+
+def test_bca_leans_towards_the_long_tail():
+    ratios = means(np.random.default_rng(0).exponential(1.0, 40))
+    plain, corrected = interval(ratios, "percentile"), interval(ratios, "bca")
+    assert corrected.low > plain.low
+    assert corrected.high > plain.high
+
+
+def test_students_t_by_hand():
+    # values 1, 2, 3, 6: mean 3, variance (4 + 1 + 0 + 9) / 3, t(3, 0.975) = 3.18245
+    half = 3.182446305 * np.sqrt(14 / 3 / 4)
+    found = interval(means([1.0, 2, 3, 6]), "t")
+    assert found == pytest.approx((3.0, 3 - half, 3 + half))
+    assert interval(means([5.0]), "t") == (5.0, -np.inf, np.inf)
+
+
+def test_empirical_bernstein_by_hand():
+    # 1,000 values, half 0 and half 1, delta 0.025 on each side: log(2 / 0.025) = log 80, variance 250 / 999
+    values = np.tile([0.0, 1.0], 500)
+    half = np.sqrt(2 * 250 / 999 * np.log(80) / 1000) + 7 * np.log(80) / (3 * 999)
+    found = interval(means(values), "bernstein", Confidence(bounds=(0.0, 1.0)))
+    assert found == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+    # stretching values and bounds stretches the interval
+    stretched = interval(means(10 * values - 3), "bernstein", Confidence(bounds=(-3.0, 7.0)))
+    assert stretched == pytest.approx((2.0, 2 - 10 * half, 2 + 10 * half))
+    wide = interval(means(values[:4]), "bernstein", Confidence(bounds=(0.0, 1.0)))
+    assert wide == (0.5, 0.0, 1.0)  # no wider than the bounds
+
+
+def test_bernstein_says_what_it_needs():
+    with pytest.raises(ConfigError, match="needs bounds"):
+        interval(ips(bandit()), "bernstein")
+    with pytest.raises(ConfigError, match=r"bounds \(0.0, 0.5\) do not hold: contributions reach from .* to "):
+        interval(ips(bandit()), "bernstein", Confidence(bounds=(0.0, 0.5)))
+    with pytest.raises(ConfigError, match="for plain means over episodes"):
+        interval(snips(bandit()), "bernstein", Confidence(bounds=(-1e9, 1e9)))
+    with pytest.raises(ConfigError, match="for plain means over episodes"):
+        interval(ips(bandit()).grouped(10), "bernstein", Confidence(bounds=(-1e9, 1e9)))
+    assert interval(doubly_robust(bandit()), "bernstein", Confidence(bounds=(-1e3, 1e3))).low > -1e3
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca", "t"])
+def test_a_constant_reward_moves_the_whole_interval_of_a_difference_by_nothing(method):
+    evidence = random_log([3] * 60)
+    moved = random_log([3] * 60, reward=evidence.reward + 100.0)
+    for estimator in (wis, weighted_dr):
+        before = interval(estimator(evidence).minus(logged_return(evidence)), method)
+        after = interval(estimator(moved).minus(logged_return(moved)), method)
+        assert after == pytest.approx(before, abs=1e-8)
+
+
+def test_replicates_come_from_the_seed_alone():
+    ratios = weighted_dr(random_log([2] * 30))
+    one, two = (replicates(ratios, Confidence(seed=seed)) for seed in (0, 1))
+    assert (one == replicates(ratios, Confidence())).all()
+    assert not (one == two).any()
+    assert len(replicates(ratios, Confidence(replicates=777))) == 777
+    assert one.std() == pytest.approx(ratios.contributions.std() / np.sqrt(30), rel=0.35)
+
+
+def test_joint_replicates_of_a_difference():
+    # the policy is the logger: the difference is 0 on every replicate, not two noises
+    evidence = random_log([2] * 30)
+    same = random_log([2] * 30, target=evidence.behaviour)
+    assert abs(replicates(wis(same).minus(logged_return(same)), Confidence())).max() < 1e-12
+    found = interval(wis(same).minus(logged_return(same)))
+    assert found == pytest.approx((0.0, 0.0, 0.0), abs=1e-12)
+
+
+def test_more_than_ten_thousand_episodes_are_drawn_in_groups():
+    reward = np.random.default_rng(0).normal(size=25_000)
+    found = interval(means(reward), "percentile")
+    assert found.high - found.low == pytest.approx(2 * 1.96 / np.sqrt(25_000), rel=0.1)
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca"])
+def test_replicates_without_weight_widen_the_interval(method):
+    # one of five episodes has weight: a third of the replicates miss it, and nothing is known there
+    evidence = evidence_of([1] * 5, reward=[1, 2, 3, 4, 5], target=[0, 0, 1, 0, 0], behaviour=[0.5] * 5)
+    assert interval(snips(evidence), method) == (3.0, -np.inf, np.inf)
+    nowhere = evidence_of([1] * 5, reward=[1, 2, 3, 4, 5], target=[0] * 5, behaviour=[0.5] * 5)
+    assert np.isnan(interval(snips(nowhere), method)).all()
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca", "t"])
+def test_level_and_constants(method):
+    ratios = ips(bandit())
+    wide, narrow = (interval(ratios, method, Confidence(level=level)) for level in (0.99, 0.5))
+    assert wide.low < narrow.low < narrow.high < wide.high
+    assert interval(means(np.full(20, 4.0)), method) == pytest.approx((4.0, 4.0, 4.0))
+
+
+def test_wrong_words_are_refused():
+    with pytest.raises(ConfigError, match="there is no interval 'bcaa': did you mean 'bca'"):
+        interval(ips(bandit()), "bcaa")
+    with pytest.raises(ConfigError, match="level must lie between 0 and 1, found 95"):
+        Confidence(level=95)
+    with pytest.raises(ConfigError, match="replicates must be at least 1"):
+        Confidence(replicates=0)
+    with pytest.raises(ConfigError, match="bounds must rise"):
+        Confidence(bounds=(1.0, 1.0))
+    assert set(METHODS) == {"percentile", "bca", "t", "bernstein"}
