@@ -23,6 +23,7 @@ from tidelog.data import Log
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.judging.evidence import Evidence
 from tidelog.judging.folds import Ordinals, episode_folds
+from tidelog.judging.fqe import network_values
 from tidelog.judging.propensities import Propensities, out_of_fold, propensities_of
 from tidelog.judging.tabular import States, Values, distinct, is_tabular, tabular_values
 from tidelog.judging.target import Target, target_of
@@ -134,7 +135,10 @@ def _values(
         return [None] * len(candidates)
     if plan.states is not None:
         return [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in candidates]
-    raise NotImplementedError
+    values = network_values(
+        log, plan.folds, candidates, discount, seed, lambda share: tell("values", 0.4 + 0.6 * share)
+    )
+    return list(values)
 
 
 def _evidence(

@@ -217,8 +217,8 @@ def _fold_values(log: Log, states: States, rows: Ordinals, learnt: Ordinals, pol
     here, longest = states.stored[np.asarray(log.position)[rows]], int(np.diff(log.starts).max())
     model, cut = counted(log, states, learnt), truncations(log, learnt, longest)
     if cut is None:
-        return model.action_values(policy, discount, longest)[here]
-    step, found = np.asarray(log.step)[rows], np.zeros((len(rows), policy.shape[1]))
+        return np.asarray(model.action_values(policy, discount, longest)[here])
+    step, found = np.asarray(log.step)[rows], np.zeros((len(rows), policy.shape[1]), np.float64)
     for t, values in model.layers(policy, discount, cut):
         now = step == t
         found[now] = values[model.row[here[now]]]
