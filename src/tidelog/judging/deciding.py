@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from tidelog.judging.weights import episode_weights
 
 METHOD = "bca"
 NOTHING = Interval(np.nan, np.nan, np.nan)
+BY_STEP = (
+    "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy"
+)  # fmt: skip
 SIDE: dict[Decision, float] = {"better": 1.0, "worse": -1.0}
 
 
@@ -82,7 +85,9 @@ def decided(case: Case) -> Outcome:
     lacking = [*overlap_finding(case.reuse.learnt_from, case.limits), *_unable(case, able, difference)]
     if able:
         lacking += support_findings(support, case.limits, deterministic=case.deterministic)
-    decision, findings = ("unsupported", lacking) if lacking else _weighed(case, difference, names)
+    decision, findings = _weighed(case, difference, names)
+    if lacking:
+        decision, findings = "unsupported", lacking
     rows = [row(name, evidence, supports, METHOD, case.confidence, case.limits.groups) for name in names]
     from_bc = _from_bc(case) if able else None
     weights = episode_weights(evidence)
@@ -133,8 +138,8 @@ def _contradictions(case: Case, names: list[str], side: float) -> list[Finding]:
         if (side > 0 and other.high < 0) or (side < 0 and other.low > 0):
             words = ("better", "worse") if side > 0 else ("worse", "better")
             sentence = (
-                f"the estimators contradict each other: '{case.deciding}' finds the policy {words[0]}, '{name}' finds it "
-                f"{words[1]} ({other.low:+.3g} to {other.high:+.3g})"
+                f"the estimators contradict each other: '{case.deciding}' finds the policy {words[0]}, '{name}' finds "
+                f"it {words[1]} ({other.low:+.3g} to {other.high:+.3g})"
             )
             found.append(
                 Finding("contradiction", sentence, "look at the table of estimates, and judge on more episodes")
@@ -160,8 +165,8 @@ def _hidden_cause(case: Case) -> list[Finding]:
     if low > 0:
         return []
     sentence = (
-        f"the logger's probabilities were estimated, and if something that is not in the log swayed one decision of each "
-        f"episode by odds of {odds:g}, the policy need not be better (the difference could be as low as {low:+.3g})"
+        f"the logger's probabilities were estimated, and if something that is not in the log swayed one decision of "
+        f"each episode by odds of {odds:g}, the policy need not be better (the difference could be {low:+.3g})"
     )
     advice = "record how likely each decision was (the `propensity` column): then this question does not arise"
     return [Finding("sensitivity", sentence, advice)]
@@ -206,9 +211,8 @@ def some(evidence: Evidence, chosen: np.ndarray) -> Evidence:
     kept = np.zeros(evidence.episodes, bool)
     kept[chosen] = True
     rows = np.repeat(kept, evidence.lengths)
-    columns = ("reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all")
-    taken = {name: getattr(evidence, name) for name in (*columns, "occupancy")}
-    parts = {name: None if values is None else values[rows] for name, values in taken.items()}
+    taken = {name: getattr(evidence, name) for name in BY_STEP}
+    parts: dict[str, Any] = {name: None if values is None else values[rows] for name, values in taken.items()}
     return replace(evidence, starts=np.concatenate([[0], np.cumsum(evidence.lengths[kept])]), **parts)
 
 

@@ -93,8 +93,8 @@ def _mean_weight(support: Support, limits: Limits) -> list[Finding]:
     away = f"{off / error:.1f} standard errors away" if error > 0 else "without any spread"
     sentence = (
         f"the episodes' mean weight is {support.mean_weight:.3g} where 1 is right, {away} (at most "
-        f"{limits.mean_weight_errors:g}): the recorded probabilities are wrong, or the policy does what the logger never "
-        "did"
+        f"{limits.mean_weight_errors:g}): the logger's probabilities are wrong, or the policy does what the logger "
+        "never did"
     )
     return [Finding("mean_weight", sentence, "check how the propensities were recorded, against the logger's code")]
 
@@ -115,5 +115,7 @@ def chosen_finding(metric: str | None, overlap: Overlap | None, limits: Limits) 
     """Whether these very episodes picked the policy among its checkpoints."""
     if metric is None or overlap is None or not overlap.exceeds(limits.overlap):
         return []
-    sentence = f"the checkpoint was chosen by '{metric}' on these very episodes, so that they cannot also show that it is better"
+    sentence = (
+        f"the checkpoint was chosen by '{metric}' on these very episodes: they cannot also show that it is better"
+    )
     return [Finding("chosen", sentence, "judge it on other episodes, or judge the last checkpoint")]

@@ -55,7 +55,7 @@ class Foreign:
 
     def __call__(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, memory: Any = None) -> NDArray[Any]:
         """The likeliest action [B]."""
-        return self.probabilities(leaves, mask).argmax(axis=1)
+        return np.asarray(self.probabilities(leaves, mask).argmax(axis=1))
 
 
 def as_policy(policy: Any, spec: Spec) -> Any:

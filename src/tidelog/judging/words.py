@@ -64,14 +64,16 @@ def _compared(facts: Facts) -> str:
 
 def _outcome(decision: Decision, findings: Sequence[Finding], facts: Facts) -> str:
     if decision == "unsupported":
-        reasons = _listed([finding.sentence for finding in findings])
-        return f"The log cannot answer how well it would do: {reasons}. Any number given for it would be a guess."
+        first, more = findings[0].sentence, len(findings) - 1
+        rest = "" if not more else f" (and {more} more reason{'s' if more > 1 else ''}, listed with the verdict)"
+        return f"The log cannot answer how well it would do: {first}{rest}. Any number given for it would be a guess."
     sides = {"better": "more", "worse": "less"}
-    number = f"{_span(facts.difference)} with {facts.level:.0%} confidence, where the logger's mean is {facts.logger.estimate:.3g}"
+    mean = f"where the logger's mean is {facts.logger.estimate:.3g}"
+    number = f"{_span(facts.difference)} with {facts.level:.0%} confidence, {mean}"
     if decision == "no difference shown":
         gap = f"The estimated difference is {facts.difference.estimate:+.3g} an episode ({number})"
-        reasons = [finding.sentence for finding in findings]
-        return f"{gap}. {_sentence(_listed(reasons))}." if reasons else f"{gap}, which chance alone can explain."
+        sentences = [finding.sentence for finding in findings]
+        return f"{gap}. {_sentence(_listed(sentences))}." if sentences else f"{gap}, which chance alone can explain."
     return (
         f"It would earn about {abs(facts.difference.estimate):.3g} {sides[decision]} an episode than the logger did "
         f"(difference {number})."
@@ -101,7 +103,7 @@ def _worth(decision: Decision, facts: Facts) -> list[str]:
 
 
 def _next(decision: Decision, findings: Sequence[Finding], facts: Facts) -> list[str]:
-    advice = list(dict.fromkeys(finding.advice for finding in findings if finding.advice))[:2]
+    advice = list(dict.fromkeys(part for finding in findings for part in finding.advice.split("; ") if part))[:3]
     if decision == "better":
         return ["try it on a small share of new cases beside the present way, and record what comes of it"]
     if decision == "worse":
