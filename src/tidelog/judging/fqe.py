@@ -55,7 +55,7 @@ from tidelog.data.scaling import Scaler
 from tidelog.errors import DivergenceError
 from tidelog.judging.folds import Ordinals, fold_of_steps, without
 from tidelog.judging.tabular import Values
-from tidelog.judging.target import Floats, Target
+from tidelog.judging.target import Floats, Target, passed
 from tidelog.networks.critic import Critic
 from tidelog.networks.encode import Sight
 from tidelog.networks.mlp import host_generator
@@ -212,7 +212,7 @@ def derived(log: Log, policies: Sequence[Target], discount: float, learnt: Ordin
     last[log.starts[1:] - 1] = True
     more = {ANSWERS: _answers(policies, log)}
     if not np.asarray(log.terminated)[last].all():
-        more[PASSED] = _passed(log)
+        more[PASSED] = passed(log)
     spec = replace(
         log.spec,
         observation={**log.spec.observation, **{name: Vector(leaf.shape[1]) for name, leaf in more.items()}},
@@ -319,15 +319,6 @@ def _answers(policies: Sequence[Target], log: Log) -> np.ndarray[Any, Any]:
         else:
             raise TypeError("a policy to be evaluated has probabilities or actions")
     return np.concatenate(parts, axis=1).astype(np.float32)
-
-
-def _passed(log: Log) -> np.ndarray[Any, Any]:
-    """[M, 1]: at each stored observation, the share of the longest episode's steps that have passed."""
-    found = np.zeros((len(next(iter(log.observation.values()))), 1), np.float32)
-    longest = np.diff(log.starts).max()
-    found[np.asarray(log.next_position), 0] = (np.asarray(log.step) + 1) / longest
-    found[np.asarray(log.position), 0] = np.asarray(log.step) / longest
-    return found
 
 
 def _rated(critic: Critic, made: Derived, rows: Ordinals, policies: int) -> list[Values]:

@@ -24,9 +24,10 @@ from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.judging.evidence import Evidence
 from tidelog.judging.folds import Ordinals, episode_folds
 from tidelog.judging.fqe import network_values
+from tidelog.judging.marginal import feature_ratios, tabular_ratios
 from tidelog.judging.propensities import Propensities, out_of_fold, propensities_of
 from tidelog.judging.tabular import States, Values, distinct, is_tabular, tabular_values
-from tidelog.judging.target import Target, target_of
+from tidelog.judging.target import Floats, Target, target_of
 from tidelog.types import Continuous, Discrete, MultiDiscrete
 
 Model = Literal["tabular", "neural", "none"]
@@ -90,7 +91,8 @@ def gather(
         candidates.append([c.target(log, sample=sample, bandwidth=bandwidth, seed=seed) for c in known.clones])
     values = _values(log, plan, candidates, discount, seed, tell)
     found = [
-        _evidence(log, plan, targets, known, value, discount) for targets, value in zip(candidates, values, strict=True)
+        _evidence(log, plan, targets, known, value, discount, seed)
+        for targets, value in zip(candidates, values, strict=True)
     ]
     tell("models", 1.0)
     notes = _notes(log, plan, target, known, sample)
@@ -142,7 +144,7 @@ def _values(
 
 
 def _evidence(
-    log: Log, plan: _Plan, targets: list[Target], known: Propensities, values: Values | None, discount: float
+    log: Log, plan: _Plan, targets: list[Target], known: Propensities, values: Values | None, discount: float, seed: int
 ) -> Evidence:
     everything = None
     if all(one.probabilities is not None for one in targets):
@@ -160,7 +162,19 @@ def _evidence(
         behaviour_all=known.every,
         model_all=None if values is None else values.every,
         estimated=known.estimated,
+        occupancy=_occupancy(log, plan, targets, known, discount, seed),
     )
+
+
+def _occupancy(
+    log: Log, plan: _Plan, targets: list[Target], known: Propensities, discount: float, seed: int
+) -> Floats | None:
+    """Marginal ratios; None without a model, or where the target has no density."""
+    if plan.model == "none" or not any(one.logged.any() for one in targets):
+        return None
+    if plan.states is not None:
+        return tabular_ratios(log, plan.states, plan.folds, targets, known.logged, discount)
+    return feature_ratios(log, plan.folds, targets, known.logged, discount, seed)
 
 
 def _notes(log: Log, plan: _Plan, target: Target, known: Propensities, sample: bool) -> tuple[str, ...]:

@@ -71,6 +71,15 @@ def stored_starts(log: Log) -> NDArray[np.int64]:
     return np.append(np.asarray(log.position)[log.starts[:-1]], count).astype(np.int64)
 
 
+def passed(log: Log) -> NDArray[np.float32]:
+    """[M, 1]: at each stored observation, the share of the longest episode's steps that have passed."""
+    found = np.zeros((len(next(iter(log.observation.values()))), 1), np.float32)
+    longest = np.diff(log.starts).max()
+    found[np.asarray(log.next_position), 0] = (np.asarray(log.step) + 1) / longest
+    found[np.asarray(log.position), 0] = np.asarray(log.step) / longest
+    return found
+
+
 def hull(one: Any, two: Any) -> Continuous:
     """The bounds that hold both: those of what was seen in one log may be narrower than another's."""
     low = tuple(map(float, np.minimum(one.low, two.low)))
