@@ -19,6 +19,7 @@ COMMANDS = {
     "train": "learn a policy from a log",
     "resume": "go on with an interrupted run",
     "evaluate": "play a run's policies, or compare them with a log",
+    "report": "one HTML page about runs: verdict, curves, returns, estimates, settings",
     "act": "actions for new rows",
     "collect": "play an environment and keep the log",
     "bench": "measure the speed of training on this machine",
