@@ -9,6 +9,8 @@ import tyro
 
 from tidelog.cli.options import parse
 from tidelog.cli.tables import say
+from tidelog.data.origin import read_any
+from tidelog.errors import ConfigError
 from tidelog.report.run_page import report_of
 
 
@@ -20,6 +22,10 @@ class Report:
     """run folders"""
     out: str = "report.html"
     """the file; an older report there is replaced, anything else is left alone"""
+    log: str | None = None
+    """the runs' log, where it has moved or was made in memory; else it is read from where it was"""
+    columns: str | None = None
+    """for tables: the mapping file"""
     open: bool = False
     """show it in a browser"""
 
@@ -27,7 +33,10 @@ class Report:
 def run(words: list[str]) -> int:
     """Write the report, and say where it is."""
     options = parse(Report, words, "report")
-    path = report_of(options.runs, options.out)
+    if options.columns is not None and options.log is None:
+        raise ConfigError("--columns says what is in a table: name the table with --log")
+    log = None if options.log is None else read_any(options.log, options.columns)
+    path = report_of(options.runs, options.out, log=log)
     say(f"report: {path} ({path.stat().st_size / 1e3:,.0f} kB)")
     if options.open and not webbrowser.open(path.absolute().as_uri()):
         say("no browser was found to show it in")

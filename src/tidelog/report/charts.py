@@ -70,7 +70,7 @@ def _frame(across: Axis, up: Axis) -> str:
         y = float(up.at(value))
         lines.append(f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         lines.append(text(_LEFT - 5, y + 4, short(value), "end"))
-    for value in across.ticks(4):
+    for value in across.ticks(6):
         lines.append(text(float(across.at(value)), _BOTTOM + 16, short(value), "middle"))
     return "".join(lines)
 
@@ -136,9 +136,9 @@ def _along(rows: Sequence[Reach], line: float | None) -> Axis:
 def _one_interval(row: Reach, along: Axis, top: float) -> list[str]:
     estimate, low, high = row.interval
     y = top + 26
-    name = text(6, top + 13, row.name, kind="strong" if row.strong else "")
+    name = text(6, top + 13, row.name, kind="haloed strong" if row.strong else "haloed")
     if not np.isfinite([estimate, low, high]).all():
-        return [name, text(6, y + 4, "no number: the log does not support it")]
+        return [name, text(6, y + 4, "no number: the log does not support it", kind="haloed")]
     left, middle, right = (float(place) for place in along.at([low, estimate, high]))
     found = [name, f'<line class="reach {row.colour}" x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}"/>']
     found += [text(left - 2, y + 4, "◂", "end")] if low < along.low else []

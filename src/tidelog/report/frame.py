@@ -13,14 +13,16 @@ from tidelog.report.style import STYLE
 _LONG = 60  # letters in a cell that may take several lines
 
 
-def page(title: str, lead: str, sections: Sequence[str], kind: str) -> str:
-    """A whole page; `kind` is what made it, and stands in its head as `mark(kind)`."""
+def page(title: str, lead: str, sections: Sequence[str], kind: str, links: Sequence[tuple[str, str]] = ()) -> str:
+    """A whole page; `kind` is what made it, and stands in its head as `mark(kind)`; `links` lead to anchors within."""
     name = escape(title)
+    inner = "".join(f'<a href="#{escape(anchor, quote=True)}">{escape(words)}</a>' for anchor, words in links)
+    nav = f'<nav aria-label="Parts of this page">{inner}</nav>' if links else ""
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{mark(kind)}\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{name} - tidelog</title>\n'
         f"<style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{name}</h1>"
-        f"<p>{escape(lead)}</p></header>\n<main>\n" + "\n".join(sections) + "\n</main>\n</body>\n</html>\n"
+        f"<p>{escape(lead)}</p>{nav}</header>\n<main>\n" + "\n".join(sections) + "\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -76,13 +78,19 @@ def command(line: str) -> str:
 
 def figure(name: str, picture: str, said: str) -> str:
     """A picture under its name and over what is to be said of it."""
-    return f"<figure><figcaption><b>{escape(name)}</b></figcaption>{picture}<p>{escape(said)}</p></figure>"
+    told = f"<p>{escape(said)}</p>" if said else ""
+    return f"<figure><figcaption><b>{escape(name)}</b></figcaption>{picture}{told}</figure>"
 
 
 def grid(figures: Iterable[str], *, broad: bool = False) -> str:
     """Figures side by side where there is room; `broad` ones need more of it."""
     drawn, kind = "".join(figures), "grid broad" if broad else "grid"
     return f'<div class="{kind}">{drawn}</div>' if drawn else ""
+
+
+def beside(body: str, picture: str) -> str:
+    """Words with a picture to the right of them where there is room, else below."""
+    return f'<div class="beside"><div>{body}</div>{picture}</div>'
 
 
 def table(

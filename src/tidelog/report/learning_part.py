@@ -19,6 +19,7 @@ HELD_OUT = "held_out/"
 MOST_POINTS = 120  # drawn of a curve: more than a chart this wide can show
 MOST_SEEDS = 10  # drawn one by one
 MOST_LINES = 8  # algorithms with a colour of their own
+_MOST_NAMED = 4  # curves of one chart whose last value is written
 _RESAMPLES = 1000
 _LEVEL = 0.95
 
@@ -67,7 +68,7 @@ def learning(runs: Sequence[SavedRun]) -> str:
     for metric in _metrics(lines):
         kinds[_kind(metric, own)].append(metric)
     more = sum(len(run.record.configs) for run in runs) - len(lines)
-    body = [paragraph(_explained(lines)), colours(lines)]
+    body = [paragraph(_explained(lines), "soft"), colours(lines) if len(lines) > 1 else ""]
     body += [paragraph(f"{more:,} more algorithms of the population are not drawn.")] if more else []
     for title, metrics in kinds.items():
         if metrics:
@@ -96,7 +97,7 @@ def _metrics(lines: Sequence[Line]) -> list[str]:
 
 def _explained(lines: Sequence[Line]) -> str:
     counts = sorted({len(line.members) for line in lines})
-    said = "Solid lines: while training. Dashed lines: the same loss on held-out episodes."
+    said = "Over updates. Solid lines: while training. Dashed lines: the same loss on held-out episodes."
     if counts == [1]:
         return f"{said} There is one seed, so nothing says how much chance there is in a line: train several."
     said += f" Thick: the mean over seeds; thin: each seed; the band: a {_LEVEL:.0%} bootstrap interval of the mean."
@@ -104,17 +105,18 @@ def _explained(lines: Sequence[Line]) -> str:
 
 
 def _chart(metric: str, lines: Sequence[Line]) -> str:
-    drawn = [curve for line in lines for curve in _curves(metric, line)]
-    ends = "; ".join(f"{one.name} {_last(one.mean)}" for one in drawn)
+    drawn = [curve for line in lines for curve in _curves(metric, line, alone=len(lines) == 1)]
+    ends = "; ".join(f"{one.name} {_last(one.mean)}" for one in drawn) if len(drawn) > 1 else _last(drawn[0].mean)
+    ends = f"At the end: {ends}." if len(drawn) <= _MOST_NAMED else ""
     reports = max(len({row["update"] for row in line.rows}) for line in lines)
-    thinned = f" ({reports:,} reports, drawn as means of neighbours)" if reports > MOST_POINTS else ""
+    thinned = f" {reports:,} reports, drawn as means of neighbours." if reports > MOST_POINTS else ""
     lost = sum(int((~np.isfinite(one.seeds)).sum()) for one in drawn)
     gaps = " Gaps: values that are not finite, or seeds without a report." if lost else ""
     said = f"{metric} over updates: {', '.join(dict.fromkeys(one.name for one in drawn))}"
-    return figure(metric, curves(said, drawn), f"At the end: {ends}{thinned}.{gaps}")
+    return figure(metric, curves(said, drawn), f"{ends}{thinned}{gaps}".strip())
 
 
-def _curves(metric: str, line: Line) -> Iterator[Curve]:
+def _curves(metric: str, line: Line, *, alone: bool) -> Iterator[Curve]:
     for name, dashed in ((metric, False), (f"{HELD_OUT}{metric}", True)):
         if not any(name in row for row in line.rows):
             continue
@@ -122,6 +124,8 @@ def _curves(metric: str, line: Line) -> Iterator[Curve]:
         mean, low, high = over_seeds(values)
         shown = values if len(values) <= MOST_SEEDS else values[:0]
         label = f"{line.name}, held out" if dashed else line.name
+        if alone:
+            label = "held out" if dashed else "in training"
         yield Curve(label, line.colour, updates, mean, low, high, shown, dashed)
 
 

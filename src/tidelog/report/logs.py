@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tidelog.data import Log
 from tidelog.data.origin import reopen
-from tidelog.errors import TidelogError
+from tidelog.errors import LogError, TidelogError
 from tidelog.report.saved import SavedRun
 from tidelog.training.record import Record
 from tidelog.training.streams import is_mapped
@@ -21,9 +21,18 @@ class Found(NamedTuple):
     reason: str
 
 
-def logs_of(runs: Sequence[SavedRun]) -> dict[str, Found]:
-    """By fingerprint, each log once; the first origin that still holds it."""
+def logs_of(runs: Sequence[SavedRun], log: Log | None = None) -> dict[str, Found]:
+    """By fingerprint, each log once; `log` stands in for where it came from, LogError where no run learnt from it."""
     found: dict[str, Found] = {}
+    if log is not None:
+        mine = [run for run in runs if _same(log, run.record)]
+        if not mine:
+            raise LogError(
+                f"no run of the report learnt from this log of {log.steps:,} steps, {len(log.episode_ids):,} episodes: "
+                f"the log of {runs[0].path} had {runs[0].record.data['steps']:,} and "
+                f"{runs[0].record.data['episodes']:,}; leave it away, or give the run's own"
+            )
+        found[fingerprint(mine[0])] = Found(log, "")
     for run in runs:
         mark = fingerprint(run)
         if mark not in found or found[mark].log is None:
@@ -45,7 +54,9 @@ def source(record: Record) -> str:
 def _again(record: Record) -> Found:
     origin: Mapping[str, Any] | None = record.data["origin"]
     if origin is None:
-        return Found(None, "The run's log was made in memory and cannot be read again.")
+        return Found(
+            None, "The run's log was made in memory and cannot be read again: give it with --log (in Python log=...)."
+        )
     path = Path(str(origin["source"]))
     if path.is_absolute() and not path.exists():
         return Found(None, f"The run's log is no longer at {path}.")

@@ -15,7 +15,7 @@ from tidelog.report.svg import Bins, bins, picture, shortened, text
 
 WIDTH = 340
 _TALL, _GAP = 44, 22
-_LINE = 9
+_LINE = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ def ridges(said: str, sources: Sequence[Source]) -> str:
         content.append(f'<line x1="2" x2="{WIDTH - 2}" y1="{foot}" y2="{foot}"/>')
         content.append(f'<line class="ink" x1="{mean:.1f}" x2="{mean:.1f}" y1="{foot - _TALL}" y2="{foot + 4}"/>')
     foot = len(sources) * (_TALL + _GAP)
-    return picture(said, WIDTH, foot + 20, "".join([*content, _numbers(along, foot + 16)]))
+    return picture(said, WIDTH, foot + 20, "".join([*content, _numbers(along, foot + 16, shared.whole)]))
 
 
 def overlaid(said: str, sources: Sequence[Source]) -> str:
@@ -60,12 +60,12 @@ def overlaid(said: str, sources: Sequence[Source]) -> str:
         )
         content.append(f'<path class="curve {one.colour}" d="M{points}"/>')
     content.append(f'<line x1="2" x2="{WIDTH - 2}" y1="{tall + 4.5}" y2="{tall + 4.5}"/>')
-    return picture(said, WIDTH, tall + 22, "".join([*content, _numbers(along, tall + 18)]))
+    return picture(said, WIDTH, tall + 22, "".join([*content, _numbers(along, tall + 18, shared.whole)]))
 
 
 def shares(said: str, names: Sequence[str], sources: Sequence[tuple[str, Values]]) -> str:
     """Bars of shares: for every name one a source, `(colour, shares [names])`."""
-    tall = len(sources) * _LINE + 8
+    tall = len(sources) * _LINE + 10
     top = max(float(values.max()) for _, values in sources) or 1.0
     content = []
     for place, name in enumerate(names):
@@ -84,7 +84,8 @@ def binned(said: str, counts: Values, edges: Values, labels: Sequence[tuple[floa
     along = _over(made)
     content = _heap(counts, made, along, tall + 4, tall, "c0")
     content.append(f'<line x1="2" x2="{WIDTH - 2}" y1="{tall + 4.5}" y2="{tall + 4.5}"/>')
-    content += [text(float(along.at(value)), tall + 18, word, "middle") for value, word in labels]
+    places = [float(np.clip(along.at(value), 18, WIDTH - 18)) for value, _ in labels]
+    content += [text(x, tall + 18, word, "middle") for x, (_, word) in zip(places, labels, strict=True)]
     return picture(said, WIDTH, tall + 22, "".join(content))
 
 
@@ -105,13 +106,15 @@ def _counted(values: Values, shared: Bins) -> Values:
 def _heap(counts: Values, shared: Bins, along: Axis, foot: float, tall: float, colour: str) -> list[str]:
     edges = along.at(shared.edges) if len(counts) > 1 else np.array([WIDTH / 2 - 20, WIDTH / 2 + 20])
     heights = counts / max(float(counts.max()), 1e-300) * tall
+    gap = 0.3 * float(edges[1] - edges[0]) if shared.whole else 0.6
     return [
-        f'<rect class="{colour}" x="{left:.1f}" y="{foot - height:.1f}" width="{max(right - left - 0.6, 0.6):.1f}" '
-        f'height="{height:.1f}"/>'
+        f'<rect class="{colour}" x="{left + gap / 2:.1f}" y="{foot - height:.1f}" '
+        f'width="{max(right - left - gap, 0.6):.1f}" height="{height:.1f}"/>'
         for left, right, height in zip(edges, edges[1:], heights, strict=False)
         if height
     ]
 
 
-def _numbers(along: Axis, y: float) -> str:
-    return "".join(text(float(along.at(value)), y, short(value), "middle") for value in along.ticks(5))
+def _numbers(along: Axis, y: float, whole: bool) -> str:
+    ticks = [value for value in along.ticks(5) if not whole or value == round(value)]
+    return "".join(text(float(along.at(value)), y, short(value), "middle") for value in ticks)

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from tidelog.data import Log
 from tidelog.errors import ConfigError
 from tidelog.report.coverage_part import coverage
 from tidelog.report.frame import heading, mark, page, section, table, tiles
@@ -24,21 +25,24 @@ from tidelog.report.verdict_part import banner, estimates, judged
 KIND = "report"
 
 
-def report_of(runs: Sequence[str | Path], out: str | Path = "report.html") -> Path:
+def report_of(runs: Sequence[str | Path], out: str | Path = "report.html", *, log: Log | None = None) -> Path:
     """Write the report of run folders to a file and return its path; an older report there is replaced.
 
-    Raises ConfigError where the file is something else or cannot be written, where a run made no report yet or is named
-    twice; CheckpointError where a folder is no run or what it holds is damaged. Then nothing is written.
+    `log` is given where the runs' log was made in memory or has moved.
+
+    ConfigError where the file is something else or cannot be written, where a run made no report yet or is named twice;
+    CheckpointError where a folder is no run or what it holds is damaged; LogError where no run learnt from `log`.
+    Then nothing is written.
     """
     target = Path(out)
     _check_target(target)
-    _put(target, run_page(read_runs(runs)))
+    _put(target, run_page(read_runs(runs), log))
     return target
 
 
-def run_page(runs: Sequence[SavedRun]) -> str:
+def run_page(runs: Sequence[SavedRun], log: Log | None = None) -> str:
     """The page as text."""
-    logs = logs_of(runs)
+    logs = logs_of(runs, log)
     sections = [
         _summary(runs),
         learning(runs),
@@ -50,7 +54,13 @@ def run_page(runs: Sequence[SavedRun]) -> str:
         machine(runs),
     ]
     title = ", ".join(run.name for run in runs)
-    return page(title, " ".join(map(_sentence, runs)) if len(runs) == 1 else "Runs side by side.", sections, KIND)
+    return page(title, _sentence(runs[0]) if len(runs) == 1 else "Runs side by side.", sections, KIND, _LINKS)
+
+
+_LINKS = (
+    ("verdict", "Verdict"), ("learning", "Learning curves"), ("returns", "Returns"), ("estimates", "Estimates"),
+    ("actions", "Actions"), ("data", "Data"), ("settings", "Settings"), ("machine", "Versions"),
+)  # fmt: skip
 
 
 def _sentence(run: SavedRun) -> str:

@@ -86,7 +86,8 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 def _read(path: Path, name: str) -> SavedRun:
     record = Record.read(path)
-    rows = _checked_rows(path / "metrics.jsonl", read_rows(path / "metrics.jsonl"), len(record.settings.seeds))
+    members = len(record.configs) * len(record.settings.seeds)
+    rows = _checked_rows(path / "metrics.jsonl", read_rows(path / "metrics.jsonl"), members)
     if not rows:
         raise ConfigError(
             f"{path} has made no report yet, so there is nothing to show: its first comes at update "
@@ -97,14 +98,16 @@ def _read(path: Path, name: str) -> SavedRun:
     return SavedRun(path, name, record, rows, played, read_verdicts(path / "verdicts"), checkpoints)
 
 
-def _checked_rows(path: Path, rows: list[dict[str, Any]], seeds: int) -> list[dict[str, Any]]:
+def _checked_rows(path: Path, rows: list[dict[str, Any]], members: int) -> list[dict[str, Any]]:
     for line, row in enumerate(rows, 1):
         whole = isinstance(row, dict) and all(type(row.get(key)) is int and row[key] >= 0 for key in KEYS)
         if not whole or not all(isinstance(value, Real) for value in row.values()):
             raise CheckpointError(
                 f"{path}, line {line}: expected an update, a member, a seed and numbers, found {json.dumps(row)[:80]}; "
-                "the file was damaged or changed: restore it, or train the run anew"
+                "restore the file, or remove that line"
             )
+        if row["member"] >= members:
+            raise CheckpointError(f"{path}, line {line}: there is no member {row['member']}, the run has {members}")
     return rows
 
 

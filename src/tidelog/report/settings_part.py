@@ -36,7 +36,7 @@ def data(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
 def _door(log: Log) -> str:
     statistics = log.statistics()
     found = [one for one in log.report.problems if one.level != "note"]
-    said = f"{len(found):,} warning{'' if len(found) == 1 else 's'}, {len(log.report.notes):,} notes from the door."
+    said = f"The door: {_counted(len(found), 'warning')}, {_counted(len(log.report.notes), 'note')}."
     more = f" The first {_MOST_PROBLEMS} are shown." if len(found) > _MOST_PROBLEMS else ""
     rows = [
         (name, *(_short(measures[key]) for key in ("min", "mean", "median", "max")))
@@ -59,6 +59,10 @@ def _door(log: Log) -> str:
 
 
 _MOST_FEATURES = 40
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _short(value: Any) -> str:

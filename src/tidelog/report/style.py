@@ -5,14 +5,14 @@ they mean is always said in words too.
 """
 
 _LIGHT = """--ink: #1c2733; --soft: #566675; --line: #d8dfe6; --bar: #2f7f93; --paper: #fff; --pale: #f4f7f9;
-  --good: #1f7a4d; --error: #b3261e; --warning: #8a5a00; --note: #3c5a78; --on: #fff; --log: #8a97a3;
+  --good: #1f7a4d; --error: #b3261e; --warning: #8a5a00; --note: #3c5a78; --on: #fff; --log: #8a97a3; --shade: #b9c4ce;
   --better: #00609a; --worse: #b34700; --same: #566675; --unknown: #6d3f8f;
   --c0: #0072b2; --c1: #d55e00; --c2: #009e73; --c3: #b5588c; --c4: #a87400; --c5: #3c9bd4; --c6: #7a5aa6;
   --c7: #444f59; color-scheme: light;"""
 
 _DARK = """--ink: #e6ebf0; --soft: #a4b1bd; --line: #38444f; --bar: #5fb3c8; --paper: #12181e; --pale: #1b242c;
   --good: #5cc08d; --error: #ff8f86; --warning: #e2b04a; --note: #9dbcd9; --on: #12181e; --log: #7c8a96;
-  --better: #6cb8ec; --worse: #ff9a5a; --same: #a4b1bd; --unknown: #c9a0ea;
+  --shade: #53616d; --better: #6cb8ec; --worse: #ff9a5a; --same: #a4b1bd; --unknown: #c9a0ea;
   --c0: #57b2ee; --c1: #ff9150; --c2: #3dcfa2; --c3: #eda1c9; --c4: #eec052; --c5: #9bd8ff; --c6: #c3a8f0;
   --c7: #c5ced6; color-scheme: dark;"""
 
@@ -48,12 +48,14 @@ nav { margin-top: .8rem; } nav a { display: inline-block; margin-right: 1rem; co
 .verdict.warning { border-color: var(--warning); }
 .banner { display: flex; gap: .9rem; align-items: center; max-width: none; margin: .5rem 0; padding: .7rem 1rem;
   border: 2px solid var(--mine); border-left-width: 14px; border-radius: 8px; background: var(--pale); }
-.banner b { color: var(--mine); font-size: 1.5rem; line-height: 1.2; }
+.banner b { display: block; color: var(--mine); font-size: 1.5rem; line-height: 1.2; }
 .banner .sign { flex: none; width: 2.4rem; font-size: 1.9rem; line-height: 1; text-align: center; color: var(--mine); }
 .banner span { overflow-wrap: anywhere; }
-.better { --mine: var(--better); } .worse { --mine: var(--worse); } .same { --mine: var(--same); border-style: dashed; }
-.unknown { --mine: var(--unknown); border-style: double; border-width: 4px; border-left-width: 14px; }
-.none { --mine: var(--line); border-style: dotted; } .none b { color: var(--soft); font-size: 1.15rem; }
+.better { --mine: var(--better); } .worse { --mine: var(--worse); }
+.same { --mine: var(--same); border-style: dashed dashed dashed solid; }
+.unknown { --mine: var(--unknown); border-style: double; border-width: 4px 4px 4px 14px; }
+.none { --mine: var(--line); border-style: dotted dotted dotted solid; }
+.none b { color: var(--soft); font-size: 1.15rem; }
 .run { margin: 1rem 0 1.6rem; }
 article { margin: .7rem 0; padding: .6rem .9rem; border: 1px solid var(--line); border-left: 4px solid;
   border-radius: 6px; break-inside: avoid; }
@@ -62,8 +64,8 @@ article.note { border-left-color: var(--note); }
 .badge { padding: .05rem .5rem; border-radius: 1rem; color: var(--on); font-size: .8rem; font-weight: 600; }
 .badge.error { background: var(--error); } .badge.warning { background: var(--warning); }
 .badge.note { background: var(--note); }
-dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .1rem .8rem; margin: .4rem 0 0; }
-dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
+dl { display: grid; grid-template-columns: fit-content(18rem) minmax(0, 1fr); gap: .1rem .8rem; margin: .4rem 0 0; }
+dt { color: var(--soft); overflow-wrap: anywhere; } dd { margin: 0; overflow-wrap: anywhere; }
 .tiles { display: flex; flex-wrap: wrap; gap: .6rem; max-width: none; margin: .5rem 0 .8rem; padding: 0;
   list-style: none; }
 .tiles li { padding: .4rem .9rem; border: 1px solid var(--line); border-radius: 8px; color: var(--soft); }
@@ -82,17 +84,24 @@ svg .thin { stroke-width: .7; opacity: .4; } svg .dashed { stroke-dasharray: 4 2
 svg .band { fill: var(--mine); opacity: .2; } svg .ghost { fill: var(--mine); opacity: .22; }
 svg .ink { stroke: var(--ink); stroke-width: 1.2; } svg .reach { stroke: var(--mine); stroke-width: 3; }
 svg .dot { fill: var(--mine); } svg .strong { fill: var(--ink); font-weight: 600; }
+svg .haloed { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
+.beside { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 390px); gap: 1rem; align-items: start; }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1rem; max-width: none; margin: .4rem 0; padding: 0;
   list-style: none; font-size: .9rem; }
 .legend li::before { content: ""; display: inline-block; width: 1.1rem; height: .7rem; margin-right: .4rem;
   border-radius: 2px; background: var(--mine); }
-.wide { overflow-x: auto; margin: .4rem 0; }
+.wide { overflow-x: auto; margin: .4rem 0;  /* a shade at the sides says that there is more to scroll to */
+  background: linear-gradient(90deg, var(--paper) 50%, transparent) 0 / 24px 100% no-repeat local,
+    linear-gradient(270deg, var(--paper) 50%, transparent) 100% / 24px 100% no-repeat local,
+    linear-gradient(90deg, var(--shade), transparent) 0 / 10px 100% no-repeat scroll,
+    linear-gradient(270deg, var(--shade), transparent) 100% / 10px 100% no-repeat scroll; }
 table { border-collapse: collapse; font-size: .85rem; }
 caption { padding: .2rem 0; color: var(--soft); text-align: left; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
 thead th { color: var(--soft); font-weight: 600; } tbody th { font-weight: 400; }
 td.long { min-width: 16rem; white-space: normal; }
 tr.marked > * { background: var(--pale); font-weight: 600; }
+@media (max-width: 820px) { .beside { grid-template-columns: minmax(0, 1fr); } }
 @media (max-width: 560px) { body { padding: .8rem; } h1 { font-size: 1.35rem; } dl { grid-template-columns: 1fr; }
   dd { margin-bottom: .3rem; } .banner { padding: .6rem .7rem; } .banner b { font-size: 1.25rem; } }
 @media print { body { max-width: none; padding: 0; font-size: 11px; } .wide { overflow: visible; }

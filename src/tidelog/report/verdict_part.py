@@ -11,6 +11,7 @@ from tidelog.acting.statistics import Interval
 from tidelog.judging.results import Estimate, Support, Verdict
 from tidelog.report.charts import Reach, intervals
 from tidelog.report.frame import (
+    beside,
     bullets,
     command,
     definitions,
@@ -41,7 +42,7 @@ def banner(run: SavedRun) -> str:
     kind, sign, word, meaning = WORDS[run.verdicts[0].verdict.decision]
     return (
         f'<p class="banner {kind}"><span class="sign" aria-hidden="true">{sign}</span>'
-        f"<span><b>{word}</b><br>{meaning}</span></p>"
+        f"<span><b>{word}</b> {meaning}</span></p>"
     )
 
 
@@ -51,8 +52,9 @@ def judged(run: SavedRun) -> str:
         return _none(run)
     newest = run.verdicts[0]
     verdict = newest.verdict
-    body = [paragraph(verdict.paragraph), bullets(verdict.reasons), grid([_difference(verdict)], broad=True)]
-    body += [paragraph(f"What the numbers are: {verdict.estimand}"), paragraph(_used(run), "soft")]
+    said = [paragraph(verdict.paragraph), bullets(verdict.reasons)]
+    said += [paragraph(f"What the numbers are: {verdict.estimand}", "soft"), paragraph(_used(run), "soft")]
+    body = [beside("".join(said), _difference(verdict))]
     if len(run.verdicts) > 1:
         rows = [_earlier(one) for one in run.verdicts]
         head = ("file", "decision", "difference from the logger", "interval", "episodes")
@@ -166,7 +168,7 @@ def _weights(saved: SavedVerdict) -> str:
         return figure(name, "", f"{zeros}: none was possible under the policy.")
     low, high = float(saved.edges[0]), float(saved.edges[-1])
     powers = [float(power) for power in range(int(np.ceil(low - 1e-9)), int(np.floor(high + 1e-9)) + 1)]
-    ticks = powers[:: max(1, -(-len(powers) // 6))] if len(powers) > 1 else [low, high]
+    ticks = powers[:: max(1, -(-len(powers) // 6))] if len(powers) > 1 else sorted({low, *powers, high})
     labels = [(power, f"{10**power:.3g}") for power in ticks]
     said = f"Histogram of episode weights from {10**low:.3g} to {10**high:.3g} on a logarithmic axis; {zeros}"
     told = f"A weight of 1: as likely under the policy as under the logger. Logarithmic axis; {zeros}."
