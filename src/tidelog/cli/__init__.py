@@ -20,6 +20,7 @@ COMMANDS = {
     "resume": "go on with an interrupted run",
     "evaluate": "play a run's policies, or compare them with a log",
     "judge": "say whether to believe in a policy before anyone uses it",
+    "report": "one HTML page about runs: verdict, curves, returns, estimates, settings",
     "act": "actions for new rows",
     "collect": "play an environment and keep the log",
     "bench": "measure the speed of training on this machine",
