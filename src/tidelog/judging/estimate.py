@@ -13,14 +13,14 @@ import numpy as np
 
 from tidelog.data import Log
 from tidelog.errors import ConfigError, LogError, SpecError, nearest
-from tidelog.judging import bandit, sequential
+from tidelog.judging import bandit, marginal, sequential
 from tidelog.judging.evidence import Evidence
 from tidelog.judging.gather import gather
 from tidelog.judging.given import Foreign, as_policy
 from tidelog.judging.intervals import METHODS, MOST_GROUPS, Confidence, interval
 from tidelog.judging.ratios import Ratios, means, wanted
 from tidelog.judging.results import Estimate, Estimates, Support
-from tidelog.judging.visits import double_rl, visits_support, weighted_visits
+from tidelog.judging.visits import visits_support
 from tidelog.judging.weights import support_of
 
 CUT = 10.0  # where the estimators that cut weights do so
@@ -80,7 +80,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "wdr": Estimator(sequential.weighted_dr, "dr, each step over its sum", "Thomas & Brunskill 2016", _Q, vetoes=True),
     "fqe": Estimator(fqe, "the model's value of beginnings", "Le, Voloshin & Yue 2019", _Q, "several", True),
     "mwl": Estimator(
-        weighted_visits,
+        marginal.marginal_importance,
         "rewards weighted by visits",
         "Uehara, Huang & Jiang 2020",
         ("occupancy",),
@@ -88,7 +88,13 @@ ESTIMATORS: dict[str, Estimator] = {
         visits=True,
     ),
     "drl": Estimator(
-        double_rl, "model, corrected by visits", "Kallus & Uehara 2020", _VISITS, "several", True, visits=True
+        marginal.double_reinforcement,
+        "model, corrected by visits",
+        "Kallus & Uehara 2020",
+        _VISITS,
+        "several",
+        True,
+        visits=True,
     ),
 }
 

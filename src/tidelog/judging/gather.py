@@ -24,6 +24,7 @@ from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.judging.evidence import Evidence
 from tidelog.judging.folds import Ordinals, episode_folds
 from tidelog.judging.fqe import network_values
+from tidelog.judging.given import check_log
 from tidelog.judging.marginal import feature_ratios, tabular_ratios
 from tidelog.judging.propensities import Propensities, out_of_fold, propensities_of
 from tidelog.judging.tabular import States, Values, distinct, is_tabular, tabular_values
@@ -78,7 +79,7 @@ def gather(
     `folds` None means 5 with tables and 2 with networks; `bandwidth` is that of the kernel around deterministic
     continuous actions. Raises SpecError where policy and log do not fit, ConfigError for settings out of range.
     """
-    _check(log, discount)
+    check_log(log, discount)
     target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)
     plan = _planned(log, model, folds, seed)
     tell = progress or (lambda what, share: None)
@@ -97,18 +98,6 @@ def gather(
     tell("models", 1.0)
     notes = _notes(log, plan, target, known, sample)
     return Gathered(found[0], found[1] if len(found) > 1 else None, plan.folds, plan.model, target.bandwidth, notes)
-
-
-def _check(log: Log, discount: float) -> None:
-    if log.reward is None:
-        raise SpecError("this log has no rewards, so there is nothing to judge by: map a reward column")
-    if log.spec.rewards is not None:
-        raise SpecError(
-            f"this log has {log.spec.rewards} rewards and a judgement is about one: name one column as reward in the "
-            'mapping, as in reward = "survived", or add up a weighted one before the log is read'
-        )
-    if isinstance(discount, bool) or not isinstance(discount, int | float) or not 0.0 <= discount <= 1.0:
-        raise ConfigError(f"discount = {discount!r}: expected a number in [0, 1]")
 
 
 def _planned(log: Log, model: str | None, folds: int | None, seed: int) -> _Plan:
