@@ -13,7 +13,7 @@ Letters: `N` steps, `E` episodes, `F` folds.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -80,6 +80,7 @@ def gather(
     continuous actions. Raises SpecError where policy and log do not fit, ConfigError for settings out of range.
     """
     check_log(log, discount)
+    weighted, log = log.weight is not None, replace(log, weight=None)
     target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)
     plan = _planned(log, model, folds, seed)
     tell = progress or (lambda what, share: None)
@@ -96,7 +97,7 @@ def gather(
         for targets, value in zip(candidates, values, strict=True)
     ]
     tell("models", 1.0)
-    notes = _notes(log, plan, target, known, sample)
+    notes = _notes(log, target, weighted)
     return Gathered(found[0], found[1] if len(found) > 1 else None, plan.folds, plan.model, target.bandwidth, notes)
 
 
@@ -124,6 +125,33 @@ def _values(
 ) -> list[Values | None]:
     if plan.model == "none":
         return [None] * len(candidates)
+    log, known = _centred(log, discount)
+    found = _fitted(log, plan, candidates, discount, seed, tell)
+    return [Values(*(_plus(part, known) for part in values)) for values in found]
+
+
+def _centred(log: Log, discount: float) -> tuple[Log, Floats | float]:
+    """Where all episodes are equally long: rewards without their mean, and what that is worth from each step on, [N].
+
+    A model then never learns a constant that everybody earns, so that adding one to every reward changes no comparison.
+    """
+    lengths = np.diff(log.starts)
+    if lengths.min() != lengths.max():
+        return log, 0.0
+    reward = np.asarray(log.reward, np.float64)
+    left = np.cumsum(float(discount) ** np.arange(lengths[0]))[::-1]
+    return replace(log, reward=(reward - reward.mean()).astype(np.float32)), np.tile(left * reward.mean(), len(lengths))
+
+
+def _plus(values: Floats | None, known: Floats | float) -> Floats | None:
+    if values is None:
+        return None
+    return values + (np.reshape(known, (-1, 1)) if values.ndim == 2 else known)
+
+
+def _fitted(
+    log: Log, plan: _Plan, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
+) -> list[Values]:
     if plan.states is not None:
         return [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in candidates]
     values = network_values(
@@ -166,8 +194,8 @@ def _occupancy(
     return feature_ratios(log, plan.folds, targets, known.logged, discount, seed)
 
 
-def _notes(log: Log, plan: _Plan, target: Target, known: Propensities, sample: bool) -> tuple[str, ...]:
-    notes = []
+def _notes(log: Log, target: Target, weighted: bool) -> tuple[str, ...]:
+    notes = ["the log's weights are not used: each episode counts once"] if weighted else []
     if isinstance(log.spec.action, Continuous) and target.bandwidth is not None:
         notes.append(
             f"the deterministic policy is judged with noise of {target.bandwidth:g} half-ranges around its actions"

@@ -1,0 +1,160 @@
+"""Estimated propensities: near the truth where it is known, calibrated, never from the episode they are about."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+import tidelog as tl
+from tests.judging.played import treated
+from tidelog import ConfigError, LogError, SpecError
+from tidelog.envs import play
+from tidelog.envs.toys import PointMass
+from tidelog.judging.folds import episode_folds, without
+from tidelog.judging.propensities import (
+    best_factor,
+    best_temperature,
+    clone_by_counts,
+    clone_by_network,
+    propensities_of,
+    tempered,
+)
+from tidelog.judging.tabular import States, distinct
+from tidelog.types import MultiDiscrete
+
+
+@pytest.fixture(scope="module")
+def log():
+    return treated()
+
+
+def test_recorded_propensities_are_used_and_all_actions_estimated_beside_them(log):
+    found = propensities_of(log, episode_folds(log, 2, 0), states=distinct(log))
+    assert not found.estimated
+    assert (found.logged == log.propensity).all()
+    assert found.every.shape == (log.steps, 6)
+    mine = np.arange(log.steps) * 2.0 + 1.0
+    assert (propensities_of(log, episode_folds(log, 2, 0), mine, states=distinct(log)).logged == mine).all()
+
+
+def test_counted_propensities_are_near_the_clinicians(log):
+    found = propensities_of(log, episode_folds(log, 5, 0), "estimated", states=distinct(log))
+    assert found.estimated
+    assert np.abs(found.logged - log.propensity).mean() < 0.06
+    assert found.every.sum(1) == pytest.approx(1.0)
+    assert (found.every > 0).all()
+
+
+def test_cloned_propensities_are_near_the_clinicians_and_calibrated(log):
+    """Among actions given a chance of about p, a share of about p was taken."""
+    found = propensities_of(log, episode_folds(log, 2, 0), "estimated")
+    assert np.abs(found.logged - log.propensity).mean() < 0.06
+    taken, chance = np.eye(6)[log.action].ravel(), found.every.ravel()
+    of = np.digitize(chance, [0.05, 0.1, 0.3, 0.5, 0.7])
+    gaps = np.abs(np.bincount(of, taken) - np.bincount(of, chance)) / len(taken)
+    assert gaps.sum() < 0.015
+
+
+@pytest.mark.parametrize("tabular", [True, False])
+def test_an_episodes_actions_do_not_change_its_own_propensities(log, tabular):
+    some = log.take_episodes(range(60))
+    states, folds = distinct(some), episode_folds(some, 2, 0)
+    action = np.array(some.action)
+    action[: some.starts[1]] = (action[: some.starts[1]] + 1) % 6
+    changed = replace(some, action=action)
+    one, two = (propensities_of(x, folds, "estimated", states=states if tabular else None) for x in (some, changed))
+    own = folds[some.episode] == folds[0]
+    assert (one.every[own] == two.every[own]).all()
+    assert not np.allclose(one.every[~own], two.every[~own])
+
+
+def test_counts_are_drawn_towards_shares_of_all_by_what_predicts_best():
+    """One state like all others: only the shares of all matter. States of their own: hardly at all."""
+    rng = np.random.default_rng(0)
+
+    def made(chances):
+        state = np.repeat(np.arange(50), 20)
+        action = (rng.random(1_000) > chances[state]).astype(int)
+        log = tl.Log.from_arrays(observation=state, action=action, reward=np.zeros(1_000), terminated=True, actions=2)
+        return clone_by_counts(log, States(state, 50), np.arange(1_000)).probabilities[::20, 0], action
+
+    alike, action = made(np.full(50, 0.3))
+    assert alike == pytest.approx(1 - action.mean(), abs=0.03)
+    chances = rng.choice([0.02, 0.98], 50)
+    apart, _ = made(chances)
+    assert np.abs(apart - chances).mean() < 0.05
+
+
+def test_masked_actions_have_no_chance(log):
+    some = log.take_episodes(range(40))
+    mask = np.ones((len(some.observation["numeric"]), 6), bool)
+    mask[some.position, (some.action + 1) % 6] = False
+    masked = replace(some, action_mask=mask, spec=replace(some.spec, masked=True))
+    for clone in (clone_by_counts(masked, distinct(masked), np.arange(20)), clone_by_network(masked, np.arange(20), 0)):
+        assert (clone.probabilities[~mask] == 0).all()
+        assert clone.probabilities.sum(1) == pytest.approx(1.0)
+        assert (clone.logged > 0).all()
+
+
+def test_the_temperature_undoes_overconfidence():
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((20_000, 4))
+    action = (softmax(logits, axis=1).cumsum(1) > rng.random((20_000, 1))).argmax(1)
+    assert best_temperature(3.0 * logits, action) == pytest.approx(3.0, rel=0.05)
+    assert tempered(3.0 * logits, 3.0) == pytest.approx(softmax(logits, axis=1), abs=1e-5)
+
+
+def test_the_factor_mends_the_spread():
+    rng = np.random.default_rng(0)
+    action = rng.standard_normal((20_000, 2)) * 0.4
+    assert best_factor(np.zeros((20_000, 2)), np.full((20_000, 2), 0.1), action) == pytest.approx(4.0, rel=0.02)
+
+
+def test_continuous_propensities_are_near_those_of_the_logger():
+    """The logger: normal around half way back, spread 0.3; actions far within the bounds."""
+    env, rng = PointMass(50), np.random.default_rng(0)
+
+    def act(seen, _):
+        middle = -0.5 * seen.observation["observation"]
+        action = middle + 0.3 * rng.standard_normal((50, 1))
+        density = np.exp(-0.5 * np.square((action - middle) / 0.3)) / (0.3 * np.sqrt(2 * np.pi))
+        return action.astype(np.float32), density[:, 0]
+
+    found = play(env, act, 150)
+    log = tl.Log.from_arrays(**found.columns(), bounds=(-4.0, 4.0))
+    clones = propensities_of(log, episode_folds(log, 2, 0), "estimated")
+    assert np.mean(np.abs(np.log(clones.logged / log.propensity))) < 0.15
+    sampled = clones.clones[0].target(log, sample=True)
+    assert np.std(sampled.actions - clones.clones[0].mode[:, None]) == pytest.approx(0.3, abs=0.05)
+    assert clones.clones[0].target(log, sample=False, bandwidth=0.1).bandwidth == 0.1
+
+
+def test_what_cannot_be_used_is_refused(log):
+    folds, states = episode_folds(log, 2, 0), distinct(log)
+    with pytest.raises(ConfigError, match="propensities = 'logd'"):
+        propensities_of(log, folds, "logd", states=states)
+    with pytest.raises(SpecError, match="this log has no propensities"):
+        propensities_of(replace(log, propensity=None), folds, "logged", states=states)
+    with pytest.raises(ConfigError, match="one for each step"):
+        propensities_of(log, folds, np.ones(3), states=states)
+    with pytest.raises(SpecError, match="the propensity of step 2 is 0"):
+        propensities_of(log, folds, np.where(np.arange(log.steps) == 2, 0.0, 1.0), states=states)
+    several = replace(
+        log, spec=replace(log.spec, action=MultiDiscrete((6,))), action=log.action[:, None], propensity=None
+    )
+    with pytest.raises(SpecError, match="several choices at once"):
+        propensities_of(several, folds)
+
+
+def test_folds_are_of_episodes_equal_in_size_and_the_same_for_a_seed(log):
+    folds = episode_folds(log, 7, 3)
+    counts = np.bincount(folds)
+    assert counts.max() - counts.min() <= 1
+    assert (folds == episode_folds(log, 7, 3)).all()
+    assert (folds != episode_folds(log, 7, 4)).any()
+    assert (np.sort(np.concatenate([without(folds, 2), np.flatnonzero(folds == 2)])) == np.arange(len(folds))).all()
+    with pytest.raises(ConfigError, match="folds = 1"):
+        episode_folds(log, 1, 0)
+    with pytest.raises(LogError, match="needs as many episodes, this log has 3"):
+        episode_folds(log.take_episodes(range(3)), 4, 0)
