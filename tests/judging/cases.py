@@ -14,19 +14,23 @@ QUICK = Limits(replicates=1000)
 NOTHING_KNOWN = Reuse(None, None, None)
 
 
-def bandit(gain=0.5, count=600, target=0.8, seed=0, **changes):
-    """One step an episode, two actions at even odds; the target takes the one that earns `gain` more."""
-    generator = np.random.default_rng(seed)
-    action = generator.integers(2, size=count)
-    reward = gain * action + generator.normal(0, 0.5, count)
-    chances = np.array([1 - target, target])
+def bandit(gain=0.5, count=600, chance=0.8, **changes):
+    """One step an episode, two actions at even odds; the target takes the one that earns `gain` more at `chance`.
+
+    Noise cancels within each action, so that estimates are right and only their intervals are wide.
+    """
+    action = np.arange(count) % 2
+    noise = np.random.default_rng(0).normal(0, 0.5, count)
+    noise -= np.where(action == 1, noise[1::2].mean(), noise[::2].mean())
+    reward = gain * action + noise
+    chances = np.array([1 - chance, chance])
     known = {
         "starts": np.arange(count + 1),
         "reward": reward,
         "target": chances[action],
         "behaviour": np.full(count, 0.5),
         "model": gain * action,
-        "model_target": np.full(count, gain * target),
+        "model_target": np.full(count, gain * chance),
         "target_all": np.tile(chances, (count, 1)),
         "behaviour_all": np.full((count, 2), 0.5),
         "model_all": np.tile([0.0, gain], (count, 1)),
@@ -34,10 +38,10 @@ def bandit(gain=0.5, count=600, target=0.8, seed=0, **changes):
     return Evidence(**{**known, **changes})
 
 
-def episodes(gain=0.5, count=400, length=3, target=0.6, seed=0, **changes):
+def episodes(gain=0.5, count=400, length=3, chance=0.6, **changes):
     """Episodes of some steps, each step as in `bandit`; what is done now changes nothing later."""
-    one = bandit(gain, count * length, target, seed)
-    left = np.tile(np.arange(length)[::-1], count) * gain * target
+    one = bandit(gain, count * length, chance)
+    left = np.tile(np.arange(length)[::-1], count) * gain * chance
     known = {
         **{name: getattr(one, name) for name in ("reward", "target", "behaviour", "target_all", "behaviour_all")},
         "starts": np.arange(count + 1) * length,

@@ -126,8 +126,7 @@ def _values(
     if plan.model == "none":
         return [None] * len(candidates)
     log, known = _centred(log, discount)
-    found = _fitted(log, plan, candidates, discount, seed, tell)
-    return [Values(*(_plus(part, known) for part in values)) for values in found]
+    return [_plus(values, known) for values in _fitted(log, plan, candidates, discount, seed, tell)]
 
 
 def _centred(log: Log, discount: float) -> tuple[Log, Floats | float]:
@@ -143,10 +142,9 @@ def _centred(log: Log, discount: float) -> tuple[Log, Floats | float]:
     return replace(log, reward=(reward - reward.mean()).astype(np.float32)), np.tile(left * reward.mean(), len(lengths))
 
 
-def _plus(values: Floats | None, known: Floats | float) -> Floats | None:
-    if values is None:
-        return None
-    return values + (np.reshape(known, (-1, 1)) if values.ndim == 2 else known)
+def _plus(values: Values, known: Floats | float) -> Values:
+    every = None if values.every is None else values.every + np.reshape(known, (-1, 1))
+    return Values(values.logged + known, values.target + known, every)
 
 
 def _fitted(
