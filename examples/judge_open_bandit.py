@@ -2,8 +2,8 @@
 
     python examples/judge_open_bandit.py random/men.csv.gz bts/men.csv.gz
 
-The first file was recorded with every item equally likely, the second by Thompson sampling, whose shares of items at each
-position are the policy that is judged. Both are in the small Open Bandit Dataset (Saito et al. 2021).
+The first file was recorded with every item equally likely, the second by Thompson sampling, whose shares of items at
+each position are the policy that is judged. Both are in the small Open Bandit Dataset (Saito et al. 2021).
 """
 
 import sys
