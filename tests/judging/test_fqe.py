@@ -191,8 +191,9 @@ def test_the_target_critic_is_read_and_moves(small):
     draw = h.phases()[0].reads
     batch, _ = draw.batch(stores_of(h, small, Scaler())["log"], None, jax.random.key(1), 0.0)
     moved, _ = step(h, state, batch)
-    w = [s.critic.body.layers[0].weight for s in (state, moved)]
-    assert moved.target_critic.body.layers[0].weight == pytest.approx((w[0] + w[1]) / 2, abs=1e-6)
+    w = [np.asarray(s.critic.body.layers[0].weight) for s in (state, moved)]
+    assert np.asarray(moved.target_critic.body.layers[0].weight) == pytest.approx((w[0] + w[1]) / 2, abs=1e-6)
+    assert (w[0] != w[1]).any()
     other = state._replace(target_critic=jax.tree.map(lambda x: 2 * x if eqx.is_array(x) else x, state.target_critic))
     assert (step(h, other, batch)[0].critic.body.layers[0].weight != w[1]).any()
 

@@ -89,6 +89,7 @@ def test_continuous_actions_with_and_without_a_bandwidth():
     smooth = gather(policy, log, bandwidth=0.3)
     assert smooth.bandwidth == 0.3
     assert "noise of 0.3 half-ranges" in smooth.notes[0]
+    assert f"{smooth.smoothing:+.3g}, says the model" in smooth.notes[0]
     assert smooth.policy.target_all is smooth.policy.behaviour_all is smooth.policy.model_all is None
     assert np.isfinite(smooth.policy.occupancy).all()
     assert smooth.cloning is not None
@@ -96,6 +97,22 @@ def test_continuous_actions_with_and_without_a_bandwidth():
     assert not exact.policy.target.any()
     assert exact.policy.occupancy is None
     assert "has no density" in exact.notes[0]
+
+
+def test_smoothing_is_reported_as_what_it_costs():
+    """The reward is minus the squared action; noise of 0.2 half-ranges around 0 costs 0.04."""
+    rng = np.random.default_rng(0)
+    action = rng.uniform(-1, 1, (3_000, 1)).astype(np.float32)
+    log = tl.Log.from_arrays(
+        observation=np.zeros((3_000, 1)), action=action, reward=-np.square(action[:, 0]), terminated=True,
+        bounds=(-1.0, 1.0), propensity=np.full(3_000, 0.5),
+    )  # fmt: skip
+    policy = tl.fit(tl.BC(hidden=(8,), learning_rate=0.0), log, 1).policy()
+    assert np.abs(policy(np.zeros((1, 1)))).max() == 0.0
+    found = gather(policy, log, bandwidth=0.2, cloning=False)
+    assert found.smoothing == pytest.approx(-0.04, abs=0.02)
+    weights = found.policy.target / found.policy.behaviour
+    assert np.mean(weights * log.reward) == pytest.approx(-0.04, abs=0.01)
 
 
 def test_several_choices_at_once_need_recorded_propensities_and_a_probability():

@@ -43,17 +43,29 @@ def test_flows_through_exact_counts_are_exact(discount):
     assert np.stack(layers)[:, :-1] == pytest.approx(wanted[:3, :-1], abs=1e-12)
 
 
-def test_played_ratios_are_near_the_exact_ones():
-    """Ratios of pairs in a problem whose visits are known: target over logger."""
+@pytest.mark.parametrize("discount", [0.8, 1.0])
+def test_played_ratios_are_near_the_exact_ones(discount):
+    """The target's visits to pairs, discounted, over the logger's, which are not."""
     problem = random_problem(states=5, actions=2)
     logger, policy = random_policy(problem, 3), random_policy(problem, 4)
     log = played(problem, logger, 8_000)
     target = target_of(policy_of(problem, policy), log, sample=True)
-    found = tabular_ratios(log, distinct(log), episode_folds(log, 2, 0), [target] * 2, np.asarray(log.propensity))
-    visits = [exact_visits(problem, p, 1.0, 3_000).sum(0)[:, None] * p for p in (policy, logger)]
+    folds, propensity = episode_folds(log, 2, 0), np.asarray(log.propensity)
+    found = tabular_ratios(log, distinct(log), folds, [target] * 2, propensity, discount)
+    pairs = ((policy, discount), (logger, 1.0))
+    visits = [exact_visits(problem, p, g, 3_000).sum(0)[:, None] * p for p, g in pairs]
     with np.errstate(invalid="ignore"):
         exact = (visits[0] / visits[1])[log.observation["observation"][log.position, 0], log.action]
     assert found == pytest.approx(exact, rel=0.1)
+
+
+def test_cutting_a_share_of_episodes_is_discounting_by_it():
+    problem = random_problem()
+    policy, model = random_policy(problem), exact_counts(problem)
+    cut = list(layered_flow(model, policy, problem.initial, 1.0, np.full(5, 0.3)))
+    assert np.stack(cut) == pytest.approx(
+        np.stack(list(layered_flow(model, policy, problem.initial, 0.7, np.zeros(5))))
+    )
 
 
 def test_time_limits_make_ratios_go_by_time():

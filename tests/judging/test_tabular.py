@@ -47,6 +47,15 @@ def test_a_common_time_limit_is_solved_backwards(discount):
         assert values[model.row][:-1] == pytest.approx(wanted[step][:-1], abs=1e-12)
 
 
+def test_cutting_a_share_of_episodes_is_discounting_by_it():
+    problem = random_problem()
+    policy, model = random_policy(problem), exact_counts(problem)
+    discounted = list(model.layers(policy, 0.7, np.zeros(5)))
+    for (step, one), (same, two) in zip(model.layers(policy, 1.0, np.full(5, 0.3)), discounted, strict=True):
+        assert step == same
+        assert one == pytest.approx(two)
+
+
 def test_a_policy_that_never_ends_earns_as_long_as_the_longest_episode():
     """State 0: action 0 stays and earns 1, action 1 leaves. Always staying earns 7 in 7 steps."""
     model = Counts.of(

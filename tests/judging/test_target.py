@@ -1,5 +1,7 @@
 """What a policy would do along a log: in the log's words, with its memory, and as a density of continuous actions."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,17 @@ def test_actions_and_features_are_matched_by_their_words(log):
     one, two = (target_of(policy, each, sample=True) for each in (log, permuted(log)))
     assert two.probabilities == pytest.approx(one.probabilities[:, ACTIONS])
     assert two.logged == pytest.approx(one.logged)
+
+
+def test_masks_are_read_in_the_logs_order(log):
+    mask = np.random.default_rng(0).random((len(log.observation["numeric"]), 6)) < 0.6
+    mask[log.position, log.action] = mask[:, 0] = True
+    masked = replace(log, action_mask=mask, spec=replace(log.spec, masked=True))
+    other = replace(permuted(masked), action_mask=mask[:, ACTIONS])
+    policy = policy_of(treatment(), better())
+    one, two = (target_of(policy, each, sample=True) for each in (masked, other))
+    assert (two.probabilities[~mask[:, ACTIONS]] == 0).all()
+    assert two.probabilities == pytest.approx(one.probabilities[:, ACTIONS])
 
 
 def test_masks_are_honoured():

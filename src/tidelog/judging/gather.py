@@ -45,7 +45,8 @@ class Gathered:
     cloning: Evidence | None  # None where the logger could not be modelled, or was not asked for
     folds: Ordinals  # [E]: the fold of each episode
     model: Model
-    bandwidth: float | None  # of the kernel around deterministic continuous actions, where one was used
+    bandwidth: float | None  # of the kernel around deterministic continuous actions, where one was used,
+    smoothing: float | None  # and by how much, by the model, the smoothed policy's value exceeds the policy's own
     notes: tuple[str, ...] = ()  # what a reader of the numbers has to know
 
 
@@ -91,14 +92,15 @@ def gather(
     candidates = [[target] * count]
     if cloning and known.clones:
         candidates.append([c.target(log, sample=sample, bandwidth=bandwidth, seed=seed) for c in known.clones])
-    values = _values(log, plan, candidates, discount, seed, tell)
-    found = [
-        _evidence(log, plan, targets, known, value, discount, seed)
-        for targets, value in zip(candidates, values, strict=True)
-    ]
+    exact = [] if target.bandwidth is None else [[target_of(policy, log)] * count]
+    values = _values(log, plan, candidates + exact, discount, seed, tell)
+    pairs = zip(candidates, values, strict=False)
+    found = [_evidence(log, plan, targets, known, value, discount, seed) for targets, value in pairs]
+    smoothing = _gap(log, values[0], values[-1]) if exact else None
     tell("models", 1.0)
-    notes = _notes(log, target, weighted)
-    return Gathered(found[0], found[1] if len(found) > 1 else None, plan.folds, plan.model, target.bandwidth, notes)
+    cloned = found[1] if len(found) > 1 else None
+    notes = _notes(log, target, smoothing, weighted)
+    return Gathered(found[0], cloned, plan.folds, plan.model, target.bandwidth, smoothing, notes)
 
 
 def _planned(log: Log, model: str | None, folds: int | None, seed: int) -> _Plan:
@@ -161,10 +163,8 @@ def _fitted(
 def _evidence(
     log: Log, plan: _Plan, targets: list[Target], known: Propensities, values: Values | None, discount: float, seed: int
 ) -> Evidence:
-    everything = None
-    if all(one.probabilities is not None for one in targets):
-        position = np.asarray(log.position)
-        everything = out_of_fold(log, plan.folds, [one.probabilities[position] for one in targets])  # type: ignore[index]
+    chances = [one.probabilities for one in targets if one.probabilities is not None]
+    everything = out_of_fold(log, plan.folds, chances, log.position) if chances else None
     return Evidence(
         starts=np.asarray(log.starts, np.int64),
         reward=np.asarray(log.reward, np.float64),
@@ -192,11 +192,21 @@ def _occupancy(
     return feature_ratios(log, plan.folds, targets, known.logged, discount, seed)
 
 
-def _notes(log: Log, target: Target, weighted: bool) -> tuple[str, ...]:
+def _gap(log: Log, one: Values | None, two: Values | None) -> float | None:
+    """By how much the mean first value of one exceeds that of two; None without a model."""
+    if one is None or two is None:
+        return None
+    first = np.asarray(log.starts[:-1])
+    return float(np.mean(one.target[first] - two.target[first]))
+
+
+def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool) -> tuple[str, ...]:
     notes = ["the log's weights are not used: each episode counts once"] if weighted else []
-    if isinstance(log.spec.action, Continuous) and target.bandwidth is not None:
+    if target.bandwidth is not None:
+        by = "by an unknown amount" if smoothing is None else f"by {smoothing:+.3g}, says the model"
         notes.append(
-            f"the deterministic policy is judged with noise of {target.bandwidth:g} half-ranges around its actions"
+            f"the deterministic policy is judged with noise of {target.bandwidth:g} half-ranges around its actions, "
+            f"which changes its value {by}"
         )
     if isinstance(log.spec.action, Continuous) and target.bandwidth is None and not target.logged.any():
         notes.append("a deterministic choice among continuous actions has no density: give a bandwidth, or sample")

@@ -111,16 +111,19 @@ def propensities_of(
     chances = [clone.probabilities for clone in clones]
     every = None
     if chances and all(one is not None for one in chances):
-        every = out_of_fold(log, folds, [one[np.asarray(log.position)] for one in chances if one is not None])
+        every = out_of_fold(log, folds, [one for one in chances if one is not None], log.position)
     if recorded is not None:
         return Propensities(recorded, every, False, clones)
     return Propensities(out_of_fold(log, folds, [clone.logged for clone in clones]), every, True, clones)
 
 
-def out_of_fold(log: Log, folds: Ordinals, found: Sequence[Floats]) -> Floats:
-    """What each step's own fold found: a list over folds of [N, ...] -> [N, ...]."""
-    of = fold_of_steps(log, folds)
-    return np.asarray(np.stack(found)[of, np.arange(log.steps)], np.float64)
+def out_of_fold(log: Log, folds: Ordinals, found: Sequence[NDArray[Any]], at: NDArray[Any] | None = None) -> Floats:
+    """What each step's own fold found: a list over folds of [N, ...], or of [M, ...] read `at` [N] -> [N, ...]."""
+    of, where = fold_of_steps(log, folds), np.arange(log.steps) if at is None else np.asarray(at)
+    made = np.empty((log.steps, *found[0].shape[1:]))
+    for fold, values in enumerate(found):
+        made[of == fold] = values[where[of == fold]]
+    return made
 
 
 def _recorded(log: Log, asked: Any) -> Floats | None:
