@@ -388,6 +388,15 @@ def test_a_single_choice_among_continuous_actions_has_no_probability(gaussian):
     assert "sample=True" in found.paragraph
 
 
+def test_a_blurred_policy_says_what_the_blur_costs(gaussian):
+    found = judge(gaussian, continuous(reward=np.arange(40.0)), bandwidth=0.5, limits=QUICK)
+    assert len(found.estimates) > 0
+    assert found.context["bandwidth"] == 0.5
+    assert found.context["smoothing"] is not None
+    assert "noise of 0.5" in found.estimand
+    assert "which changes its value by" in found.paragraph
+
+
 def test_a_logger_who_never_varies_leaves_no_propensities(gaussian):
     log = continuous(action=np.zeros((40, 1)), reward=np.arange(40.0))
     found = judge(gaussian, log, sample=True, limits=QUICK)

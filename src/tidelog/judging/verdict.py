@@ -102,6 +102,7 @@ def judge(
         deterministic=not sample,
         densities=isinstance(log.spec.action, Continuous),
     )
+    told |= {"notes": list(found.notes), "smoothing": found.smoothing}
     told |= {"propensities": "estimated" if found.policy.estimated else "recorded", "model": found.model}
     return _verdict(decided(case), case.deciding, log, limits, reuse, told)
 
@@ -118,6 +119,7 @@ def _verdict(
         from_bc=outcome.from_bc,
         estimated=told.get("propensities") == "estimated",
         judged_before=int(told["judged_before"]),
+        notes=tuple(told.get("notes", ())),
         overlap_known=reuse.learnt_from is not None or told["policy"]["algorithm"] is None,
     )
     return Verdict(

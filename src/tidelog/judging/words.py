@@ -26,6 +26,7 @@ class Facts(NamedTuple):
     estimated: bool  # whether propensities were estimated
     judged_before: int  # verdicts on these same episodes
     overlap_known: bool
+    notes: tuple[str, ...] = ()  # of what was gathered
 
 
 def paragraph(decision: Decision, findings: Sequence[Finding], facts: Facts) -> str:
@@ -90,6 +91,7 @@ def _worth(decision: Decision, facts: Facts) -> list[str]:
         said.append(
             f"That is {than} a plain copy of the logger's habits would earn (difference {_span(facts.from_bc)})."
         )
+    said += [f"{_sentence(note)}." for note in facts.notes]
     if facts.estimated:
         said.append("How likely each recorded decision was had to be estimated, which makes all of this less sure.")
     if not facts.overlap_known:
