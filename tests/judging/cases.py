@@ -14,14 +14,14 @@ QUICK = Limits(replicates=1000)
 NOTHING_KNOWN = Reuse(None, None, None)
 
 
-def bandit(gain=0.5, count=600, chance=0.8, **changes):
+def bandit(gain=0.5, count=600, chance=0.8, action=None, **changes):
     """One step an episode, two actions at even odds; the target takes the one that earns `gain` more at `chance`.
 
     Noise cancels within each action, so that estimates are right and only their intervals are wide.
     """
-    action = np.arange(count) % 2
+    action = np.arange(count) % 2 if action is None else action
     noise = np.random.default_rng(0).normal(0, 0.5, count)
-    noise -= np.where(action == 1, noise[1::2].mean(), noise[::2].mean())
+    noise -= np.where(action == 1, noise[action == 1].mean(), noise[action == 0].mean())
     reward = gain * action + noise
     chances = np.array([1 - chance, chance])
     known = {
@@ -39,8 +39,9 @@ def bandit(gain=0.5, count=600, chance=0.8, **changes):
 
 
 def episodes(gain=0.5, count=400, length=3, chance=0.6, **changes):
-    """Episodes of some steps, each step as in `bandit`; what is done now changes nothing later."""
-    one = bandit(gain, count * length, chance)
+    """Episodes of some steps, each as in `bandit`, with all sequences of actions; what is done changes nothing later."""
+    sequences = (np.arange(count)[:, None] >> np.arange(length)) & 1
+    one = bandit(gain, count * length, chance, sequences.ravel())
     left = np.tile(np.arange(length)[::-1], count) * gain * chance
     known = {
         **{name: getattr(one, name) for name in ("reward", "target", "behaviour", "target_all", "behaviour_all")},
