@@ -39,7 +39,7 @@ def bandit(gain=0.5, count=600, chance=0.8, action=None, **changes):
 
 
 def episodes(gain=0.5, count=400, length=3, chance=0.6, **changes):
-    """Episodes of some steps, each as in `bandit`, with all sequences of actions; what is done changes nothing later."""
+    """Episodes of some steps, each as in `bandit`, all sequences of actions there; none changes what is later."""
     sequences = (np.arange(count)[:, None] >> np.arange(length)) & 1
     one = bandit(gain, count * length, chance, sequences.ravel())
     left = np.tile(np.arange(length)[::-1], count) * gain * chance

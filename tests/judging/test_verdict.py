@@ -57,7 +57,6 @@ def test_the_difference_is_bootstrapped_jointly():
     ({"effective_share": 0.9}, "effective_sample_size", "at least 540"),
     ({"largest_weight": 0.002}, "largest_weight", "at most 0.2%"),
     ({"pareto_k": -9.0}, "pareto_k", "at most -9"),
-    ({"mean_weight_errors": 0.0}, "mean_weight", "at most 0)"),
 ])  # fmt: skip
 def test_every_limit_on_support_can_be_broken(changes, rule, number):
     found = outcome(bandit(), dataclasses.replace(QUICK, **changes))
@@ -65,6 +64,14 @@ def test_every_limit_on_support_can_be_broken(changes, rule, number):
     assert rules(found) == [rule]
     assert number in found.findings[0].sentence
     assert found.findings[0].advice
+
+
+def test_wrong_propensities_show_in_the_mean_weight():
+    wrong = bandit(behaviour=np.full(600, 0.4))
+    found = outcome(wrong)
+    assert (found.decision, rules(found)) == ("unsupported", ["mean_weight"])
+    assert "mean weight is 1.25 where 1 is right" in found.findings[0].sentence
+    assert outcome(wrong, dataclasses.replace(QUICK, mean_weight_errors=50.0)).decision == "better"
 
 
 def test_actions_that_the_logger_hardly_took_are_unsupported():
