@@ -28,7 +28,8 @@ def test_the_promised_call_works(log):
     mean = log.statistics().returns["mean"]
     assert found["wis"].estimate == pytest.approx(mean)
     for row in found:
-        assert row.low < exact_value(clinician()) < row.high
+        assert row.low < row.estimate < row.high
+        assert row.estimate == pytest.approx(exact_value(clinician()), abs=0.06)
         assert row.contributions.mean() == pytest.approx(row.estimate)
         assert row.method == "bca, 1,000 replicates"
         assert (row.level, row.estimated) == (0.95, False)
