@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tidelog as tl
+from tests.shared import shared
 from tidelog.cli import demo
 from tidelog.training.fit import prepare
 
@@ -91,3 +92,12 @@ def test_examples_run(script: str, demo_folder: Path) -> None:
     done = subprocess.run(command, cwd=demo_folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_a_policy_of_another_make_is_judged() -> None:
+    logs = [str(shared(f"data/obd_small/{logger}/men/men.csv.gz")) for logger in ("random", "bts")]
+    command = [sys.executable, "-W", "error", str(ROOT / "examples/judge_open_bandit.py"), *logs]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("no difference shown: ")
+    assert "clicked when Thompson sampling chose: 0.00690" in done.stdout

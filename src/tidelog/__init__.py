@@ -20,15 +20,19 @@ __all__ = [
     "DivergenceError",
     "EnvironmentFailure",
     "ExportError",
+    "Limits",
     "Log",
     "LogError",
     "Policy",
     "Run",
     "SpecError",
     "TidelogError",
+    "Verdict",
     "collect",
+    "estimate",
     "finish",
     "fit",
+    "judge",
     "load",
     "load_policy",
     "open_log",
@@ -65,6 +69,10 @@ if TYPE_CHECKING:
         SpecError,
         TidelogError,
     )
+    from tidelog.judging.estimate import estimate
+    from tidelog.judging.limits import Limits
+    from tidelog.judging.results import Verdict
+    from tidelog.judging.verdict import judge
     from tidelog.training.fit import finish, fit, load, prepare, resume
     from tidelog.training.run import Run
 
@@ -89,6 +97,10 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "SpecError",
         "TidelogError",
     ),
+    "judging.estimate": ("estimate",),
+    "judging.limits": ("Limits",),
+    "judging.results": ("Verdict",),
+    "judging.verdict": ("judge",),
     "training.fit": ("finish", "fit", "load", "prepare", "resume"),
     "training.run": ("Run",),
 }

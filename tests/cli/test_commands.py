@@ -192,8 +192,11 @@ def test_the_demo_tells_its_story(here, tidelog):
     assert "iql (2 seeds)" in done.out
     assert "0.792" in done.out, "the best possible share, known exactly"
     assert {path.name for path in (here / "demo").iterdir()} == {
-        "treatment.csv", "columns.toml", "iql", "bc", "value.png", "critic_loss.png",
+        "treatment.csv", "columns.toml", "iql", "bc", "value.png", "critic_loss.png", "policy", "report.html",
     }  # fmt: skip
+    assert "of 4 intervals" in done.out
+    assert len(list((here / "demo" / "iql" / "verdicts").iterdir())) == 2
+    assert tl.load_policy(here / "demo" / "policy").spec.action.n == 6
     assert tidelog("data", "validate", "demo/treatment.csv", "--columns", "demo/columns.toml").code == 0
 
 

@@ -1,6 +1,5 @@
 """The page of a log: well formed, alone, described for those who cannot see it, and complete."""
 
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -9,49 +8,11 @@ import polars as pl
 import pytest
 
 from tests.data.visits import mapping, visits
+from tests.report.pages import Page, alone
 from tidelog.data import Log, describe_table, read_log, validate
 from tidelog.errors import ConfigError
 from tidelog.report.data_page import data_page, write_data_page
 from tidelog.report.svg import bins
-
-VOID = ("meta", "rect", "line")
-
-
-class Page(HTMLParser):
-    """Walks a page: every tag that opens must close in order; remembers attributes and text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, Any]]] = []
-        self.said: list[str] = []
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: Any) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.said.append(data)
-
-
-def alone(page: Page, text: str) -> None:
-    assert not {"script", "link", "img", "iframe", "object", "embed", "base"} & {tag for tag, _ in page.tags}
-    assert not {"src", "href", "srcset", "data", "style"} & {name for _, attributes in page.tags for name in attributes}
-    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
-    assert "url(" not in text
-    assert "@import" not in text
-    assert "://" not in text
 
 
 def page_of(log: Log) -> tuple[str, Page]:

@@ -1,7 +1,7 @@
 """The command line: one module a command, found by name, imported when it is called.
 
-Exit codes: 0 done, 1 unexpected, 2 the user's input is wrong, 4 stopped by a failure (saved, resumable), 130 and 143
-interrupted.
+Exit codes: 0 done, 1 unexpected, 2 the user's input is wrong, 3 a gate that did not open, 4 stopped by a failure
+(saved, resumable), 130 and 143 interrupted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ COMMANDS = {
     "train": "learn a policy from a log",
     "resume": "go on with an interrupted run",
     "evaluate": "play a run's policies, or compare them with a log",
+    "judge": "say whether to believe in a policy before anyone uses it",
+    "report": "one HTML page about runs: verdict, curves, returns, estimates, settings",
     "act": "actions for new rows",
     "collect": "play an environment and keep the log",
     "bench": "measure the speed of training on this machine",

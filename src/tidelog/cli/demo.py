@@ -1,15 +1,15 @@
 """`tidelog demo`: the whole story on a log that it makes itself, checked against exact values.
 
 A clinician of mixed quality treats patients of a built-in problem. Their decisions become a table as a clinic would
-have it; the table goes through the door; IQL and behaviour cloning learn from it; their policies are played, and
-compared with the clinician and with values known exactly.
+have it; the table goes through the door; IQL and behaviour cloning learn from half of it; the other half judges what
+they learnt. Only then are the policies played, and the judgement is compared with values known exactly.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -24,7 +24,9 @@ from tidelog.envs import Observed, TabularEnvironment, clinician, play, treatmen
 from tidelog.envs.play import Episodes
 from tidelog.envs.treatment import exact_value
 from tidelog.errors import ConfigError
+from tidelog.judging.kept import held_out_part, judged_before, keep
 from tidelog.report.curves import draw_curves
+from tidelog.report.run_page import report_of
 from tidelog.training.run import Run
 from tidelog.types import Codes, Vector
 
@@ -42,7 +44,7 @@ propensity = "propensity"
 
 @dataclass
 class Demo:
-    """Make a log, validate it, learn from it, play what was learnt, and compare with exact values."""
+    """Make a log, validate it, learn from it, judge what was learnt from the log alone, then play it and compare."""
 
     out: str | None = None
     """where everything is written; default: tidelog-demo, with a number if that is taken"""
@@ -65,13 +67,16 @@ def run(words: list[str]) -> int:
     folder.mkdir(parents=True)
     log = _make_log(folder, options.patients)
     runs = {name: _learn(name, algorithm, log, folder, options) for name, algorithm in _algorithms().items()}
+    judged = _judge(runs, log, folder)
     _play(runs, log, options.episodes)
-    _pictures(runs, folder)
+    _compare(judged)
+    _export(judged, runs, log, folder)
     say(f"\neverything is in {folder}/")
     say("next, with a log of your own:")
     say("  tidelog data inspect YOUR.csv        proposes a mapping")
     say("  tidelog train iql --data YOUR.csv --columns columns.toml")
-    say(f"  tidelog act {folder}/iql --data {folder}/treatment.csv --out actions.csv")
+    say("  tidelog judge runs/iql --sample      says whether to believe in it")
+    say(f"  tidelog act {folder}/policy --data {folder}/treatment.csv --out actions.csv")
     return 0
 
 
@@ -89,7 +94,17 @@ def _free_folder(out: str | None) -> Path:
 
 def _algorithms() -> dict[str, Any]:
     # recoveries are rewards of 0 and 1, advantages a few hundredths: a small temperature would only clone
-    return {"iql": tl.IQL(hidden=(64, 64), discount=1.0, temperature=10.0, expectile=0.8), "bc": tl.BC(hidden=(64, 64))}
+    rate = 1e-3
+    iql = tl.IQL(
+        hidden=(64, 64),
+        discount=1.0,
+        temperature=10.0,
+        expectile=0.8,
+        actor_learning_rate=rate,
+        value_learning_rate=rate,
+        critic_learning_rate=rate,
+    )
+    return {"iql": iql, "bc": tl.BC(hidden=(64, 64), learning_rate=rate)}
 
 
 def _make_log(folder: Path, patients: int) -> tl.Log:
@@ -138,11 +153,11 @@ def _as_table(played: Episodes) -> pl.DataFrame:
 
 
 def _learn(name: str, algorithm: Any, log: tl.Log, folder: Path, options: Demo) -> Run:
-    say(f"{3 if name == 'iql' else 4}. {name.upper()} learns from the log, {options.seeds} seeds.")
+    say(f"{3 if name == 'iql' else 4}. {name.upper()} learns from half of the patients, {options.seeds} seeds.")
     every = max(1, options.steps // 20)
     evaluate = {"exact value": _exact}
     training = tl.prepare(
-        algorithm, log, options.steps, options.seeds, folder / name, held_out=0.2, evaluate=evaluate, every=every
+        algorithm, log, options.steps, options.seeds, folder / name, held_out=0.5, evaluate=evaluate, every=every
     )
     for now in training.stream():
         for row in now.rows[:1]:
@@ -153,29 +168,67 @@ def _learn(name: str, algorithm: Any, log: tl.Log, folder: Path, options: Demo) 
 
 
 def _exact(policy: tl.Policy) -> float:
-    return exact_value(Aligned(policy, treatment().spec, "treatment").act(treatment().observations()))
+    """The exact share that recovers under the policy as it draws its actions."""
+    return exact_value(Aligned(policy, treatment().spec, "treatment").probabilities(treatment().observations()))
+
+
+class _Judged(NamedTuple):
+    name: str
+    policy: tl.Policy
+    verdict: tl.Verdict
+
+
+def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
+    say("5. Is what was learnt better than the clinician? Only the other half of the log is asked, nobody is treated.")
+    judged = []
+    for name, training in runs.items():
+        held_out, _ = held_out_part(folder / name, training.record, log)
+        for seed in training.record.settings.seeds:
+            policy, before = training.policy(seed), judged_before(folder / name, held_out)
+            verdict = tl.judge(policy, held_out, sample=True, context={"name": f"seed {seed}", "judged_before": before})
+            keep(verdict, folder / name, f"seed-{seed}-sampled")
+            judged.append(_Judged(f"{name}, seed {seed}", policy, verdict))
+    say(f"   {judged[0].name}: {judged[0].verdict.decision}. {judged[0].verdict.paragraph}\n")
+    return judged
 
 
 def _play(runs: dict[str, Run], log: tl.Log, episodes: int) -> None:
-    say(f"5. Each policy treats {episodes:,} new patients (something a real clinic cannot do).")
+    say(f"6. Now each policy treats {episodes:,} new patients, which a real clinic could not do before knowing.")
     logged = log.statistics().returns or {}
     rows = [["clinician (the log)", f"{logged['mean']:.3f}", "", f"{exact_value(clinician()):.3f}"]]
     for name, training in runs.items():
         seeds = training.record.settings.seeds
         policies = [training.policy(seed) for seed in seeds]
-        returns = np.stack([rollout(p, "treatment", episodes, seed=1, copies=250) for p in policies])
+        returns = np.stack([rollout(p, "treatment", episodes, seed=1, copies=250, sample=True) for p in policies])
         interval = bootstrap_interval(returns, mean, whole_runs=len(seeds) > 1)
+        ends = f"{interval.low:.3f} to {interval.high:.3f}"
         exact = np.mean([_exact(policy) for policy in policies])
-        rows.append(
-            [
-                f"{name} ({len(seeds)} seeds)",
-                f"{interval.estimate:.3f}",
-                f"{interval.low:.3f} to {interval.high:.3f}",
-                f"{exact:.3f}",
-            ]
-        )
+        rows.append([f"{name} ({len(seeds)} seeds)", f"{interval.estimate:.3f}", ends, f"{exact:.3f}"])
     rows.append(["best possible", "", "", f"{treatment().optimal()[0]:.3f}"])
     table("share of patients who recover", ["", "played", "95 % interval", "exact"], rows)
+
+
+def _compare(judged: list[_Judged]) -> None:
+    say("7. How close was the judgement? Differences from the clinician, in share of patients who recover:")
+    rows, inside = [], 0
+    for one in judged:
+        low, high = one.verdict.difference.low, one.verdict.difference.high
+        exact = _exact(one.policy) - exact_value(clinician())
+        inside += low <= exact <= high
+        cells = [f"{one.verdict.difference.estimate:+.3f}", f"{low:+.3f} to {high:+.3f}", f"{exact:+.3f}"]
+        rows.append([one.name, one.verdict.decision, *cells, "yes" if low <= exact <= high else "no"])
+    table("judged from the log alone", ["", "verdict", "judged", "95 % interval", "exact", "inside"], rows)
+    say(f"   the exact difference lies inside {inside} of {len(judged)} intervals")
+
+
+def _export(judged: list[_Judged], runs: dict[str, Run], log: tl.Log, folder: Path) -> None:
+    best = max(
+        judged, key=lambda one: (one.verdict.decision == "better", np.nan_to_num(one.verdict.difference.low, nan=-9.0))
+    )
+    best.policy.save(folder / "policy")
+    _pictures(runs, folder)
+    say(f"   the policy with the best verdict ({best.name}): {folder / 'policy'}")
+    say(f"   report: {report_of([folder / name for name in runs], folder / 'report.html', log=log)}")
 
 
 def _pictures(runs: dict[str, Run], folder: Path) -> None:

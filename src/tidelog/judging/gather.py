@@ -23,6 +23,7 @@ from tidelog.data import Log
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.judging.evidence import Evidence
 from tidelog.judging.folds import Ordinals, episode_folds
+from tidelog.judging.given import check_log
 from tidelog.judging.marginal import feature_ratios, tabular_ratios
 from tidelog.judging.propensities import Propensities, out_of_fold, propensities_of
 from tidelog.judging.tabular import States, Values, distinct, is_tabular, tabular_values
@@ -79,7 +80,7 @@ def gather(
     `folds` None means 5 with tables and 2 with networks; `bandwidth` is that of the kernel around deterministic
     continuous actions. Raises SpecError where policy and log do not fit, ConfigError for settings out of range.
     """
-    _check(log, discount)
+    check_log(log, discount)
     weighted, log = log.weight is not None, replace(log, weight=None)
     target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)
     plan = _planned(log, model, folds, seed)
@@ -100,18 +101,6 @@ def gather(
     cloned = found[1] if len(found) > 1 else None
     notes = _notes(log, target, smoothing, weighted)
     return Gathered(found[0], cloned, plan.folds, plan.model, target.bandwidth, smoothing, notes)
-
-
-def _check(log: Log, discount: float) -> None:
-    if log.reward is None:
-        raise SpecError("this log has no rewards, so there is nothing to judge by: map a reward column")
-    if log.spec.rewards is not None:
-        raise SpecError(
-            f"this log has {log.spec.rewards} rewards and a judgement is about one: name one column as reward in the "
-            'mapping, as in reward = "survived", or add up a weighted one before the log is read'
-        )
-    if isinstance(discount, bool) or not isinstance(discount, int | float) or not 0.0 <= discount <= 1.0:
-        raise ConfigError(f"discount = {discount!r}: expected a number in [0, 1]")
 
 
 def _planned(log: Log, model: str | None, folds: int | None, seed: int) -> _Plan:
@@ -138,6 +127,31 @@ def _values(
 ) -> list[Values | None]:
     if plan.model == "none":
         return [None] * len(candidates)
+    log, known = _centred(log, discount)
+    return [_plus(values, known) for values in _fitted(log, plan, candidates, discount, seed, tell)]
+
+
+def _centred(log: Log, discount: float) -> tuple[Log, Floats | float]:
+    """Where all episodes are equally long: rewards without their mean, and what that is worth from each step on, [N].
+
+    A model then never learns a constant that everybody earns, so that adding one to every reward changes no comparison.
+    """
+    lengths = np.diff(log.starts)
+    if lengths.min() != lengths.max():
+        return log, 0.0
+    reward = np.asarray(log.reward, np.float64)
+    left = np.cumsum(float(discount) ** np.arange(lengths[0]))[::-1]
+    return replace(log, reward=(reward - reward.mean()).astype(np.float32)), np.tile(left * reward.mean(), len(lengths))
+
+
+def _plus(values: Values, known: Floats | float) -> Values:
+    every = None if values.every is None else values.every + np.reshape(known, (-1, 1))
+    return Values(values.logged + known, values.target + known, every)
+
+
+def _fitted(
+    log: Log, plan: _Plan, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
+) -> list[Values]:
     if plan.states is not None:
         return [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in candidates]
     values = network_values(

@@ -76,7 +76,7 @@ def pareto_k(weights: NDArray[Any]) -> float:
     A generalised Pareto distribution is fitted to what the largest `min(n / 5, 3 sqrt n)` weights exceed the next
     smaller one by; ties belong to the tail. 0 where the largest are all equal, infinite where fewer than 5 are left.
     """
-    weights = _scaled(weights)
+    weights = _shortened(_scaled(weights))
     size = int(np.ceil(min(len(weights) / 5, 3 * np.sqrt(len(weights)))))
     if size < 5 or not weights.any():
         return float("inf")
@@ -127,6 +127,12 @@ def _scaled(weights: NDArray[Any]) -> Floats:
         raise SpecError("weights must be one row of finite numbers, none below 0")
     largest = float(weights.max())
     return np.asarray(weights / largest) if largest > 0 else weights
+
+
+def _shortened(weights: Floats) -> Floats:
+    """Weights to five digits: equal ones that were multiplied in another order, or from rounded chances, are ties."""
+    mantissa, exponent = np.frexp(weights)
+    return np.asarray(np.ldexp(np.round(mantissa, 5), exponent))
 
 
 def _logarithms(weights: NDArray[Any]) -> Floats:

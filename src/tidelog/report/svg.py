@@ -51,9 +51,9 @@ def histogram(name: str, values: Values) -> str:
     most = int(np.argmax(made.counts))
     centre = (made.edges[most] + made.edges[most + 1]) / 2
     said = f"Distribution of {name}: from {low:.4g} to {high:.4g}, most often about {centre:.4g}"
-    axis = _text(0, _HEIGHT + 14, f"{low:.4g}") + _text(_WIDTH, _HEIGHT + 14, f"{high:.4g}", "end")
+    axis = text(0, _HEIGHT + 14, f"{low:.4g}") + text(_WIDTH, _HEIGHT + 14, f"{high:.4g}", "end")
     base = f'<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT + 0.5}" y2="{_HEIGHT + 0.5}"/>'
-    return _picture(said, _WIDTH, _HEIGHT + _FOOT, "".join(bars) + base + axis)
+    return picture(said, _WIDTH, _HEIGHT + _FOOT, "".join(bars) + base + axis)
 
 
 def bars(name: str, counts: Sequence[tuple[str, int]], more: int = 0) -> str:
@@ -62,23 +62,27 @@ def bars(name: str, counts: Sequence[tuple[str, int]], more: int = 0) -> str:
     lines = []
     for place, (word, count) in enumerate(counts):
         y = place * _LINE
-        lines.append(_text(88, y + 12, _short(word), "end"))
+        lines.append(text(88, y + 12, shortened(word), "end"))
         lines.append(f'<rect x="94" y="{y + 3}" width="{count / top * 124:.1f}" height="{_LINE - 5}"/>')
-        lines.append(_text(94 + count / top * 124 + 4, y + 12, f"{count:,}"))
-    tail = [_text(94, len(counts) * _LINE + 12, f"and {more:,} more")] if more else []
+        lines.append(text(94 + count / top * 124 + 4, y + 12, f"{count:,}"))
+    tail = [text(94, len(counts) * _LINE + 12, f"and {more:,} more")] if more else []
     most = max(counts, key=lambda pair: pair[1], default=("nothing", 0))
     said = f"Counts of {name}: {len(counts) + more:,} different, most often {most[0]} ({most[1]:,} of {total:,} shown)"
-    return _picture(said, _WIDTH, (len(counts) + bool(more)) * _LINE + 2, "".join([*lines, *tail]))
+    return picture(said, _WIDTH, (len(counts) + bool(more)) * _LINE + 2, "".join([*lines, *tail]))
 
 
-def _picture(said: str, width: float, height: float, content: str) -> str:
+def picture(said: str, width: float, height: float, content: str) -> str:
+    """An SVG that says in words what it shows."""
     said = escape(said, quote=True)
     return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{said}"><title>{said}</title>{content}</svg>'
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> str:
+    """Words at a place; `kind` is a class of the style sheet."""
+    mark = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{mark}>{escape(words)}</text>'
 
 
-def _short(word: str) -> str:
-    return word if len(word) <= 13 else word[:12] + "…"
+def shortened(word: str, most: int = 13) -> str:
+    """A word, or its beginning where it is long."""
+    return word if len(word) <= most else word[: most - 1] + "…"

@@ -14,6 +14,7 @@ from tidelog.algorithms.contract import Algorithm
 from tidelog.algorithms.hyper import same_program
 from tidelog.data import Log
 from tidelog.data.origin import reopen
+from tidelog.data.overlap import Sketch
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, LogError, nearest
 from tidelog.training.cache import use_cache
@@ -129,7 +130,7 @@ def prepare(
         losses = validation.names(algorithms[0], learners[0].state) if validation else []
         Selection(settings).check([*reported(learners[0]), *losses, *evaluated(episodes, own)])
     trainer = Trainer(members, stores, learners, settings.steps, together=together)
-    record = Record.of(algorithms, settings, log, scaler, parts.held_out_ids)
+    record = Record.of(algorithms, settings, log, scaler, parts.held_out_ids, _sketches(parts, warm_start))
     folder = _new_folder(out, record)
     return Run(record, trainer, folder, validation=validation, evaluators=own, sinks=sinks)
 
@@ -258,6 +259,19 @@ def _same_log(log: Log | None, record: Record) -> Log:
             f"{log.fingerprint()[:12]}, the run's had {record.data['steps']} and {record.data['fingerprint'][:12]}"
         )
     return log
+
+
+def _sketches(parts: Parts, warm_start: Mapping[str, str | Path] | None) -> dict[str, Any]:
+    """What was learnt from, the episodes of runs that parts come from among it; nothing where one does not know."""
+    sketches = parts.sketches()
+    for source in (warm_start or {}).values():
+        theirs = Record.read(Path(source)).sketches.get("learnt_from")
+        mine = Sketch.from_json(sketches["learnt_from"])
+        joined = None if theirs is None else mine.joined(Sketch.from_json(theirs))
+        if joined is None:
+            return {}
+        sketches["learnt_from"] = joined.to_json()
+    return sketches
 
 
 def _warmed(learner: Learner, part: str, source: str | Path) -> Learner:

@@ -14,6 +14,7 @@ import numpy as np
 from tidelog.algorithms.contract import Algorithm
 from tidelog.algorithms.draws import Stored
 from tidelog.data import Log
+from tidelog.data.overlap import Sketch
 from tidelog.data.scaling import RewardScaling, Scaler
 from tidelog.training.learner import Stores
 from tidelog.training.stores import stores_of
@@ -38,6 +39,11 @@ class Parts:
     def held_out_ids(self) -> list[Any]:
         """The user's names of the held-out episodes."""
         return [] if self._kept is None else np.asarray(self.log.episode_ids[self._kept]).tolist()
+
+    def sketches(self) -> dict[str, Any]:
+        """What tells later whether an episode was learnt from, or held out: JSON of a sketch each."""
+        found = {"learnt_from": Sketch.of(self.log, self._train).to_json()}
+        return found if self._kept is None else {**found, "held_out": Sketch.of(self.log, self._kept).to_json()}
 
     def scaler(self, observations: bool, rewards: RewardScaling | None) -> Scaler:
         """Scales from the training episodes alone."""

@@ -59,6 +59,11 @@ class Screen:
         if self._status is not None:
             self._status.stop()
 
+    def tell(self, doing: str, share: float) -> None:
+        """Say what is going on, and what share of all that is done."""
+        if self._status is not None:
+            self._status.update(f"{self._name}  {doing}  {share:.0%}")
+
     def show(self, progress: Progress) -> None:
         """Draw the line anew."""
         if self._status is not None:

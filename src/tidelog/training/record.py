@@ -6,7 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,20 @@ class Record:
     data: dict[str, Any]  # fingerprint, origin, steps, episodes
     held_out: list[Any]  # ids of the held-out episodes
     machine: dict[str, Any]
+    sketches: dict[str, Any] = field(
+        default_factory=dict
+    )  # of the episodes learnt from and held out; absent in old runs
 
     @classmethod
-    def of(cls, algorithms: Sequence[Any], settings: Settings, log: Log, scaler: Scaler, held_out: list[Any]) -> Record:
+    def of(
+        cls,
+        algorithms: Sequence[Any],
+        settings: Settings,
+        log: Log,
+        scaler: Scaler,
+        held_out: list[Any],
+        sketches: dict[str, Any],
+    ) -> Record:
         """The record of a run that is about to start."""
         data = {
             "fingerprint": log.fingerprint(),
@@ -48,7 +59,8 @@ class Record:
             "episodes": len(log.episodes),
         }
         configs = [to_config(algorithm) for algorithm in algorithms]
-        return cls(algorithm_name(algorithms[0]), configs, settings, log.spec, scaler, data, held_out, this_machine())
+        name, machine = algorithm_name(algorithms[0]), this_machine()
+        return cls(name, configs, settings, log.spec, scaler, data, held_out, machine, sketches)
 
     def write(self, folder: Path) -> None:
         """Write `run.json` into a new run folder, whole or not at all."""
@@ -63,6 +75,7 @@ class Record:
             "data": self.data,
             "held_out_episodes": self.held_out,
             "machine": self.machine,
+            "sketches": self.sketches,
         }
         aside = folder / ".run.json"
         with aside.open("w", encoding="utf-8") as file:
@@ -93,6 +106,7 @@ class Record:
                 content["data"],
                 content["held_out_episodes"],
                 content["machine"],
+                content.get("sketches", {}),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(f"{path} cannot be understood: {error!r}") from error
@@ -103,6 +117,15 @@ class Record:
             return list(given) if isinstance(given, Sequence) else [given]
         cls = algorithm_class(self.algorithm)
         return [from_config(cls, config) for config in self.configs]
+
+    def origin(self, *, best: bool = False, **facts: Any) -> dict[str, Any]:
+        """Where a policy of this run comes from: what judging has to know, and facts about the policy itself.
+
+        `chosen_by` is the held-out metric that picked the policy, as the best one or as the one that patience ended at.
+        """
+        metric = (self.settings.best or "").removeprefix("max:").removeprefix("min:")
+        chosen = metric.startswith("held_out/") and (best or self.settings.patience is not None)
+        return {**facts, "data": self.data["fingerprint"], "chosen_by": metric if chosen else None, **self.sketches}
 
     def differences(self) -> list[str]:
         """What is different on this machine, so that a resumed run may not be bit-equal."""

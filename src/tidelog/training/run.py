@@ -94,9 +94,9 @@ class Run:
             raise ConfigError(f"member = {member}: this run has {algorithms} algorithm(s), counted from 0")
         return self.members[member * len(seeds) + (0 if seed is None else seeds.index(seed))]
 
-    def _policy_of(self, member: Member) -> Policy:
+    def _policy_of(self, member: Member, *, best: bool = False) -> Policy:
         acting = member.algorithm.acting(self._trainer.learners[member.index].state)
-        origin = {"update": self.update, "seed": member.seed, "data": self.record.data["fingerprint"]}
+        origin = self.record.origin(best=best, update=self.update, seed=member.seed)
         return Policy(member.algorithm, self.record.spec, self.record.scaler, _copy(acting), origin)
 
     def stream(self) -> Iterator[Progress]:
@@ -177,7 +177,7 @@ class Run:
             row |= {**training, **held_out, **played}
             rows.append(row)
             if self._selection.take(member.index, row):
-                self._keep_best(member.index, policy)
+                self._keep_best(member.index, self._policy_of(member, best=True))
         for row in rows:
             for sink in sinks:
                 sink.write(row)

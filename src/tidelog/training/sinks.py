@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from tidelog.errors import ConfigError
+from tidelog.errors import CheckpointError, ConfigError
 
 Row = Mapping[str, Any]
 KEYS = ("update", "member", "seed")
@@ -123,11 +123,18 @@ def _module(name: str, package: str) -> Any:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file; a last line that a kill cut off is left out."""
+    """The rows of a JSON-lines file; a last line that a kill cut off is left out, CheckpointError at a damaged one."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    return [json.loads(line) for line in lines[:-1] if line]
+    rows = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+        try:
+            rows += [json.loads(line)] if line else []
+        except ValueError as error:
+            raise CheckpointError(
+                f"{path}, line {number} is damaged ({error}): restore the file, or remove that line"
+            ) from error
+    return rows
 
 
 def rows_until(folder: Path, update: int) -> list[dict[str, Any]]:

@@ -1,0 +1,225 @@
+"""From evidence to a decision: one estimator decides, limits on support come first, the others may contradict.
+
+Pure: nothing is fitted and nothing is read here. Letters: `E` episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidelog.acting.statistics import Interval
+from tidelog.judging.estimate import ESTIMATORS, Supports, is_listed, row
+from tidelog.judging.evidence import Evidence, Floats
+from tidelog.judging.findings import Finding, chosen_finding, overlap_finding, support_findings
+from tidelog.judging.intervals import Confidence, interval
+from tidelog.judging.limits import Limits
+from tidelog.judging.ratios import Ratios
+from tidelog.judging.results import Decision, Estimates, Support
+from tidelog.judging.reuse import Reuse
+from tidelog.judging.sensitivity import shifted, worst_factors
+from tidelog.judging.sequential import CELLS, logged_return
+from tidelog.judging.weights import episode_weights
+
+METHOD = "bca"
+NOTHING = Interval(np.nan, np.nan, np.nan)
+BY_STEP = (
+    "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy"
+)  # fmt: skip
+SIDE: dict[Decision, float] = {"better": 1.0, "worse": -1.0}
+
+
+class Case(NamedTuple):
+    """All that a decision rests on."""
+
+    policy: Evidence
+    cloning: Evidence | None
+    reuse: Reuse
+    limits: Limits
+    seed: int = 0
+    deterministic: bool = False  # whether a sampled form of the policy could be judged instead
+    densities: bool = False  # whether actions are continuous
+
+    @property
+    def deciding(self) -> str:
+        """The estimator that decides: its choice rests on the length of episodes alone."""
+        return "wdr" if self.policy.horizon <= self.limits.horizon else "drl"
+
+    @property
+    def confidence(self) -> Confidence:
+        """How intervals are made."""
+        return Confidence(self.limits.level, self.limits.replicates, self.seed)
+
+    def between(self, ratios: Ratios) -> Interval:
+        """The interval of an estimate, over at most so many groups of episodes."""
+        return interval(ratios.grouped(self.limits.groups), METHOD, self.confidence)
+
+    def difference(self, name: str) -> Interval:
+        """An estimator's difference from the logger on the same episodes."""
+        return self.between(ESTIMATORS[name].ratios(self.policy).minus(logged_return(self.policy)))
+
+
+class Outcome(NamedTuple):
+    """What came of a case."""
+
+    decision: Decision
+    findings: list[Finding]
+    difference: Interval
+    logger: Interval
+    from_bc: Interval | None
+    estimates: Estimates
+    support: Support
+    weights: Floats  # [E]
+
+
+def decided(case: Case) -> Outcome:
+    """Decide a case."""
+    evidence, supports = case.policy, Supports(case.policy)
+    names = [name for name in ESTIMATORS if is_listed(name, evidence)]
+    able = case.deciding in names or evidence.horizon == 1
+    difference = case.difference(case.deciding) if able else NOTHING
+    support = supports.of(case.deciding)
+    lacking = [*overlap_finding(case.reuse.learnt_from, case.limits), *_unable(case, able, difference)]
+    if able:
+        lacking += support_findings(support, case.limits, deterministic=case.deterministic)
+    decision, findings = _weighed(case, difference, names)
+    if lacking:
+        decision, findings = "unsupported", lacking
+    rows = [row(name, evidence, supports, METHOD, case.confidence, case.limits.groups) for name in names]
+    from_bc = _from_bc(case) if able else None
+    weights = episode_weights(evidence)
+    return Outcome(
+        decision,
+        findings,
+        difference,
+        case.between(logged_return(evidence)),
+        from_bc,
+        Estimates(rows),
+        support,
+        weights,
+    )
+
+
+def _unable(case: Case, able: bool, difference: Interval) -> list[Finding]:
+    if able and np.isfinite(difference.low) and np.isfinite(difference.high):
+        return []
+    advice = "judge a policy that stays closer to what the logger did"
+    if case.deciding == "drl" and not able:
+        sentence = (
+            f"episodes have up to {case.policy.horizon:,} decisions: beyond {case.limits.horizon} products of "
+            "probabilities say nothing, and how often the policy would come where cannot be estimated here"
+        )
+        return [Finding("horizon", sentence, advice)]
+    if not able:
+        return [
+            Finding("model", "no model of what actions are worth can be made of this log", "leave model='none' away")
+        ]
+    return [Finding("weight", "at some step no recorded episode has gone on as the policy would have", advice)]
+
+
+def _weighed(case: Case, difference: Interval, names: list[str]) -> tuple[Decision, list[Finding]]:
+    """What the deciding interval says, unless something contradicts."""
+    decision: Decision = "better" if difference.low > 0 else "worse" if difference.high < 0 else "no difference shown"
+    against = [] if decision == "no difference shown" else _contradictions(case, names, SIDE[decision])
+    if decision == "better":
+        against += [*chosen_finding(case.reuse.chosen_by, case.reuse.held_out, case.limits), *_hidden_cause(case)]
+    return ("no difference shown", against) if against else (decision, [])
+
+
+def _contradictions(case: Case, names: list[str], side: float) -> list[Finding]:
+    found = []
+    for name in names:
+        if name == case.deciding or not _may_veto(case, name):
+            continue
+        other = case.difference(name)
+        if (side > 0 and other.high < 0) or (side < 0 and other.low > 0):
+            words = ("better", "worse") if side > 0 else ("worse", "better")
+            sentence = (
+                f"the estimators contradict each other: '{case.deciding}' finds the policy {words[0]}, '{name}' finds "
+                f"it {words[1]} ({other.low:+.3g} to {other.high:+.3g})"
+            )
+            found.append(
+                Finding("contradiction", sentence, "look at the table of estimates, and judge on more episodes")
+            )
+    return found
+
+
+def _may_veto(case: Case, name: str) -> bool:
+    """Only estimators that a constant on every reward leaves alone, and whose own support is there."""
+    estimator = ESTIMATORS[name]
+    if estimator.visits:
+        return not support_findings(Supports(case.policy).of(name), case.limits)
+    weighs = estimator.ratios is not ESTIMATORS["fqe"].ratios
+    return estimator.vetoes and (case.policy.horizon <= case.limits.horizon or not weighs)
+
+
+def _hidden_cause(case: Case) -> list[Finding]:
+    """With estimated propensities: does "better" stand if something unrecorded swayed one decision an episode."""
+    odds = case.limits.odds_ratio
+    if not case.policy.estimated or odds == 1.0:
+        return []
+    low = worst_case(case)
+    if low > 0:
+        return []
+    sentence = (
+        f"the logger's probabilities were estimated, and if something that is not in the log swayed one decision of "
+        f"each episode by odds of {odds:g}, the policy need not be better (the difference could be {low:+.3g})"
+    )
+    advice = "record how likely each decision was (the `propensity` column): then this question does not arise"
+    return [Finding("sensitivity", sentence, advice)]
+
+
+def worst_case(case: Case) -> float:
+    """The lower end of the difference's interval under the worst cause that the odds ratio allows."""
+    evidence = _at_most(case.policy, case.seed)
+    base, estimator = _by_target(evidence, case.deciding)
+
+    def difference(swayed: Evidence) -> Ratios:
+        return estimator(swayed).minus(logged_return(evidence))
+
+    factors = worst_factors(base, difference, case.limits.odds_ratio, densities=case.densities)
+    return case.between(difference(shifted(base, factors))).low
+
+
+def _by_target(evidence: Evidence, deciding: str) -> tuple[Evidence, Callable[[Evidence], Ratios]]:
+    """The deciding estimator as a function of evidence whose target probabilities are swayed."""
+    ratios = ESTIMATORS[deciding].ratios
+    if not ESTIMATORS[deciding].visits or evidence.occupancy is None:
+        return evidence, ratios
+    occupancy = evidence.occupancy
+
+    def by_visits(swayed: Evidence) -> Ratios:
+        factors = np.repeat(swayed.target[evidence.starts[:-1]], evidence.lengths)
+        return ratios(replace(evidence, occupancy=occupancy * factors))
+
+    return replace(evidence, target=np.ones(len(evidence.reward))), by_visits
+
+
+def _at_most(evidence: Evidence, seed: int) -> Evidence:
+    """As many episodes, drawn at random, as an estimate by episode can hold."""
+    most = max(CELLS // evidence.horizon, 2)
+    if evidence.episodes <= most:
+        return evidence
+    return some(evidence, np.sort(np.random.default_rng([seed, 7]).choice(evidence.episodes, most, replace=False)))
+
+
+def some(evidence: Evidence, chosen: np.ndarray) -> Evidence:
+    """Evidence of some episodes, by their ordinals [E'] in rising order."""
+    kept = np.zeros(evidence.episodes, bool)
+    kept[chosen] = True
+    rows = np.repeat(kept, evidence.lengths)
+    taken = {name: getattr(evidence, name) for name in BY_STEP}
+    parts: dict[str, Any] = {name: None if values is None else values[rows] for name, values in taken.items()}
+    return replace(evidence, starts=np.concatenate([[0], np.cumsum(evidence.lengths[kept])]), **parts)
+
+
+def _from_bc(case: Case) -> Interval | None:
+    """The difference from behaviour cloning, by the same estimator on the same episodes."""
+    if case.cloning is None or any(getattr(case.cloning, part) is None for part in ESTIMATORS[case.deciding].needs):
+        return None
+    ratios = ESTIMATORS[case.deciding].ratios
+    found = case.between(ratios(case.policy).minus(ratios(case.cloning)))
+    return found if np.isfinite(found.estimate) else None

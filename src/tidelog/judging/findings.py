@@ -1,0 +1,121 @@
+"""What speaks against a verdict: each limit that is not kept, as a sentence with its number and a way out.
+
+Letters: `E` episodes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from tidelog.data.overlap import Overlap
+from tidelog.judging.limits import Limits
+from tidelog.judging.results import Support
+
+SAMPLED = "judge the policy as it draws its actions (sample=True, --sample), which stays closer to the log"
+VARIED = "let the logger vary more, and record the probability of each decision"
+
+
+class Finding(NamedTuple):
+    """One thing that was found: which rule it is about, what is the case, and what can be done."""
+
+    rule: str
+    sentence: str
+    advice: str = ""
+
+
+def support_findings(support: Support, limits: Limits, *, deterministic: bool = False) -> list[Finding]:
+    """Every limit on support that is not kept, worst kind first."""
+    found = [
+        *_unsupported_actions(support, limits),
+        *_few_episodes(support, limits),
+        *_one_episode(support, limits),
+        *_heavy_tail(support, limits),
+        *_mean_weight(support, limits),
+    ]
+    if found and deterministic:
+        found[0] = found[0]._replace(advice=f"{SAMPLED}; {found[0].advice}")
+    return found
+
+
+def _unsupported_actions(support: Support, limits: Limits) -> list[Finding]:
+    mass = support.unsupported_mass
+    if mass is None or mass <= limits.unsupported_mass:
+        return []
+    sentence = (
+        f"{mass:.1%} of what the policy does is hardly in the log (actions that the logger took with less than a tenth "
+        f"of an even chance); at most {limits.unsupported_mass:.1%} may be"
+    )
+    return [Finding("unsupported_mass", sentence, VARIED)]
+
+
+def _few_episodes(support: Support, limits: Limits) -> list[Finding]:
+    size, needed = (
+        support.effective_sample_size,
+        max(limits.effective_episodes, limits.effective_share * support.episodes),
+    )
+    if size >= needed:
+        return []
+    sentence = (
+        f"the log's {support.episodes:,} episodes weigh as much as {size:,.1f} would that the policy had made itself "
+        f"(effective sample size); at least {needed:,.0f} are needed"
+    )
+    times = f"about {math.ceil(needed / size):,} times as many episodes" if size >= 1 else "many more episodes"
+    if size < limits.effective_share * support.episodes:
+        return [Finding("effective_sample_size", sentence, VARIED)]
+    return [Finding("effective_sample_size", sentence, f"collect {times} of this kind")]
+
+
+def _one_episode(support: Support, limits: Limits) -> list[Finding]:
+    if support.largest_weight <= limits.largest_weight:
+        return []
+    sentence = (
+        f"one single episode carries {support.largest_weight:.1%} of all weight; at most {limits.largest_weight:.1%} "
+        "may rest on one"
+    )
+    return [Finding("largest_weight", sentence, VARIED)]
+
+
+def _heavy_tail(support: Support, limits: Limits) -> list[Finding]:
+    if support.pareto_k <= limits.pareto_k:
+        return []
+    sentence = (
+        f"a few weights are so large that yet larger ones must be missing from the log (Pareto tail index "
+        f"{support.pareto_k:.2f}, at most {limits.pareto_k:g})"
+    )
+    return [Finding("pareto_k", sentence, VARIED)]
+
+
+def _mean_weight(support: Support, limits: Limits) -> list[Finding]:
+    off, error = abs(support.mean_weight - 1.0), support.mean_weight_error
+    if off <= 1e-6 or off <= limits.mean_weight_errors * error:
+        return []
+    away = f"{off / error:.1f} standard errors away" if error > 0 else "without any spread"
+    sentence = (
+        f"the episodes' mean weight is {support.mean_weight:.3g} where 1 is right, {away} (at most "
+        f"{limits.mean_weight_errors:g}): the logger's probabilities are wrong, or the policy does what the logger "
+        "never did"
+    )
+    return [Finding("mean_weight", sentence, "check how the propensities were recorded, against the logger's code")]
+
+
+def overlap_finding(overlap: Overlap | None, limits: Limits) -> list[Finding]:
+    """Whether the policy learnt from the episodes that it is judged on."""
+    if overlap is None or not overlap.exceeds(limits.overlap):
+        return []
+    about = "" if overlap.exact else "about "
+    sentence = (
+        f"the policy learnt from {about}{overlap.share:.1%} of the episodes that it is judged on; at most "
+        f"{limits.overlap:.1%} may be: what it learnt by heart would look like skill"
+    )
+    return [Finding("overlap", sentence, "judge it on episodes that it never saw: hold some out, or bring a new log")]
+
+
+def chosen_finding(metric: str | None, overlap: Overlap | None, limits: Limits) -> list[Finding]:
+    """Whether these very episodes picked the policy among its checkpoints."""
+    if metric is None or overlap is None or not overlap.exceeds(limits.overlap):
+        return []
+    sentence = (
+        f"the checkpoint was chosen by '{metric}' on these very episodes: they cannot also show that it is better"
+    )
+    return [Finding("chosen", sentence, "judge it on other episodes, or judge the last checkpoint")]

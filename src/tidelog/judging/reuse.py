@@ -1,0 +1,37 @@
+"""What a policy had to do with the episodes that it is judged on: learnt from them, or picked by them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tidelog.data import Log
+from tidelog.data.overlap import Overlap, Sketch
+
+
+class Reuse(NamedTuple):
+    """Shares of the judged episodes; None where nothing is known."""
+
+    learnt_from: Overlap | None  # that the policy was trained on
+    chosen_by: str | None  # the held-out metric that picked its checkpoint, if one did,
+    held_out: Overlap | None  # and the share that the metric was measured on
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a verdict's context."""
+        one, two = self.learnt_from, self.held_out
+        return {
+            "learnt_from": None if one is None else {"share": one.share, **one._asdict()},
+            "chosen_by": self.chosen_by,
+            "held_out": None if two is None else {"share": two.share, **two._asdict()},
+        }
+
+
+def reuse_of(policy: Any, log: Log) -> Reuse:
+    """What the policy's origin says about these episodes."""
+    origin = policy.origin
+    return Reuse(
+        _overlap(origin.get("learnt_from"), log), origin.get("chosen_by"), _overlap(origin.get("held_out"), log)
+    )
+
+
+def _overlap(sketch: Any, log: Log) -> Overlap | None:
+    return None if sketch is None else Sketch.from_json(sketch).overlap(log)

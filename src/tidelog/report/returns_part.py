@@ -1,0 +1,108 @@
+"""What episodes returned: played by the runs' policies, and as the logger recorded them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tidelog.acting.statistics import Interval, bootstrap_interval, iqm, mean
+from tidelog.data.statistics import episode_returns
+from tidelog.report.axes import Values
+from tidelog.report.frame import command, figure, grid, paragraph, section, table
+from tidelog.report.learning_part import Line, lines_of
+from tidelog.report.logs import Found, fingerprint
+from tidelog.report.overlays import Source, ridges
+from tidelog.report.saved import Played, SavedRun, shown
+
+_MOST_RESAMPLED = 10_000  # returns
+_HEAD = ("", "episodes", "mean", "95 % interval", "median", "IQM", "5 % to 95 %")
+
+
+def returns(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
+    """The section: a picture and a table for every environment that was played, each beside the logger's returns."""
+    lines, loggers = lines_of(runs), list(_loggers(runs, logs))
+    told = [found.reason for found in logs.values() if found.log is None]
+    body = [paragraph(f"{reason} The logger's returns are not shown.") for reason in told]
+    envs = sorted({played.name for run in runs for played in run.played})
+    for env in envs:
+        body.append(_environment(env, lines, loggers))
+    if envs and loggers:
+        body.append(
+            paragraph(
+                "The logger's returns are those of the whole log. They compare with played ones only where the "
+                "environment is the world that the log came from.",
+                "soft",
+            )
+        )
+    if not envs:
+        body += [_only_logged(loggers)] if loggers else []
+        asked = "No policy was played. Where there is an environment to play in, this adds its returns:"
+        body += [paragraph(asked), command(f"tidelog evaluate {shown(runs[0].path)} --env NAME")]
+    return section("Returns", "".join(body), "returns")
+
+
+def _loggers(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> Iterator[Source]:
+    for mark, found in logs.items():
+        values = None if found.log is None else episode_returns(found.log)
+        if values is None or values.ndim != 1 or not np.isfinite(values).all():
+            continue
+        whose = [run.name for run in runs if fingerprint(run) == mark]
+        yield Source("logger" if len(logs) == 1 else f"logger of {', '.join(whose)}", "log", values)
+
+
+def _environment(env: str, lines: Sequence[Line], loggers: Sequence[Source]) -> str:
+    sources, rows = list(loggers), [_row(one.name, [one.values]) for one in loggers]
+    for line in lines:
+        found = _members(line, [played for played in line.run.played if played.name == env])
+        if found:
+            name = f"{line.name} ({len(found)} seed{'' if len(found) == 1 else 's'})"
+            sources.append(Source(name, f"c{line.colour}", np.concatenate(found)))
+            rows.append(_row(name, found))
+    said = f"Distributions of returns, {env}: " + ", ".join(f"{row[0]} mean {row[2]}" for row in rows)
+    picture = figure(env, ridges(said, sources), "Vertical lines: means.")
+    return grid([picture], broad=True) + table(_HEAD, rows, f"Returns, {env}", named=True)
+
+
+def _only_logged(loggers: Sequence[Source]) -> str:
+    rows = [_row(one.name, [one.values]) for one in loggers]
+    said = "Distributions of the returns in the log: " + ", ".join(f"{row[0]} mean {row[2]}" for row in rows)
+    picture = figure("as recorded", ridges(said, loggers), "Vertical lines: means.")
+    return grid([picture], broad=True) + table(_HEAD, rows, "Returns in the log", named=True)
+
+
+def _members(line: Line, evaluations: Sequence[Played]) -> list[Values]:
+    """The returns of each seed over all evaluations."""
+    found = []
+    for member in line.members:
+        mine = [played.returns[member] for played in evaluations if member < len(played.returns)]
+        found += [np.concatenate(mine)] if mine else []
+    return found
+
+
+def _row(name: str, members: Sequence[Values]) -> list[str]:
+    """Cells of the table about returns of each seed."""
+    values, ends = np.concatenate(members), _interval(members)
+    low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
+    average = f"{ends.estimate:.4g}"
+    between = f"{ends.low:.4g} to {ends.high:.4g}"
+    return [
+        name,
+        f"{len(values):,}",
+        average,
+        between,
+        f"{middle:.4g}",
+        f"{iqm(values):.4g}",
+        f"{low:.4g} to {high:.4g}",
+    ]
+
+
+def _interval(members: Sequence[Values]) -> Interval:
+    """Of the mean: seeds are resampled where there are several, else episodes, else the standard error says it."""
+    if len(members) > 1:
+        return bootstrap_interval(np.array([one.mean() for one in members]), mean)
+    (values,) = members
+    if len(values) <= _MOST_RESAMPLED:
+        return bootstrap_interval(values, mean)
+    average, half = float(values.mean()), 1.96 * float(values.std()) / len(values) ** 0.5
+    return Interval(average, average - half, average + half)

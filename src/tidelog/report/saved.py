@@ -1,0 +1,147 @@
+"""What run folders hold, as their report needs it; what cannot be understood is refused with its file and line."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidelog.errors import CheckpointError, ConfigError
+from tidelog.report.verdicts import SavedVerdict, read_verdicts
+from tidelog.training.checkpoints import Checkpoints
+from tidelog.training.record import Record
+from tidelog.training.sinks import KEYS, read_rows
+
+Values = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """Returns of one evaluation, a row a member."""
+
+    env: str
+    sampled: bool
+    returns: tuple[Values, ...]  # [episodes] a member
+
+    @property
+    def name(self) -> str:
+        """What was played, and how."""
+        return f"{self.env}, {'sampled' if self.sampled else 'deterministic'}"
+
+    @property
+    def all(self) -> Values:
+        """Every return of every member."""
+        return np.concatenate(self.returns)
+
+
+@dataclass(frozen=True, eq=False)
+class SavedRun:
+    """One run folder."""
+
+    path: Path
+    name: str  # unlike those of the other runs of the report
+    record: Record
+    rows: list[dict[str, Any]]
+    played: tuple[Played, ...]
+    verdicts: tuple[SavedVerdict, ...]  # the newest first
+    checkpoints: list[int]  # the updates at which there is one
+
+    @property
+    def update(self) -> int:
+        """Updates taken by the last report."""
+        return int(max(row["update"] for row in self.rows))
+
+    def label(self, config: int) -> str:
+        """A name for one algorithm of a population, or the run's own where it has one."""
+        return self.name if len(self.record.configs) == 1 else f"{self.name} [{config}]"
+
+
+def read_runs(folders: Sequence[str | Path]) -> list[SavedRun]:
+    """Read run folders, in the order given; ConfigError where there is none, or one of them twice."""
+    paths = [Path(folder) for folder in folders]
+    if not paths:
+        raise ConfigError("a report is about at least one run: name its folder")
+    absolute = [path.resolve() for path in paths]
+    for place, path in enumerate(absolute):
+        if path in absolute[:place]:
+            raise ConfigError(f"{paths[place]} is named twice: a run stands in a report once")
+    return [_read(path, name) for path, name in zip(paths, _names(absolute), strict=True)]
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The last part of each path, and as many before it as tell them apart."""
+    for parts in range(1, max(len(path.parts) for path in paths) + 1):
+        names = ["/".join(path.parts[-parts:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+def _read(path: Path, name: str) -> SavedRun:
+    record = Record.read(path)
+    members = len(record.configs) * len(record.settings.seeds)
+    rows = _checked_rows(path / "metrics.jsonl", read_rows(path / "metrics.jsonl"), members)
+    if not rows:
+        raise ConfigError(
+            f"{path} has made no report yet, so there is nothing to show: its first comes at update "
+            f"{min(record.settings.every, record.settings.steps):,}; go on with `tidelog resume {path}`"
+        )
+    played = tuple(_played(file) for file in sorted((path / "evaluations").glob("*.json")))
+    checkpoints = Checkpoints(path / "checkpoints", 1).updates()
+    return SavedRun(path, name, record, rows, played, read_verdicts(path / "verdicts"), checkpoints)
+
+
+def _checked_rows(path: Path, rows: list[dict[str, Any]], members: int) -> list[dict[str, Any]]:
+    for line, row in enumerate(rows, 1):
+        whole = isinstance(row, dict) and all(type(row.get(key)) is int and row[key] >= 0 for key in KEYS)
+        if not whole or not all(isinstance(value, Real) for value in row.values()):
+            raise CheckpointError(
+                f"{path}, line {line}: expected an update, a member, a seed and numbers, found {json.dumps(row)[:80]}; "
+                "restore the file, or remove that line"
+            )
+        if row["member"] >= members:
+            raise CheckpointError(f"{path}, line {line}: there is no member {row['member']}, the run has {members}")
+    return rows
+
+
+def _played(path: Path) -> Played:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        returns = tuple(np.asarray(member, np.float64) for member in content["returns"])
+        usable = bool(returns) and all(one.ndim == 1 and one.size and np.isfinite(one).all() for one in returns)
+        if not usable:
+            raise ValueError("'returns' must hold one list of finite numbers a member")
+        return Played(str(content["env"]), bool(content["sampled"]), returns)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path} is no evaluation, or was damaged: {error!r}; remove it and evaluate the run again"
+        ) from error
+
+
+def plain(value: Any) -> str:
+    """A setting as a person would write it."""
+    if isinstance(value, Mapping) and set(value) == {"own"}:
+        return f"{value['own']} (your own)"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "none"
+    if isinstance(value, float):
+        return f"{value:.6g}" if math.isfinite(value) else str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain, value)) or "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {plain(item)}" for name, item in value.items()) or "none"
+    return str(value)
+
+
+def shown(path: Path) -> str:
+    """A path as it is typed in a command."""
+    return shlex.quote(str(path))

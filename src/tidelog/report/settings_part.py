@@ -1,0 +1,149 @@
+"""What runs learnt from, what they were told, and where: data, hyper-parameters, versions, checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tidelog.algorithms import ALGORITHMS
+from tidelog.algorithms.hyper import to_config
+from tidelog.data import Log
+from tidelog.errors import TidelogError
+from tidelog.report.data_page import log_tiles, problem
+from tidelog.report.frame import command, definitions, heading, paragraph, section, table
+from tidelog.report.logs import Found, fingerprint, source
+from tidelog.report.saved import SavedRun, plain, shown
+from tidelog.training.checkpoints import Checkpoints
+from tidelog.training.selection import Selection
+
+_MOST_PROBLEMS = 20
+
+
+def data(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
+    """The section about each log: what the door says, how much there is of what."""
+    body = []
+    for mark, found in logs.items():
+        whose = [run for run in runs if fingerprint(run) == mark]
+        body += [heading(", ".join(run.name for run in whose))] if len(logs) > 1 else []
+        record = whose[0].record
+        size = f"{record.data['steps']:,} steps, {record.data['episodes']:,} episodes, from {source(record)}."
+        body.append(paragraph(size) + definitions([("fingerprint", mark)]))
+        body.append(_door(found.log) if found.log is not None else paragraph(found.reason))
+    return section("Data", "".join(body), "data")
+
+
+def _door(log: Log) -> str:
+    statistics = log.statistics()
+    found = [one for one in log.report.problems if one.level != "note"]
+    said = f"The door: {_counted(len(found), 'warning')}, {_counted(len(log.report.notes), 'note')}."
+    more = f" The first {_MOST_PROBLEMS} are shown." if len(found) > _MOST_PROBLEMS else ""
+    rows = [
+        (name, *(_short(measures[key]) for key in ("min", "mean", "median", "max")))
+        for name, measures in (("length of an episode", statistics.lengths), ("return", statistics.returns),
+                               ("reward of a step", statistics.rewards), ("propensity", statistics.propensities))
+        if measures is not None
+    ]  # fmt: skip
+    features = [
+        (name, *(f"{m[key]:.4g}" for key in ("min", "mean", "std", "max"))) for name, m in statistics.features.items()
+    ]
+    body = [log_tiles(statistics), paragraph(said + more), *map(problem, found[:_MOST_PROBLEMS])]
+    body.append(table(("", "min", "mean", "median", "max"), rows, "The log in numbers", named=True))
+    if features:
+        head = ("feature", "min", "mean", "std", "max")
+        body.append(
+            table(head, features[:_MOST_FEATURES], "Numeric features, over all stored observations", named=True)
+        )
+    hidden = len(features) - _MOST_FEATURES
+    return "".join(body) + (paragraph(f"{hidden:,} more features are not listed.") if hidden > 0 else "")
+
+
+_MOST_FEATURES = 40
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _short(value: Any) -> str:
+    return ", ".join(map(_short, value)) if isinstance(value, list) else f"{value:.4g}"
+
+
+def settings(runs: Sequence[SavedRun]) -> str:
+    """The section about each run: its hyper-parameters with defaults beside them, and how it was trained."""
+    body = []
+    if sum(len(run.record.configs) for run in runs) > 1:
+        body.append(_differences(runs))
+    for run in runs:
+        body += [heading(run.name)] if len(runs) > 1 else []
+        body += [_hyper(run), table(("setting", "value"), _trained(run), f"How {run.name} was trained", named=True)]
+    return section("Settings", "".join(body), "settings")
+
+
+def _differences(runs: Sequence[SavedRun]) -> str:
+    """A table of those fields only in which algorithms or runs differ."""
+    columns = {
+        run.label(place): {"algorithm": run.record.algorithm, **config, **dict(_trained(run))}
+        for run in runs
+        for place, config in enumerate(run.record.configs)
+    }
+    names = dict.fromkeys(name for values in columns.values() for name in values)
+    rows = []
+    for name in names:
+        cells = [plain(values[name]) if name in values else "does not have it" for values in columns.values()]
+        if len(set(cells)) > 1:
+            rows.append((name, *cells))
+    if not rows:
+        return paragraph("The runs were set up alike.")
+    return table(("", *columns), rows, "In what they differ", named=True)
+
+
+def _hyper(run: SavedRun) -> str:
+    """All hyper-parameters of the first algorithm; those that are not the default stand out, in words too."""
+    config, defaults = run.record.configs[0], _defaults(run.record.algorithm)
+    rows, marked = [], []
+    for place, (name, value) in enumerate(config.items()):
+        known = name in defaults
+        changed = known and defaults[name] != value
+        marked += [place] if changed else []
+        default = plain(defaults[name]) if known else "not known"
+        rows.append((name, plain(value), default if not changed else f"{default} (changed)"))
+    more = len(run.record.configs) - 1
+    caption = f"{run.record.algorithm}: hyper-parameters" + (f" of the first of {more + 1} algorithms" if more else "")
+    return table(("hyper-parameter", "value", "default"), rows, caption, marked=marked, named=True)
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    return to_config(ALGORITHMS[name]()) if name in ALGORITHMS else {}
+
+
+def _trained(run: SavedRun) -> Iterator[tuple[str, str]]:
+    for field in dataclasses.fields(run.record.settings):
+        yield field.name.replace("_", " "), plain(getattr(run.record.settings, field.name))
+
+
+def machine(runs: Sequence[SavedRun]) -> str:
+    """The section about versions, machine and checkpoints."""
+    names = list(dict.fromkeys(name for run in runs for name in run.record.machine))
+    rows = [(name, *(plain(run.record.machine.get(name)) for run in runs)) for name in names]
+    versions = table(("", *(run.name for run in runs)), rows, "Versions and machine", named=True)
+    return section("Versions, machine and checkpoints", versions + "".join(map(_state, runs)), "machine")
+
+
+def _state(run: SavedRun) -> str:
+    steps, saved = run.record.settings.steps, ", ".join(f"{update:,}" for update in run.checkpoints)
+    where = f"{run.name}: last report at update {run.update:,} of {steps:,}; "
+    where += f"complete checkpoints at {saved}." if saved else "no complete checkpoint."
+    try:
+        memory = Checkpoints(run.path / "checkpoints", 1).memory() if run.checkpoints else {}
+    except TidelogError as error:
+        return paragraph(f"{where} The last one cannot be read: {error}")
+    selection = Selection(run.record.settings, memory)
+    best = selection.best_member()
+    if best is not None:
+        where += f" Best {run.record.settings.best}: {selection.best[best]:.4g}, member {best}."
+    if run.update >= steps:
+        return paragraph(where + " It is complete.")
+    if selection.exhausted:
+        return paragraph(where + " It ended early, because reports had stopped getting better.")
+    return paragraph(where + " It can go on:") + command(f"tidelog resume {shown(run.path)}")

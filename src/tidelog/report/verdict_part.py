@@ -1,0 +1,201 @@
+"""The verdict on each run: a banner, why, how far from the logger, and the table of estimates with their support."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tidelog.acting.statistics import Interval
+from tidelog.judging.results import Estimate, Support, Verdict
+from tidelog.report.charts import Reach, intervals
+from tidelog.report.frame import (
+    beside,
+    bullets,
+    command,
+    definitions,
+    figure,
+    grid,
+    heading,
+    paragraph,
+    section,
+    table,
+)
+from tidelog.report.overlays import binned
+from tidelog.report.saved import SavedRun, plain, shown
+from tidelog.report.verdicts import SavedVerdict
+
+# decision -> class of the style sheet, sign, what it says of the policy
+WORDS = {
+    "better": ("better", "▲", "Better", "than whoever made the log, as far as held-out episodes can tell"),
+    "worse": ("worse", "▼", "Worse", "than whoever made the log"),
+    "no difference shown": ("same", "≈", "No difference shown", "between the policy and whoever made the log"),
+    "unsupported": ("unknown", "?", "Unsupported", "the log cannot say what this policy is worth"),
+}
+
+
+def banner(run: SavedRun) -> str:
+    """The newest decision in words, sign and colour; without one, that there is none."""
+    if not run.verdicts:
+        return '<p class="banner none"><span><b>No verdict yet</b></span></p>'
+    kind, sign, word, meaning = WORDS[run.verdicts[0].verdict.decision]
+    return (
+        f'<p class="banner {kind}"><span class="sign" aria-hidden="true">{sign}</span>'
+        f"<span><b>{word}</b> {meaning}</span></p>"
+    )
+
+
+def judged(run: SavedRun) -> str:
+    """What the newest verdict says, beside its interval, and what earlier ones said."""
+    if not run.verdicts:
+        return _none(run)
+    newest = run.verdicts[0]
+    verdict = newest.verdict
+    said = [paragraph(verdict.paragraph), bullets(verdict.reasons)]
+    said += [paragraph(f"What the numbers are: {verdict.estimand}", "soft"), paragraph(_used(run), "soft")]
+    body = [beside("".join(said), _difference(verdict))]
+    if len(run.verdicts) > 1:
+        rows = [_earlier(one) for one in run.verdicts]
+        head = ("file", "decision", "difference from the logger", "interval", "episodes")
+        body.append(table(head, rows, "All verdicts on this run, the newest first", named=True, marked=[0]))
+    return "".join(body)
+
+
+def _none(run: SavedRun) -> str:
+    kept = len(run.record.held_out)
+    ask = f"tidelog judge {shown(run.path)}"
+    if kept:
+        return paragraph(f"Nothing was judged yet. This judges it on its {kept:,} held-out episodes:") + command(ask)
+    said = "Nothing was judged yet, and this run held no episodes out. Judging needs a log that it did not learn from:"
+    return paragraph(said) + command(f"{ask} --log ANOTHER_LOG")
+
+
+def _difference(verdict: Verdict) -> str:
+    kind = WORDS[verdict.decision][0]
+    rows = [Reach("policy minus logger", verdict.difference, kind, strong=True)]
+    if verdict.difference_from_bc is not None:
+        rows.append(Reach("policy minus behaviour cloning", verdict.difference_from_bc, "log", strong=True))
+    said = f"Difference in mean return with {verdict.level:.0%} intervals: " + "; ".join(
+        f"{row.name} {_between(row.interval)}" for row in rows
+    )
+    told = "; ".join(f"{row.name} {_between(row.interval)}" for row in rows)
+    picture = intervals(said, rows, 0.0, ("worse", "better"))
+    name = f"Difference in mean return, with {verdict.level:.0%} intervals"
+    return figure(name, picture, f"{told}. The logger's mean return is {_between(verdict.logger)}.")
+
+
+def _used(run: SavedRun) -> str:
+    newest = run.verdicts[0]
+    counted = [one.before + 1 for one in run.verdicts if one.before is not None]
+    times = max([len(run.verdicts), *counted])
+    said = f"Judged on {newest.verdict.episodes:,} episodes. "
+    if times == 1:
+        return said + "The held-out part has been used once."
+    return said + (
+        f"The held-out part has been used {times:,} times: the more often it is asked, the less a single answer means."
+    )
+
+
+def _earlier(one: SavedVerdict) -> list[str]:
+    difference = one.verdict.difference
+    ends = f"{_plain(difference.low)} to {_plain(difference.high)}"
+    return [one.path.stem, one.verdict.decision, _plain(difference.estimate), ends, f"{one.verdict.episodes:,}"]
+
+
+def estimates(runs: Sequence[SavedRun]) -> str:
+    """The section: every estimator with its interval and support, and how the weight of the log is spread."""
+    body = []
+    for run in runs:
+        body += [heading(run.name)] if len(runs) > 1 else []
+        if run.verdicts:
+            body.append(_one(run.verdicts[0]))
+        else:
+            body.append(paragraph("No verdict, so no estimates."))
+    return section("Estimates and their support", "".join(body), "estimates")
+
+
+def _one(saved: SavedVerdict) -> str:
+    verdict = saved.verdict
+    rows = list(verdict.estimates)
+    reaches = [
+        Reach(row.name, row.interval, "c0" if row.name == verdict.deciding else "log", row.name == verdict.deciding)
+        for row in rows
+    ]
+    reaches.append(Reach("logger, as recorded", verdict.logger, "c1", strong=True))
+    said = "Estimated mean returns with intervals: " + "; ".join(f"{r.name} {_between(r.interval)}" for r in reaches)
+    told = f"{verdict.deciding} decides. The line is the logger's mean return; arrows point beyond the picture."
+    picture = figure("Mean return, estimated", intervals(said, reaches, _finite(verdict.logger.estimate)), told)
+    marked = [place for place, row in enumerate(rows) if row.name == verdict.deciding]
+    wide = table(
+        _HEAD, map(_cells, rows), "Estimators, what they say and how far the log supports it", marked=marked, named=True
+    )
+    context = definitions((name, plain(value)) for name, value in _flat(verdict.context))
+    pictures = grid([picture, _weights(saved)], broad=True)
+    return pictures + paragraph(_meaning(verdict)) + wide + (heading("How it was judged") + context if context else "")
+
+
+_HEAD = (
+    "estimator", "estimate", "interval", "method", "effective sample size", "largest weight", "mean weight", "Pareto k",
+    "clipped", "unsupported mass", "propensities", "note",
+)  # fmt: skip
+
+
+def _cells(row: Estimate) -> list[str]:
+    support = row.support
+    mass = "not known" if support.unsupported_mass is None else _share(support.unsupported_mass)
+    return [
+        row.name, _plain(row.estimate), f"{_plain(row.low)} to {_plain(row.high)}", f"{row.method}, {row.level:.0%}",
+        f"{_plain(support.effective_sample_size)} of {support.episodes:,}", _share(support.largest_weight),
+        f"{_plain(support.mean_weight)} ± {_plain(support.mean_weight_error)}", _plain(support.pareto_k),
+        _share(support.clipped_share), mass, "estimated" if row.estimated else "recorded", row.note,
+    ]  # fmt: skip
+
+
+def _meaning(verdict: Verdict) -> str:
+    support: Support = verdict.support
+    return (
+        f"Effective sample size {_plain(support.effective_sample_size)} of {support.episodes:,}: weighted as this "
+        "policy would have acted, the episodes say as much about it as that many episodes of its own would."
+    )
+
+
+def _weights(saved: SavedVerdict) -> str:
+    name = "Weights of episodes"
+    total = int(saved.counts.sum()) + saved.zeros
+    zeros = f"{saved.zeros:,} of {total:,} episodes have weight 0"
+    if not len(saved.counts):
+        return figure(name, "", f"{zeros}: none was possible under the policy.")
+    low, high = float(saved.edges[0]), float(saved.edges[-1])
+    powers = [float(power) for power in range(int(np.ceil(low - 1e-9)), int(np.floor(high + 1e-9)) + 1)]
+    ticks = powers[:: max(1, -(-len(powers) // 6))] if len(powers) > 1 else sorted({low, *powers, high})
+    labels = [(power, f"{10**power:.3g}") for power in ticks]
+    said = f"Histogram of episode weights from {10**low:.3g} to {10**high:.3g} on a logarithmic axis; {zeros}"
+    told = f"A weight of 1: as likely under the policy as under the logger. Logarithmic axis; {zeros}."
+    return figure(name, binned(said, saved.counts, saved.edges, labels), told)
+
+
+def _flat(context: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in context.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name} ")
+        else:
+            yield f"{before}{str(name).replace('_', ' ')}", value
+
+
+def _between(interval: Interval) -> str:
+    return f"{_plain(interval.estimate)} ({_plain(interval.low)} to {_plain(interval.high)})"
+
+
+def _plain(value: float) -> str:
+    if not np.isfinite(value):
+        return "no number"
+    return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}" if np.isfinite(value) else "no number"
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

@@ -1,0 +1,133 @@
+"""Verdict files as the report reads them back; one that is damaged is refused. Letter: `B` bins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from tidelog.acting.statistics import Interval
+from tidelog.errors import CheckpointError
+from tidelog.judging.results import Decision, Estimate, Estimates, Support, Verdict
+
+NONE = np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False)
+class SavedVerdict:
+    """A verdict from its file: contributions and single weights are not kept there, the weights' histogram is."""
+
+    path: Path
+    verdict: Verdict
+    zeros: int  # episodes of weight 0
+    counts: np.ndarray[Any, Any]  # [B]: episodes by weight
+    edges: np.ndarray[Any, Any]  # [B + 1]: logarithms to base 10 of weights
+
+    @property
+    def before(self) -> int | None:
+        """How often the held-out episodes had been used before, where that was counted."""
+        count = self.verdict.context.get("judged_before")
+        return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
+
+
+def read_verdicts(folder: Path) -> tuple[SavedVerdict, ...]:
+    """Every verdict of a run, the newest first; CheckpointError where one cannot be understood."""
+    read = [read_verdict(path) for path in sorted(folder.glob("*.json"))]
+    age = {one.path: (-1 if one.before is None else one.before, one.path.stat().st_mtime_ns) for one in read}
+    return tuple(sorted(read, key=lambda one: age[one.path], reverse=True))
+
+
+def read_verdict(path: Path) -> SavedVerdict:
+    """One verdict file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        counts, edges = (np.asarray(content["weights"][name], np.float64) for name in ("counts", "log10_edges"))
+        zeros = _whole(content["weights"]["zeros"])
+        histogram = counts.ndim == edges.ndim == 1 and len(edges) == (len(counts) + 1 if len(counts) else 0)
+        if not (histogram and np.isfinite(edges).all() and (np.diff(edges) > 0).all() and (counts >= 0).all()):
+            raise ValueError("'weights' is no histogram")
+        return SavedVerdict(path, _verdict(content), zeros, counts, edges)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} is no verdict, or was damaged: {error!r}; remove it and judge the run again"
+        ) from error
+
+
+def _verdict(content: Mapping[str, Any]) -> Verdict:
+    if content["decision"] not in get_args(Decision):
+        raise ValueError(f"the decision is {content['decision']!r}, expected one of {', '.join(get_args(Decision))}")
+    from_bc = content["difference_from_bc"]
+    context = content["context"]
+    if not isinstance(context, Mapping):
+        raise TypeError("'context' is no mapping")
+    return Verdict(
+        decision=content["decision"],
+        reasons=tuple(map(_text, content["reasons"])),
+        paragraph=_text(content["paragraph"]),
+        estimand=_text(content["estimand"]),
+        deciding=_text(content["deciding"]),
+        difference=_interval(content["difference"]),
+        logger=_interval(content["logger"]),
+        difference_from_bc=None if from_bc is None else _interval(from_bc),
+        estimates=Estimates([_estimate(row) for row in content["estimates"]]),
+        support=_support(content["support"]),
+        level=_number(content["level"]),
+        episodes=_whole(content["episodes"]),
+        weights=NONE,
+        context=dict(context),
+    )
+
+
+def _estimate(row: Mapping[str, Any]) -> Estimate:
+    return Estimate(
+        name=_text(row["name"]),
+        estimate=_number(row["estimate"]),
+        low=_number(row["low"]),
+        high=_number(row["high"]),
+        method=_text(row["method"]),
+        level=_number(row["level"]),
+        support=_support(row["support"]),
+        estimated=bool(row["estimated"]),
+        contributions=NONE,
+        note=_text(row.get("note", "")),
+    )
+
+
+def _support(content: Mapping[str, Any]) -> Support:
+    known: dict[str, Any] = {}
+    for field in fields(Support):
+        if field.name not in content and field.default is not MISSING:
+            continue
+        value, optional = content[field.name], "None" in str(field.type)
+        kind = _whole if str(field.type) == "int" else _number
+        known[field.name] = None if value is None and optional else kind(value)
+    return Support(**known)
+
+
+def _interval(content: Mapping[str, Any]) -> Interval:
+    return Interval(*(_number(content[name]) for name in Interval._fields))
+
+
+def _number(value: Any) -> float:
+    """A number; None stands for one that is not finite."""
+    if value is None:
+        return float("nan")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"expected a number, found {value!r}")
+    return float(value)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"expected a whole number, found {value!r}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, found {value!r}")
+    return value

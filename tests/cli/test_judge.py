@@ -1,0 +1,169 @@
+"""`tidelog judge`: on which episodes, what it says, what it keeps, and how a gate closes."""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+
+import tidelog as tl
+from tests.cli.conftest import SMALL
+from tests.judging.cases import best_treatments, mostly, treated
+from tidelog.data.overlap import Sketch
+
+
+@pytest.fixture(scope="session")
+def kept_log(tmp_path_factory):
+    """A saved log that lets one see a difference."""
+    folder = tmp_path_factory.mktemp("judged") / "log"
+    treated(mostly(best_treatments(), 0.5), 120).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained(kept_log):
+    """A run of two members that held half of that log out."""
+    folder = kept_log.parent / "run"
+    log = tl.open_log(kept_log)
+    algorithm = tl.BC(hidden=(8, 8), embedding=2, batch_size=32)
+    tl.fit(algorithm, log, 20, 2, folder, held_out=0.5, every=10, progress=False)
+    return folder
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of that run of one's own, without verdicts."""
+    shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("verdicts"))
+    return tmp_path / "run"
+
+
+QUICK = ["--replicates", 1000]
+
+
+def test_a_run_is_judged_on_what_it_held_out(run, tidelog):
+    done = tidelog("judge", run, "--sample", *QUICK)
+    assert done.code == 0, done.err
+    assert done.out.split("\n")[0].startswith("member-0: ")
+    assert "judged on the 60 episodes that the run held out of its own log" in done.out
+    assert "wdr decides" in done.said
+    content = json.loads((run / "verdicts" / "member-0-sampled-1.json").read_text())
+    assert content["context"]["overlap"]["learnt_from"] == {"share": 0.0, "known": 60, "shared": 0, "exact": True}
+    assert content["context"]["judged_before"] == 0
+    assert content["context"]["sample"] is True
+    assert content["episodes"] == 60
+    assert content["paragraph"] in done.out
+    again = tidelog("judge", run, *QUICK)
+    assert "used for a verdict once before" in again.out
+    kept = json.loads((run / "verdicts" / "member-0-deterministic-1.json").read_text())
+    assert kept["context"]["judged_before"] == 1
+    assert tidelog("judge", run, "--sample", *QUICK).code == 0
+    assert (run / "verdicts" / "member-0-sampled-2.json").exists()
+
+
+def test_of_its_own_log_only_the_held_out_part_is_taken(run, kept_log, tidelog):
+    done = tidelog("judge", run, "--log", kept_log, "--sample", *QUICK)
+    assert "judged on the 60 episodes that the run held out of its own log" in done.out
+
+
+def test_another_log_is_taken_whole(run, tmp_path, tidelog):
+    treated(mostly(best_treatments(), 0.5), 90, seed=5).save(tmp_path / "other")
+    done = tidelog("judge", run, "--log", tmp_path / "other", "--member", 1, "--seed", 3, *QUICK)
+    assert done.code == 0, done.err
+    assert done.out.startswith("member-1: ")
+    assert "judged on all 90 episodes of the log" in done.out
+    content = json.loads((run / "verdicts" / "member-1-deterministic-1.json").read_text())
+    assert content["context"]["seed"] == 3
+    assert content["context"]["source"] == str(tmp_path / "other")
+
+
+def test_every_member_can_be_judged(run, tidelog):
+    done = tidelog("judge", run, "--all-members", "--sample", *QUICK)
+    assert done.code == 0, done.err
+    assert {path.name for path in (run / "verdicts").iterdir()} == {
+        "member-0-sampled-1.json",
+        "member-1-sampled-1.json",
+    }
+
+
+def test_a_gate_opens_for_better_alone(run, tidelog, monkeypatch):
+    for decision, code in {"better": 0, "worse": 3, "no difference shown": 3, "unsupported": 3}.items():
+        decided(decision, monkeypatch)
+        assert tidelog("judge", run, "--gate").code == code, decision
+        assert tidelog("judge", run).code == 0
+
+
+def decided(decision, monkeypatch):
+    from tidelog.cli import judge as module
+
+    real = tl.judge
+
+    def fixed(policy, log, *rest, **more):
+        found = real(policy, log.take_episodes(range(5)), *rest, **more)
+        return dataclasses.replace(found, decision=decision)
+
+    monkeypatch.setattr(module, "judge", fixed)
+
+
+def test_a_saved_policy_needs_a_log_and_keeps_nothing(run, kept_log, tmp_path, tidelog):
+    tl.load(run).policy(1).save(tmp_path / "policy")
+    assert Sketch.from_json(tl.load_policy(tmp_path / "policy").origin["learnt_from"]).episodes == 60
+    done = tidelog("judge", tmp_path / "policy")
+    assert (done.code, "name the log to judge it on with --log" in done.said) == (2, True)
+    done = tidelog("judge", tmp_path / "policy", "--log", kept_log, "--out", tmp_path / "v.json", *QUICK)
+    assert done.code == 0, done.err
+    assert done.out.startswith("policy: UNSUPPORTED")
+    assert "the policy learnt from 50.0% of the episodes" in done.out
+    assert json.loads((tmp_path / "v.json").read_text())["decision"] == "unsupported"
+    assert not (tmp_path / "policy" / "verdicts").exists()
+
+
+def test_limits_are_flags(run, tidelog):
+    done = tidelog("judge", run, "--sample", "--effective-episodes", 1e6, *QUICK)
+    assert "UNSUPPORTED" in done.out
+    assert "at least 1,000,000 are needed" in done.said
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["nowhere"], "nowhere does not exist"), (["RUN", "--columns", "c.toml"], "name the table with --log"),
+    (["RUN", "--member", "2"], "has 2 member(s), counted from 0"), (["RUN", "--member", "-1"], "--member -1"),
+    (["RUN", "--member", "0", "--all-members"], "either --member or --all-members"),
+    (["RUN", "--out", "RUN/run.json"], "exists: choose another file"), (["RUN", "--log", "no.csv"], "no.csv"),
+    (["RUN", "--level", "3"], "level = 3"), (["RUN", "--discount", "7"], "discount = 7"),
+    (["RUN", "--bandwith", "3"], "--bandwidth"),
+])  # fmt: skip
+def test_bad_words_are_answered(words, said, run, tidelog):
+    done = tidelog("judge", *[word.replace("RUN", str(run)) for word in words])
+    assert done.code == 2
+    assert said in done.said
+    assert "Traceback" not in done.said
+    assert not (run / "verdicts").exists()
+
+
+def test_runs_that_held_nothing_out_or_lost_their_log_say_so(run, kept_log, tmp_path, tidelog):
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**record, "held_out_episodes": []}))
+    assert "held no episodes out" in tidelog("judge", run).said
+    (run / "run.json").write_text(json.dumps({**record, "data": {**record["data"], "origin": None}}))
+    assert "made in memory" in tidelog("judge", run).said
+    treated(mostly(best_treatments(), 0.5), 20, seed=7).save(tmp_path / "swapped")
+    origin = {"source": str(tmp_path / "swapped"), "columns": None}
+    (run / "run.json").write_text(json.dumps({**record, "data": {**record["data"], "origin": origin}}))
+    done = tidelog("judge", run)
+    assert (done.code, "is no longer the log" in done.said) == (2, True)
+
+
+def test_the_best_policy_is_judged_where_one_was_kept(kept_log, tmp_path, tidelog):
+    words = ["train", "bc", "--data", kept_log, "--steps", 20, "--every", 10, "--best", "held_out/imitation_loss"]
+    assert tidelog(*words, "--held-out", 0.5, "--out", tmp_path / "run", *SMALL).code == 0
+    done = tidelog("judge", tmp_path / "run", "--sample", *QUICK)
+    assert done.out.startswith("best: ")
+    content = json.loads((tmp_path / "run" / "verdicts" / "best-sampled-1.json").read_text())
+    assert content["context"]["overlap"]["chosen_by"] == "held_out/imitation_loss"
+    assert content["context"]["overlap"]["held_out"]["share"] == 1.0
+
+
+def test_a_damaged_verdict_is_named(run, tidelog):
+    (run / "verdicts").mkdir()
+    (run / "verdicts" / "x.json").write_text("{")
+    done = tidelog("judge", run)
+    assert (done.code, "x.json is no verdict" in done.said) == (2, True)

@@ -1,0 +1,357 @@
+"""The page of runs: what stands on it, that it is alone and escaped, and what is refused."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.data.visits import mapping, visits
+from tests.report.crafted import estimate, played, put, verdict
+from tests.report.pages import Page, alone
+from tests.training.runs import EVERY, bc, begin, finish
+from tidelog import read_log
+from tidelog.acting.statistics import Interval
+from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
+from tidelog.judging.results import Estimates
+from tidelog.report.run_page import report_of
+
+
+def page_of(folders, out, **options):
+    """The text of a report, checked to be well formed and alone, and what it says as running text."""
+    text = report_of(folders, out, **options).read_text(encoding="utf-8")
+    page = Page(text)
+    alone(page, text)
+    pictures = [attributes for tag, attributes in page.tags if tag == "svg"]
+    assert all(picture["role"] == "img" and len(picture["aria-label"]) > 15 for picture in pictures)
+    assert not {"nan", "inf", "NaN"} & set(re.split(r"[^\w]+", " ".join(page.said)))
+    return text, page, " ".join(" ".join(page.said).split())
+
+
+def in_order(said, *words):
+    places = [said.index(word) for word in words]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("decision", ["better", "worse", "no difference shown", "unsupported"])
+def test_the_verdict_comes_first_in_words_with_its_reasons_and_numbers(decision, runs):
+    put(runs / "bc", "now", verdict(decision))
+    _, page, said = page_of([runs / "bc"], runs / "report.html")
+    in_order(said, decision.capitalize(), f"A paragraph about {decision}.", f"the first reason for {decision}",
+             "the second reason", "mean return up to the recorded end", "policy minus logger",
+             "algorithm", "Losses", "91.25 of 200", "hyper-parameters", "Versions and")  # fmt: skip
+    given = verdict(decision).difference
+    assert f"policy minus logger {given.estimate:.4g} ({given.low:.4g} to {given.high:.4g})" in said
+    assert "used once" in said
+    assert len({attributes.get("class") for tag, attributes in page.tags if tag == "p"} & {
+        "banner better", "banner worse", "banner same", "banner unknown"}) == 1  # fmt: skip
+
+
+def test_every_decision_has_a_sign_and_a_look_of_its_own(runs):
+    looks = set()
+    for decision in ("better", "worse", "no difference shown", "unsupported"):
+        put(runs / "bc", "now", verdict(decision))
+        text = report_of([runs / "bc"], runs / "report.html").read_text(encoding="utf-8")
+        looks.add(re.search(r'<p class="banner (\w+)"><span class="sign" aria-hidden="true">(.)</span>', text).groups())
+    assert len({kind for kind, _ in looks}) == len({sign for _, sign in looks}) == 4
+
+
+def test_of_several_verdicts_the_newest_counts_and_their_number_is_said(runs):
+    put(runs / "bc", "a", verdict("better", before=6))
+    put(runs / "bc", "b", verdict("unsupported", before=0))
+    put(runs / "bc", "c", verdict("worse", before=5))
+    text, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert "banner better" in text
+    assert "used 7 times" in said
+    in_order(said, "All verdicts on this run", "-0.13 to -0.05", "-0.2 to 0.6")
+
+
+def test_without_a_verdict_the_command_that_makes_one_is_given(runs, continuous):
+    _, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert "No verdict yet" in said
+    assert f"tidelog judge {runs / 'bc'}" in said
+    assert "on its 6 held-out episodes" in said
+    _, _, said = page_of([continuous[0]], runs / "other.html")
+    assert "this run held no episodes out" in said
+
+
+def test_curves_show_training_and_held_out_losses_together_and_evaluations_apart(runs):
+    text, _, said = page_of([runs / "bc"], runs / "report.html")
+    in_order(said, "Losses in training", "imitation_loss", "Evaluations while training", "worth", "Other", "entropy")
+    (drawn,) = re.findall(r"<figcaption><b>imitation_loss</b></figcaption>(.*?)</svg>", text)
+    assert len(re.findall(r'<path class="curve c0"', drawn)) == 1
+    assert len(re.findall(r'<path class="curve dashed c0"', drawn)) == 1
+    assert len(re.findall(r'<path class="curve thin( dashed)? c0"', drawn)) == 4
+    assert len(re.findall(r'<path class="band c0"', drawn)) == 2
+    (row,) = [json.loads(line) for line in (runs / "bc" / "metrics.jsonl").read_text().split("\n")[-3:-2]]
+    assert row["update"] == 42
+    assert "imitation_loss over updates: in training, held out" in text
+
+
+def test_runs_and_members_of_a_population_are_overlaid_and_their_differences_listed(runs):
+    put(runs / "iql", "now", verdict("worse"))
+    text, _, said = page_of([runs / "bc", runs / "iql"], runs / "report.html")
+    (drawn,) = re.findall(r"<figcaption><b>entropy</b></figcaption>(.*?)</svg>", text)
+    assert {"c0", "c1", "c2"} == set(re.findall(r'<path class="curve (c\d)"', drawn))
+    in_order(said, "No verdict yet", "Worse", "iql [0]", "iql [1]")
+    (table,) = re.findall(r"<caption>In what they differ</caption>(.*?)</table>", text)
+    named = re.findall(r'<th scope="row">(.*?)</th>', table)
+    assert {"algorithm", "seeds", "temperature", "expectile"} <= set(named)
+    assert not {"hidden", "steps", "batch_size", "every"} & set(named)
+
+
+def test_hyper_parameters_that_are_not_the_default_stand_out(runs):
+    text, _, _ = page_of([runs / "bc"], runs / "report.html")
+    (table,) = re.findall(r"<caption>bc: hyper-parameters</caption>(.*?)</table>", text)
+    rows = {name: mark for mark, name in re.findall(r'<tr( class="marked")?><th scope="row">(\w+)</th>', table)}
+    assert rows["learning_rate"]
+    assert rows["hidden"]
+    assert not rows["dropout"]
+    assert "0.0003 (changed)" in table
+
+
+def test_returns_stand_beside_the_loggers(runs, log):
+    played(runs / "bc", "treatment", [[0.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
+    played(runs / "iql", "treatment", [[0.0, 0.0], [1.0, 0.0]])
+    played(runs / "iql", "other", [[2.0, 2.0], [1.0, 0.5]], how="sampled")
+    text, _, said = page_of([runs / "bc", runs / "iql"], runs / "report.html")
+    (table,) = re.findall(r"<caption>Returns, treatment, deterministic</caption>.*?<tbody>(.*?)</tbody>", text)
+    rows = [re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row) for row in table.split("</tr>") if row]
+    mean = np.add.reduceat(log.reward, log.starts[:-1]).mean()
+    assert [row[:3] for row in rows] == [
+        ["logger", "30", f"{mean:.4g}"], ["bc (2 seeds)", "6", "0.8333"], ["iql [0] (1 seed)", "2", "0"],
+        ["iql [1] (1 seed)", "2", "0.5"]]  # fmt: skip
+    assert rows[1][3] == "0.6667 to 1"
+    assert "other, sampled" in said
+
+
+def test_actions_of_the_log_stand_beside_the_policies_choices(runs, log):
+    text, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert re.search(r"At all \d+ steps of the held-out episodes", said)
+    (drawn,) = re.findall(r"<figcaption><b>action</b></figcaption>(.*?)</svg>", text)
+    for kind in ("log", "c0"):
+        widths = [float(width) for width in re.findall(rf'<rect class="{kind}".*?width="([\d.]+)"', drawn)]
+        assert len(widths) == 6
+        assert sum(widths) > 100
+    shares = [float(share) for share in re.findall(r">([\d.]+)%</text>", drawn)]
+    assert sum(shares[::2]) == pytest.approx(100, abs=0.4)
+    assert sum(shares[1::2]) == pytest.approx(100, abs=0.4)
+    assert re.search(r"bc: the same action as the log at [\d.]+% \([\d.]+% to [\d.]+% over 2 seeds\)", said)
+
+
+def test_a_log_in_memory_is_asked_for_and_may_be_given(continuous, runs):
+    folder, made = continuous
+    _, _, said = page_of([folder], runs / "report.html")
+    assert "made in memory and cannot be read again: give it with --log" in said
+    assert "action[0]" not in said
+    text, _, said = page_of([folder], runs / "report.html", log=made)
+    assert "mean distance to the logged actions" in said
+    for name in ("action[0]", "action[1]"):
+        (drawn,) = re.findall(rf"<figcaption><b>{re.escape(name)}</b></figcaption>(.*?)</svg>", text)
+        assert '<rect class="ghost log"' in drawn
+        assert '<path class="curve c0"' in drawn
+    with pytest.raises(LogError, match="no run of the report learnt from this log of 6 steps"):
+        report_of([folder], runs / "no.html", log=made.take_episodes([0]))
+
+
+def test_a_report_is_made_without_the_log_and_without_checkpoints(runs, saved, tmp_path):
+    record = json.loads((runs / "bc" / "run.json").read_text())
+    record["data"]["origin"]["source"] = str(tmp_path / "gone.tidelog")
+    (runs / "bc" / "run.json").write_text(json.dumps(record))
+    _, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert f"The run's log is no longer at {tmp_path / 'gone.tidelog'}" in said
+    shutil.rmtree(runs / "iql" / "checkpoints")
+    _, _, said = page_of([runs / "iql"], runs / "report.html")
+    assert "its policy cannot be asked" in said
+    assert "no complete checkpoint" in said
+
+
+def test_a_log_that_changed_since_is_not_taken_for_the_runs(runs, log, tmp_path):
+    log.take_episodes(np.arange(29, -1, -1)).save(tmp_path / "changed.tidelog")
+    record = json.loads((runs / "bc" / "run.json").read_text())
+    record["data"]["origin"]["source"] = str(tmp_path / "changed.tidelog")
+    (runs / "bc" / "run.json").write_text(json.dumps(record))
+    _, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert "changed.tidelog is another one than the run's" in said
+
+
+def test_numbers_that_are_none_are_said_in_words(runs):
+    lost = Interval(float("nan"), float("nan"), float("nan"))
+    rows = Estimates([estimate("wdr", float("nan")), estimate("huge", 1e9, 1e9)])
+    empty = {"difference": lost, "logger": lost, "difference_from_bc": None, "weights": np.zeros(200)}
+    put(runs / "bc", "now", verdict("unsupported", estimates=rows, **empty))
+    lines = (runs / "bc" / "metrics.jsonl").read_text().replace('"imitation_loss": ', '"imitation_loss": NaN, "x": ')
+    (runs / "bc" / "metrics.jsonl").write_text(lines)
+    _, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert "no number (no number to no number)" in said
+    assert "200 of 200 episodes have weight 0" in said
+    assert "never finite" in said
+
+
+EVIL = ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a & b"]
+
+
+@pytest.mark.parametrize("evil", EVIL)
+def test_words_of_others_stay_text(evil, runs, log):
+    row = estimate(evil, note=evil)
+    put(runs / "bc", "now", verdict("better", reasons=(evil,), paragraph=evil, estimand=evil, deciding=evil,
+                                    estimates=Estimates([row]), context={evil: evil, "x": {evil: [evil]}}))  # fmt: skip
+    played(runs / "bc", evil, [[0.0, 1.0], [1.0, 1.0]])
+    rows = (runs / "bc" / "metrics.jsonl").read_text().replace('"entropy"', json.dumps(evil))
+    (runs / "bc" / "metrics.jsonl").write_text(rows)
+    record = json.loads((runs / "bc" / "run.json").read_text())
+    record["spec"]["action"]["names"] = [evil, *record["spec"]["action"]["names"][1:]]
+    record["machine"][evil] = record["settings"]["best"] = evil
+    (runs / "bc" / "run.json").write_text(json.dumps(record))
+    named = runs / evil.replace("/", "-")
+    (runs / "bc").rename(named)
+    text, _, said = page_of([named], runs / "report.html")
+    assert said.count(" ".join(evil.split())) > 8
+    assert evil not in text
+
+
+def test_names_of_columns_and_actions_stay_text(tmp_path):
+    evil = EVIL[0]
+    frame = visits().rename({"age": evil, "p": "x"}).with_columns(dose=pl.lit(evil), ward=pl.lit(evil))
+    given = mapping(observation=[evil, "sofa", "ward"], actions=None, propensity=None, action_mask=None)
+    log = read_log(frame, given)
+    finish(begin(bc(), log, tmp_path / "run"))
+    text, _, said = page_of([tmp_path / "run"], tmp_path / "report.html", log=log)
+    assert evil in said
+    assert evil not in text
+
+
+def many(run, reports, seeds):
+    """Let a run have made that many reports with that many seeds."""
+    record = json.loads((run / "run.json").read_text())
+    record["settings"]["seeds"] = list(range(seeds))
+    (run / "run.json").write_text(json.dumps(record))
+    row = json.loads((run / "metrics.jsonl").read_text().split("\n")[0])
+    noise = iter(np.random.default_rng(0).random(reports * seeds * len(row)).tolist())
+    lines = [
+        json.dumps({name: next(noise) for name in row} | {"update": 10 * report, "member": seed, "seed": seed})
+        for report in range(1, reports + 1)
+        for seed in range(seeds)
+    ]
+    (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_many_reports_are_thinned_to_what_can_be_seen(runs):
+    many(runs / "bc", 500, 5)
+    played(runs / "bc", "treatment", [np.random.default_rng(0).random(1000).tolist()] * 5)
+    text, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert len(text) < 500_000
+    assert "500 reports, drawn as means of neighbours" in said
+
+
+def damaged(run, name):
+    """Break one thing of a run; the words that the refusal must hold."""
+    metrics, evaluations = run / "metrics.jsonl", run / "evaluations"
+    lines = metrics.read_text().split("\n")
+    match name:
+        case "no run":
+            (run / "run.json").unlink()
+            return "is no run folder"
+        case "no report":
+            metrics.write_text("")
+            return f"has made no report yet.*first comes at update {EVERY}.*tidelog resume"
+        case "no metrics":
+            metrics.unlink()
+            return "has made no report yet"
+        case "a cut line":
+            metrics.write_text("\n".join([lines[0], lines[1][:40], *lines[2:]]))
+            return r"metrics.jsonl, line 2 is damaged \("
+        case "a line of something else":
+            metrics.write_text("\n".join([lines[0], "[1]", *lines[2:]]))
+            return "metrics.jsonl, line 2: expected an update"
+        case "a word for a number":
+            metrics.write_text("\n".join([lines[0].replace('"update": 14', '"update": "14"'), *lines[1:]]))
+            return "metrics.jsonl, line 1: expected an update"
+        case "bytes":
+            metrics.write_bytes(b"\xff\xfe\n")
+            return "metrics.jsonl, line 1 is damaged"
+        case "a member that there is not":
+            metrics.write_text("\n".join([lines[0].replace('"member": 0', '"member": 7'), *lines[1:]]))
+            return "line 1: there is no member 7"
+        case "an evaluation":
+            played(run, "treatment", [[0.0, None]])
+            return "deterministic-0.json is no evaluation, or was damaged"
+        case "half an evaluation":
+            evaluations.mkdir()
+            (evaluations / "x.json").write_text('{"env"')
+            return "x.json is no evaluation, or was damaged"
+    path = put(run, "now", verdict())
+    content = json.loads(path.read_text())
+    match name:
+        case "half a verdict":
+            path.write_text(path.read_text()[:100])
+        case "a verdict of something else":
+            path.write_text("[]")
+        case "an unknown decision":
+            path.write_text(json.dumps(content | {"decision": "best"}))
+            return "the decision is 'best'"
+        case "a missing part":
+            del content["support"]["pareto_k"]
+            path.write_text(json.dumps(content))
+            return "pareto_k"
+        case "a word in an interval":
+            path.write_text(json.dumps(content | {"difference": {"estimate": "x", "low": 0, "high": 1}}))
+        case "a broken histogram":
+            path.write_text(json.dumps(content | {"weights": {"zeros": 0, "counts": [1, 2], "log10_edges": [0, 1]}}))
+            return "'weights' is no histogram"
+    return "now.json is no verdict, or was damaged"
+
+
+@pytest.mark.parametrize("name", [
+    "no run", "no report", "no metrics", "a cut line", "a line of something else", "a word for a number", "bytes",
+    "a member that there is not", "an evaluation", "half an evaluation", "half a verdict",
+    "a verdict of something else", "an unknown decision", "a missing part", "a word in an interval",
+    "a broken histogram",
+])  # fmt: skip
+def test_what_is_damaged_is_refused_with_its_place_and_nothing_is_written(name, runs):
+    message = damaged(runs / "bc", name)
+    before = sorted(runs.rglob("*"))
+    with pytest.raises(TidelogError, match=message):
+        report_of([runs / "iql", runs / "bc"], runs / "report.html")
+    assert sorted(runs.rglob("*")) == before
+
+
+def test_only_reports_are_written_over(runs, monkeypatch):
+    out = report_of([runs / "bc"], runs / "report.html")
+    first = out.read_text()
+    report_of([runs / "iql"], out)
+    assert out.read_text() != first
+    (runs / "notes.html").write_text("<p>mine</p>")
+    (runs / "folder").mkdir()
+    for path, message in ((runs / "notes.html", "is no report of tidelog"), (runs / "folder", "is a folder"),
+                          (runs / "nowhere" / "report.html", "is no folder")):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"{message}.*nothing was written"):
+            report_of([runs / "bc"], path)
+    assert (runs / "notes.html").read_text() == "<p>mine</p>"
+    for folders, message in (([], "at least one run"), ([runs / "bc", runs / "bc" / ".." / "bc"], "named twice")):
+        with pytest.raises(ConfigError, match=message):
+            report_of(folders, out)
+
+
+def test_what_cannot_be_written_leaves_the_older_report(runs, monkeypatch):
+    out = report_of([runs / "bc"], runs / "report.html")
+    before = out.read_text()
+
+    def full(self, target):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(ConfigError, match=r"cannot be written: .*No space left"):
+        report_of([runs / "iql"], out)
+    assert out.read_text() == before
+    assert sorted(path.name for path in runs.iterdir()) == ["bc", "iql", "report.html"]
+
+
+def test_runs_of_one_name_are_told_apart(runs):
+    shutil.copytree(runs / "bc", runs / "later" / "bc")
+    _, _, said = page_of([runs / "bc", runs / "later" / "bc"], runs / "report.html")
+    assert "later/bc" in said
+    with pytest.raises(CheckpointError, match="is no run folder"):
+        report_of([runs / "nowhere"], runs / "report.html")
