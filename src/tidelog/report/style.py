@@ -104,9 +104,10 @@ tr.marked > * { background: var(--pale); font-weight: 600; }
 @media (max-width: 820px) { .beside { grid-template-columns: minmax(0, 1fr); } }
 @media (max-width: 560px) { body { padding: .8rem; } h1 { font-size: 1.35rem; } dl { grid-template-columns: 1fr; }
   dd { margin-bottom: .3rem; } .banner { padding: .6rem .7rem; } .banner b { font-size: 1.25rem; } }
-@media print { body { max-width: none; padding: 0; font-size: 11px; } .wide { overflow: visible; }
-  nav { display: none; }
-  th, td { padding: .1rem .25rem; white-space: normal; overflow-wrap: anywhere; font-size: 9px; }
+@media print { html { font-size: 11px; } body { max-width: none; padding: 0; font-size: 11px; }
+  .wide { overflow: visible; background: none; } nav { display: none; }
+  th, td { padding: .1rem .25rem; white-space: normal; overflow-wrap: anywhere; font-size: 8px; }
+  [role=region] th, [role=region] td { overflow-wrap: break-word; }
   .badge { border: 1px solid; color: inherit; background: none !important; } h2, h3 { break-after: avoid; }
   tr, .banner, dl { break-inside: avoid; } thead { display: table-header-group; }
   svg, .banner, .legend { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
