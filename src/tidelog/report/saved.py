@@ -20,6 +20,7 @@ from tidelog.training.record import Record
 from tidelog.training.sinks import KEYS, read_rows
 
 Values = np.ndarray[Any, Any]
+_MOST_NAMED = 2  # numbers in the name of one algorithm of a population
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +60,14 @@ class SavedRun:
         return int(max(row["update"] for row in self.rows))
 
     def label(self, config: int) -> str:
-        """A name for one algorithm of a population, or the run's own where it has one."""
-        return self.name if len(self.record.configs) == 1 else f"{self.name} [{config}]"
+        """A name for one algorithm of a population, by what it differs in; the run's own where it has one algorithm."""
+        configs = self.record.configs
+        if len(configs) == 1:
+            return self.name
+        mine = configs[config]
+        differs = [f"{key} {plain(value)}" for key, value in mine.items() if any(one[key] != value for one in configs)]
+        told = ", ".join(differs) if 0 < len(differs) <= _MOST_NAMED else str(config)
+        return f"{self.name} [{told}]"
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[SavedRun]:
