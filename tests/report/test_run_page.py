@@ -46,6 +46,7 @@ def test_the_verdict_comes_first_in_words_with_its_reasons_and_numbers(decision,
     given = verdict(decision).difference
     assert f"policy minus logger {given.estimate:.4g} ({given.low:.4g} to {given.high:.4g})" in said
     assert "have been used once" in said
+    assert ("Not an answer" in said) == (decision == "unsupported")
     assert len({attributes.get("class") for tag, attributes in page.tags if tag == "p"} & {
         "banner better", "banner worse", "banner same", "banner unknown"}) == 1  # fmt: skip
 

@@ -82,7 +82,10 @@ def _difference(verdict: Verdict) -> str:
     told = "; ".join(f"{row.name} {_between(row.interval)}" for row in rows)
     picture = intervals(said, rows, 0.0, ("worse", "better"))
     name = f"Difference in mean return, with {verdict.level:.0%} intervals"
-    return figure(name, picture, f"{told}. The logger's mean return is {_between(verdict.logger)}.")
+    warned = (
+        "Not an answer: too little of the log supports these numbers. " if verdict.decision == "unsupported" else ""
+    )
+    return figure(name, picture, f"{warned}{told}. The logger's mean return is {_between(verdict.logger)}.")
 
 
 def _used(run: SavedRun) -> str:
@@ -93,7 +96,7 @@ def _used(run: SavedRun) -> str:
     if times == 1:
         return said + "These held-out episodes have been used once."
     return said + (
-        f"These held-out episodes have been used {times:,} times: "
+        f"These held-out episodes have been used {'twice' if times == 2 else f'{times:,} times'}: "
         "the more often they are asked, the less a single answer means."
     )
 
@@ -156,7 +159,8 @@ def _one(saved: SavedVerdict) -> str:
 
 
 def _context(verdict: Verdict) -> str:
-    return heading("How it was judged") + definitions((name, plain(value)) for name, value in _flat(verdict.context))
+    pairs = ((name, plain(value)) for name, value in _flat(verdict.context))
+    return heading("How it was judged") + definitions(pairs, tight=True)
 
 
 _HEAD = (
