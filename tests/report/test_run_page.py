@@ -18,6 +18,9 @@ from tidelog.acting.statistics import Interval
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
 from tidelog.judging.results import Estimates
 from tidelog.report.run_page import report_of
+from tidelog.training.acting import member_policy
+from tidelog.training.agreement import agreement
+from tidelog.training.record import Record
 
 
 def page_of(folders, out, **options):
@@ -159,7 +162,13 @@ def test_actions_of_the_log_stand_beside_the_policies_choices(runs, log):
     shares = [float(share) for share in re.findall(r">([\d.]+)%</text>", drawn)]
     assert sum(shares[::2]) == pytest.approx(100, abs=0.4)
     assert sum(shares[1::2]) == pytest.approx(100, abs=0.4)
-    assert re.search(r"bc: the same action as the log at [\d.]+% \([\d.]+% to [\d.]+% over 2 seeds\)", said)
+    record = Record.read(runs / "bc")
+    held_out = log.take_episodes(np.flatnonzero(np.isin(log.episode_ids, record.held_out)))
+    policies = [member_policy(runs / "bc", record, member) for member in (0, 1)]
+    each = [agreement(policy, held_out)["share of equal actions"] for policy in policies]
+    assert (
+        f"the same action as the log at {np.mean(each):.1%} ({min(each):.1%} to {max(each):.1%} over 2 seeds)" in said
+    )
 
 
 def test_a_log_in_memory_is_asked_for_and_may_be_given(continuous, runs):
@@ -281,6 +290,10 @@ def damaged(run, name):
         case "no metrics":
             metrics.unlink()
             return "has made no report yet"
+        case "a record without its log":
+            record = json.loads((run / "run.json").read_text())
+            (run / "run.json").write_text(json.dumps(record | {"data": {"steps": 3}}))
+            return "run.json does not say which data"
         case "a cut line":
             metrics.write_text("\n".join([lines[0], lines[1][:40], *lines[2:]]))
             return r"metrics.jsonl, line 2 is damaged \("
@@ -326,7 +339,8 @@ def damaged(run, name):
 
 
 @pytest.mark.parametrize("name", [
-    "no run", "no report", "no metrics", "a cut line", "a line of something else", "a word for a number", "bytes",
+    "no run", "a record without its log",
+    "no report", "no metrics", "a cut line", "a line of something else", "a word for a number", "bytes",
     "a member that there is not", "an evaluation", "half an evaluation", "half a verdict",
     "a verdict of something else", "an unknown decision", "a missing part", "a word in an interval",
     "a broken histogram",
