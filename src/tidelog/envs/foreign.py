@@ -145,10 +145,10 @@ def _leaf(name: str, space: Any) -> Leaf:
 def _action(space: Any) -> ActionSpace:
     if hasattr(space, "n"):
         return Discrete(int(space.n))
-    shape = tuple(getattr(space, "shape", (0, 0)))
-    if len(shape) not in (0, 1) or not hasattr(space, "low"):
+    shape = tuple(getattr(space, "shape", ()))
+    if len(shape) != 1 or not hasattr(space, "low"):
         raise SpecError(f"actions are {space}; taken are Discrete and a one-dimensional Box with finite bounds")
-    low, high = (np.broadcast_to(np.asarray(edge, np.float32), shape or (1,)) for edge in (space.low, space.high))
+    low, high = (np.broadcast_to(np.asarray(edge, np.float32), shape) for edge in (space.low, space.high))
     return bounds(low, high, space)
 
 
