@@ -172,6 +172,19 @@ def test_a_compiled_rollout_earns_the_exact_value():
     assert float(earned.sum()) / episodes == pytest.approx(problem.optimal()[0], abs=5 * (0.25 / episodes) ** 0.5)
 
 
+def test_every_copy_and_every_step_draws_for_itself():
+    finite, copies = Finite(chain(9, 0.5)), 64
+    worlds = Place(jnp.full(copies, 4, jnp.int32), jnp.zeros(copies, jnp.int32))
+    for seed in range(2):
+        moved = advance(finite, worlds, jnp.ones(copies, jnp.int32), jax.random.key(seed))
+        assert 16 < (np.asarray(moved.world.state) == 5).sum() < 48
+    environment = make(finite, copies)
+    environment.reset(0)
+    rights = [environment.step(np.ones(copies, int)).following.observation["observation"][:, 0] for _ in range(4)]
+    moves = np.diff(np.stack(rights), axis=0)
+    assert not np.array_equal(moves[0], moves[1])
+
+
 def test_horizons_rewards_by_action_and_masks_are_kept():
     base = chain(4)
     allowed = np.array([[False, True]] * 4 + [[True, True]])
