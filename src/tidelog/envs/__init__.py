@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidelog.envs.icu import icu_sepsis
 from tidelog.envs.play import Episodes, play
-from tidelog.envs.protocol import Environment, Observed, Outcome
+from tidelog.envs.protocol import Environment, Observed, Outcome, Resumable
 from tidelog.envs.registry import make
 from tidelog.envs.tabular import Tabular, View
 from tidelog.envs.tabular_environment import TabularEnvironment
@@ -15,6 +15,7 @@ __all__ = [
     "Episodes",
     "Observed",
     "Outcome",
+    "Resumable",
     "Tabular",
     "TabularEnvironment",
     "View",

@@ -70,15 +70,22 @@ def play(
         active = np.ones(environment.count, bool) if episodes is None else tally.episode < episodes
         action, propensity = act(observed, generator)
         outcome = environment.step(action)
+        if outcome.valid is not None:
+            active &= outcome.valid
         if keep:
             kept.append(_rows(active, tally.episode, observed, action, propensity, outcome))
         tally.add(outcome, active)
-        observed = outcome.current._replace(first=outcome.terminated | outcome.truncated)
+        observed = outcome.current._replace(first=_begins(outcome))
         done, count = tally.progress(steps)
         if progress is not None:
             progress(min(done, wanted), wanted)
         if done >= wanted:
             return _gather(tally, count if episodes is None else episodes, kept)
+
+
+def _begins(outcome: Outcome) -> NDArray[np.bool_]:
+    ended = outcome.terminated | outcome.truncated
+    return ended if outcome.valid is None else ended | ~outcome.valid
 
 
 def _wanted(episodes: int | None, steps: int | None) -> int:

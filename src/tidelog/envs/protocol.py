@@ -3,11 +3,19 @@
 Copies that end are reset within the same step. What truly followed the action is in `Outcome.following`, so that a
 truncation can be bootstrapped; what to act on next is in `Outcome.current`, which differs only in copies that ended.
 
+Some sources reset a copy only in the step after its end and ignore the action of that step. Where an adapter cannot
+undo this, `Outcome.valid` is False in such rows: they are no decisions, enter no log and no loss, and are not counted.
+Until then `current` repeats the last observation of the ended episode, with every action allowed.
+
+An environment that can go on exactly where it was has two more methods: `save_state`, whose arrays a fresh object of
+the same problem and count takes in `restore_state`. Both have the same future from there.
+
 Letters in shapes: `W` copies, `A` action size or number of actions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -35,6 +43,7 @@ class Outcome(NamedTuple):
     truncated: NDArray[np.bool_]  # [W]
     following: Observed  # before any reset
     current: Observed  # after the reset of copies that ended
+    valid: NDArray[np.bool_] | None = None  # [W]; False: the copy only restarted; None: every row is a decision
 
 
 @runtime_checkable
@@ -61,6 +70,17 @@ class Environment(Protocol):
 
     def close(self) -> None:
         """Let go of whatever the copies hold."""
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """What an environment offers beside `Environment` where a run can go on exactly in the middle of its episodes."""
+
+    def save_state(self) -> dict[str, NDArray[Any]]:
+        """Everything that its future depends on, as plain arrays; EnvironmentFailure before the first reset."""
+
+    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
+        """Go on from there and show what every copy shows; ConfigError where the arrays are another problem's."""
 
 
 def check_action(spec: Spec, action: NDArray[Any], count: int) -> NDArray[Any]:

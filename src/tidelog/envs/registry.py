@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from tidelog.envs.icu import icu_sepsis
-from tidelog.envs.protocol import Environment
+from tidelog.envs.protocol import Environment, positive
 from tidelog.envs.tabular import Tabular
 from tidelog.envs.tabular_environment import TabularEnvironment
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import treatment
 from tidelog.errors import ConfigError
 
+if TYPE_CHECKING:
+    from tidelog.envs.functional import Functional
+
+_FUNCTIONAL = ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment")
 _BUILT_IN: dict[str, Callable[[int], Environment]] = {
     "treatment": lambda count: TabularEnvironment(treatment(), count),
     "point-mass": lambda count: PointMass(count),
@@ -26,8 +31,9 @@ _FROM_FILE: dict[str, Callable[[str, int], Environment]] = {
 def make(name_or_env: Any, count: int = 1) -> Environment:
     """Make `count` copies of an environment, stepped together.
 
-    Takes a built-in name ("treatment", "point-mass", "icu-sepsis:PATH" with the path of dynamics.npz), a gymnasium
-    id, a gymnasium environment or a function that makes one, a `Tabular`, or an `Environment` of that many copies.
+    Takes a built-in name ("treatment", "point-mass", "icu-sepsis:PATH" with the path of dynamics.npz, "jax:..." for a
+    functional environment, "envpool:ID"), a gymnasium id, a gymnasium environment or a function that makes one, a
+    `Tabular`, a `Functional`, or, of that many copies, a `gymnasium.vector.VectorEnv` or an `Environment`.
     ConfigError for unknown names, with the nearest known one.
     """
     if isinstance(name_or_env, str):
@@ -38,9 +44,40 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
         if name_or_env.count != count:
             raise ConfigError(f"{name_or_env.name} has {name_or_env.count} copies and {count} were asked for")
         return name_or_env
+    if hasattr(name_or_env, "single_observation_space"):
+        return _from_vector(name_or_env, count)
+    if all(hasattr(name_or_env, part) for part in ("start", "observe", "mask", "step", "spec")):
+        return _hosted(name_or_env, count)
     if hasattr(name_or_env, "observation_space") or callable(name_or_env):
         return _from_gymnasium(name_or_env, count)
     raise ConfigError(f"expected the name of an environment or an environment, found {type(name_or_env).__name__}")
+
+
+@cache
+def functional(name: str) -> Functional:
+    """The functional environment of that name ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment").
+
+    ConfigError for unknown names. The same name gives the same object, so that what is compiled for it is kept.
+    """
+    from tidelog.envs.classic import CartPole, Pendulum
+    from tidelog.envs.finite import Finite
+
+    makers: tuple[Callable[[], Functional], ...] = (CartPole, Pendulum, lambda: Finite(treatment()))
+    if name not in _FUNCTIONAL:
+        raise ConfigError(_unknown(name, [], f"functional environments: {', '.join(_FUNCTIONAL)}"))
+    return makers[_FUNCTIONAL.index(name)]()
+
+
+def _pool(name: str, count: int) -> Environment:
+    from tidelog.envs.pool import pool
+
+    return pool(name, count)
+
+
+def _hosted(functional: Functional, count: int) -> Environment:
+    from tidelog.envs.hosted import Hosted
+
+    return Hosted(functional, count)
 
 
 def _named(name: str, count: int) -> Environment:
@@ -49,6 +86,10 @@ def _named(name: str, count: int) -> Environment:
         if not path:
             raise ConfigError(f"{kind} is read from a file: write {kind}:PATH")
         return _FROM_FILE[kind](path, count)
+    if kind == "envpool":
+        return _pool(path, count)
+    if kind == "jax":
+        return _hosted(functional(name), count)
     if name in _BUILT_IN:
         return _BUILT_IN[name](count)
     return _from_gymnasium(name, count)
@@ -58,16 +99,40 @@ def _from_gymnasium(source: Any, count: int) -> Environment:
     import gymnasium
     from gymnasium import error
 
-    from tidelog.envs.gym import Gymnasium
+    from tidelog.envs.vector import vectorised
 
     try:
-        return Gymnasium(_maker(source, count), count, source if isinstance(source, str) else None)
+        many = vectorised(source, count) if isinstance(source, str) and count > 1 else None
+        return many or _one_by_one(source, count)
     except error.DependencyNotInstalled as missing:
         raise ConfigError(f"{source} needs a package that is not installed: {missing}") from missing
     except (error.Error, ImportError) as broken:
         if isinstance(source, str) and source not in gymnasium.registry:
-            raise ConfigError(_unknown(source, [*gymnasium.registry], broken)) from broken
+            raise ConfigError(_unknown(source, [*gymnasium.registry], f"gymnasium: {broken}")) from broken
         raise ConfigError(f"gymnasium cannot make {source}: {broken}") from broken
+
+
+def _one_by_one(source: Any, count: int) -> Environment:
+    from tidelog.envs.gym import Gymnasium
+    from tidelog.envs.gym_saving import ResumableGymnasium, can_save
+
+    maker = _maker(source, count)
+    copies = [maker() for _ in range(positive("count", count))]
+    kind = ResumableGymnasium if can_save(copies) else Gymnasium
+    return kind(iter(copies).__next__, count, source if isinstance(source, str) else None)
+
+
+def _from_vector(source: Any, count: int) -> Environment:
+    from tidelog.envs.vector import VectorGymnasium, stands_still
+
+    if source.num_envs != count:
+        raise ConfigError(f"{source} has {source.num_envs} copies and {count} were asked for")
+    if stands_still(source):
+        raise ConfigError(
+            f"{source}: steps in which one copy restarts leave all others where they were, though they are paid; "
+            "give the environment's id instead, so that its copies are stepped one by one"
+        )
+    return VectorGymnasium(source)
 
 
 def _maker(source: Any, count: int) -> Callable[[], Any]:
@@ -84,8 +149,8 @@ def _maker(source: Any, count: int) -> Callable[[], Any]:
     raise ConfigError(f"one {type(source).__name__} cannot become {count} copies; pass a function that makes one")
 
 
-def _unknown(name: str, registered: list[str], reason: Exception) -> str:
-    known = sorted({*_BUILT_IN, *(f"{kind}:PATH" for kind in _FROM_FILE), *registered})
+def _unknown(name: str, registered: list[str], reason: str) -> str:
+    known = sorted({*_BUILT_IN, *_FUNCTIONAL, *(f"{kind}:PATH" for kind in _FROM_FILE), *registered})
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     mend = f"did you mean {' or '.join(map(repr, close))}?" if close else f"built in: {', '.join(_BUILT_IN)}"
-    return f"there is no environment called {name!r}; {mend} (gymnasium: {reason})"
+    return f"there is no environment called {name!r}; {mend} ({reason})"

@@ -1,0 +1,154 @@
+"""A functional environment under the protocol of host environments: evaluation, rollouts and logs as for any other.
+
+One compiled call a step; the same functional object compiles once however often it is hosted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.envs.checks import Batch, leaves
+from tidelog.envs.functional import Advanced, Functional, World, advance, begin, look
+from tidelog.envs.protocol import Observed, Outcome, check_action, positive
+from tidelog.envs.saving import Expected, Saved, checked
+from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
+from tidelog.types import Array, Discrete, Observation
+
+_begin = jax.jit(begin, static_argnums=(0, 1))
+
+
+_look = jax.jit(look, static_argnums=0)
+
+
+@partial(jax.jit, static_argnums=0)
+def _advance(functional: Functional, world: World, action: Array, key: Array) -> tuple[Array, World, Advanced]:
+    kept, using = jax.random.split(key)
+    advanced = advance(functional, world, action, using)
+    return kept, advanced.world, advanced._replace(world=None)
+
+
+class Hosted:
+    """`count` copies of a functional environment, stepped together in one compiled call.
+
+    SpecError where the observations are not what its spec says; EnvironmentFailure, naming copy and step, where it
+    returns something NaN, infinite or out of range. Equal seeds and actions give equal futures, bit for bit.
+    """
+
+    def __init__(self, functional: Functional, count: int) -> None:
+        self.functional = functional
+        self.name = functional.name
+        self.spec = functional.spec
+        self.count = positive("count", count)
+        try:
+            hash(functional)
+        except TypeError as error:
+            raise ConfigError(f"{self.name}: a functional environment must be hashable (a frozen dataclass)") from error
+        self._world: World = None
+        self._key: Array | None = None
+        self._mask: NDArray[np.bool_] | None = None
+        self._steps = 0
+        self._check_spec()
+
+    def reset(self, seed: int) -> Observed:
+        """Start every copy anew; the seed may be any whole number from 0 up to 2**63 - 1."""
+        starting, self._key = jax.random.split(jax.random.key(seed))
+        self._world, self._steps = _begin(self.functional, self.count, starting), 0
+        return self._observed(*_look(self.functional, self._world))
+
+    def step(self, action: NDArray[Any]) -> Outcome:
+        """Act in every copy: action `[W]`, `[W, M]` or `[W, A]`; SpecError where it cannot be taken."""
+        taken = check_action(self.spec, action, self.count)
+        key = self._started()
+        self._check_allowed(taken)
+        self._key, self._world, advanced = _advance(self.functional, self._world, taken, key)
+        self._steps += 1
+        moved = jax.device_get(advanced)
+        batch = self._batch()
+        reward = batch.numbers("the reward", moved.reward, ())
+        terminated = batch.flags("terminated", moved.terminated)
+        truncated = batch.flags("truncated", moved.truncated)
+        following = self._observed(moved.following, moved.following_mask)
+        ended = (terminated | truncated).any()
+        current = self._observed(moved.current, moved.mask) if ended else following
+        return Outcome(reward, terminated, truncated, following, current)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def save_state(self) -> Saved:
+        """The worlds, the random key and the step."""
+        key = self._started()
+        arrays = {f"world.{place}": _plain(leaf) for place, leaf in enumerate(jax.tree.leaves(self._world))}
+        return {**arrays, "key": _plain(key), "steps": np.asarray(self._steps)}
+
+    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
+        """Go on from what `save_state` returned; ConfigError where it is another problem's or another count's."""
+        shapes, form = jax.tree.flatten(jax.eval_shape(partial(begin, self.functional, self.count), jax.random.key(0)))
+        expected: Expected = {f"world.{place}": _plain_form(leaf) for place, leaf in enumerate(shapes)}
+        expected |= {"key": _plain(jax.random.key(0)), "steps": np.asarray(0)}
+        arrays = checked(saved, expected, self.name)
+        worlds = [_typed(arrays[f"world.{place}"], leaf) for place, leaf in enumerate(shapes)]
+        self._world = jax.tree.unflatten(form, worlds)
+        self._key = jax.random.wrap_key_data(jnp.asarray(arrays["key"]))
+        self._steps = int(arrays["steps"])
+        return self._observed(*_look(self.functional, self._world))
+
+    def _started(self) -> Array:
+        if self._key is None:
+            raise EnvironmentFailure(f"{self.name}: reset it before the first step")
+        return self._key
+
+    def _batch(self) -> Batch:
+        return Batch(self.name, self.count, self._steps)
+
+    def _observed(self, observation: Observation, mask: Array | None) -> Observed:
+        batch = self._batch()
+        seen = leaves(
+            batch, {name: np.asarray(leaf) for name, leaf in observation.items()}, dict(self.spec.observation)
+        )
+        if mask is None or not isinstance(self.spec.action, Discrete):
+            return Observed(seen)
+        self._mask = batch.flags("the mask", mask, (self.spec.action.n,))
+        return Observed(seen, self._mask)
+
+    def _check_allowed(self, action: NDArray[Any]) -> None:
+        if self._mask is None:
+            return
+        wrong = np.flatnonzero(~self._mask[np.arange(self.count), action])
+        if wrong.size:
+            raise SpecError(
+                f"{self.name}: copy {wrong[0]} does not allow action {action[wrong[0]]}; use the action mask"
+            )
+
+    def _check_spec(self) -> None:
+        world = jax.eval_shape(self.functional.start, jax.random.key(0))
+        seen = jax.eval_shape(self.functional.observe, world)
+        if set(seen) != set(self.spec.observation):
+            raise SpecError(f"{self.name}: its spec promises {sorted(self.spec.observation)}, it shows {sorted(seen)}")
+        masked = jax.eval_shape(self.functional.mask, world) is not None
+        if masked != self.spec.masked or (masked and not isinstance(self.spec.action, Discrete)):
+            raise SpecError(f"{self.name}: masked must be true exactly where it masks a discrete action")
+
+
+def _is_key(leaf: Any) -> bool:
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def _plain(leaf: Array) -> NDArray[Any]:
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+def _plain_form(leaf: Any) -> NDArray[Any]:
+    form = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+    return np.broadcast_to(np.zeros((), form.dtype), form.shape)
+
+
+def _typed(array: NDArray[Any], like: Any) -> Array:
+    return jax.random.wrap_key_data(jnp.asarray(array)) if _is_key(like) else jnp.asarray(array)
