@@ -35,7 +35,8 @@ def test_discrete_bcq_comes_close_to_the_best_policy_within_the_support() -> Non
     largest = {t: cell(found, "discrete bcq", 100_000, 1.0, t) for t in found["thresholds"]}
     assert min(largest[0.3]["values"]) >= 0.835
     assert largest[1.0]["values"] == pytest.approx([oracle[1.0]["gamma_1"]] * found["seeds"], abs=0.006)
-    assert max(largest[0.0]["values"]) < found["expert"]["1.0"]
+    assert min(largest[0.0]["q_mean"]) > 1.0  # no return is
+    assert max(largest[0.0]["values"]) < min(largest[0.3]["values"]) - 0.04
 
 
 @pytest.mark.parametrize("task", ["pendulum", "hopper"])
