@@ -1,8 +1,11 @@
 """Learning studies with kept results: `pytest -m slow`."""
 
+import json
+
 import pytest
 
-from benchmarks import cartpole, icu_sepsis, pendulum
+from benchmarks import cartpole, icu_sepsis, icu_sepsis_bcq, imperfect, pendulum
+from benchmarks.icu_sepsis_bcq import cell
 from tests.shared import shared
 
 pytestmark = pytest.mark.slow
@@ -24,3 +27,27 @@ def test_discrete_bcq_balances_cartpole_from_mixed_logs_and_bc_does_not() -> Non
     found = cartpole.study()
     assert sum(found["discrete_bcq"]) / len(found["discrete_bcq"]) >= 0.9 * found["most"]
     assert found["interval"].low > 0
+
+
+def test_discrete_bcq_comes_close_to_the_best_policy_within_the_support() -> None:
+    shared("data/icu_sepsis/dynamics.npz")
+    known = json.loads(shared("oracles/icu_sepsis.json").read_text())
+    found = icu_sepsis_bcq.study()
+    assert found["expert"]["1.0"] == pytest.approx(known["value_gamma_1"]["expert"], abs=1e-8)
+    oracle = {row["threshold"]: row for row in known["discrete_bcq_optimum"]}
+    for discount, column in (("1.0", "gamma_1"), ("0.99", "gamma_0.99")):
+        expected = [oracle[threshold][column] for threshold in found["thresholds"]]
+        assert found["oracle"][discount] == pytest.approx(expected, abs=1e-8)
+    largest = {t: cell(found, "discrete bcq", 100_000, 1.0, t) for t in found["thresholds"]}
+    assert min(largest[0.3]["values"]) >= 0.835
+    assert largest[1.0]["values"] == pytest.approx([oracle[1.0]["gamma_1"]] * found["seeds"], abs=0.006)
+    assert min(largest[0.0]["q_mean"]) > 1.0  # no return is
+    assert max(largest[0.0]["values"]) < min(largest[0.3]["values"]) - 0.04
+
+
+@pytest.mark.parametrize("task", ["pendulum", "hopper"])
+def test_bcq_on_imperfect_demonstrations(task: str) -> None:
+    if task == "hopper":
+        pytest.importorskip("mujoco", reason="Hopper needs MuJoCo: pip install 'tidelog[mujoco]'")
+    found = imperfect.study(task)
+    assert found["returns"]["bcq"]

@@ -1,0 +1,102 @@
+"""BCQ on imperfect demonstrations against BC, IQL and the demonstrator, paired over seeds, a log for each seed.
+
+Fujimoto, Meger, Precup 2019, arXiv:1812.02900, the experiment on imperfect demonstrations: at each decision, with
+chance 0.3 a uniformly random action, otherwise the demonstrator's with Gaussian noise whose deviation is 0.3 of half
+the range, cut at the bounds. Pendulum is demonstrated by the built-in controller, Hopper by the policy of
+`hopper_demonstrator`. Settings: BCQ's and BC's defaults, IQL's locomotion preset; nothing was tuned on these logs. The
+paper trains for hundreds of thousands of updates; this study takes fewer, so that it ends within minutes.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+import tidelog as tl
+from benchmarks import hopper_demonstrator
+from benchmarks.keep import keep, seed_interval
+from benchmarks.side_by_side import side_by_side
+from tidelog.acting.rollout import COPIES, log_of
+from tidelog.envs import make, play
+from tidelog.envs.toys import pendulum_controller
+
+RANDOM, NOISE = 0.3, 0.3
+SEEDS, PLAYED = 5, 50
+COMMAND = "pytest -m slow tests/learns/test_studies.py -k 'imperfect and {}'"
+ALGORITHMS = {"bcq": tl.BCQ, "iql": lambda: tl.IQL.preset("locomotion"), "bc": tl.BC}
+RIVALS = ("bc", "iql", "demonstrator", "logger")
+
+
+class Task(NamedTuple):
+    """An environment, who demonstrates it (observations [W, O] to actions [W, A]), decisions in a log, and updates."""
+
+    environment: str
+    demonstrator: Callable[[], Callable[[np.ndarray], np.ndarray]]
+    decisions: int
+    steps: int
+
+
+TASKS = {
+    "pendulum": Task("Pendulum-v1", lambda: pendulum_controller, 20_000, 10_000),
+    "hopper": Task("Hopper-v5", hopper_demonstrator.demonstrator, 100_000, 20_000),
+}
+
+
+def clean(demonstrate):
+    """The demonstrator as `play` asks it."""
+    return lambda observed, generator: (demonstrate(observed.observation["observation"]), None)
+
+
+def disturbed(demonstrate, low: np.ndarray, high: np.ndarray):
+    """The demonstrator with noise, or at times anything between the bounds [A]."""
+
+    def act(observed, generator):
+        action = demonstrate(observed.observation["observation"])
+        noisy = action + NOISE * (high - low) / 2 * generator.standard_normal(action.shape)
+        anything = generator.uniform(low, high, action.shape)
+        chosen = np.where(generator.random((len(action), 1)) < RANDOM, anything, noisy)
+        return np.clip(chosen, low, high).astype(np.float32), None
+
+    return act
+
+
+def imperfect_log(task: Task, seed: int) -> tl.Log:
+    """Whole episodes that hold at least the task's decisions."""
+    environment = make(task.environment, COPIES)
+    space = environment.spec.action
+    act = disturbed(task.demonstrator(), np.asarray(space.low), np.asarray(space.high))
+    return log_of(environment.spec, play(environment, act, seed=seed, steps=task.decisions))
+
+
+def returns_of_one(name: str, seed: int) -> dict[str, float]:
+    """Mean returns of everybody on one seed: all play the same starts."""
+    task = TASKS[name]
+    log = imperfect_log(task, seed)
+    played = play(make(task.environment, COPIES), clean(task.demonstrator()), PLAYED, 100 + seed, keep=False)
+    found = {"logger": log.statistics().returns["mean"], "demonstrator": float(played.returns.mean())}
+    for one, make_algorithm in ALGORITHMS.items():
+        run = tl.fit(make_algorithm(), log, task.steps, seeds=[seed], progress=False)
+        found[one] = float(tl.rollout(run.policy(), task.environment, PLAYED, seed=100 + seed).mean())
+    return found
+
+
+def study(name: str) -> dict:
+    """Every seed in a process of its own; mean returns, BCQ's paired differences, and intervals of both."""
+    task = TASKS[name]
+    rows = side_by_side(returns_of_one, [(name, seed) for seed in range(SEEDS)])
+    returns = {who: [row[who] for row in rows] for who in rows[0]}
+    differences = {who: [b - other for b, other in zip(returns["bcq"], returns[who], strict=True)] for who in RIVALS}
+    found = {
+        "environment": task.environment, "decisions": task.decisions, "steps": task.steps, "played": PLAYED,
+        "returns": returns, "intervals": {who: seed_interval(values) for who, values in returns.items()},
+        "differences": differences,
+        "difference_intervals": {who: seed_interval(values) for who, values in differences.items()},
+    }  # fmt: skip
+    keep(f"imperfect_{name}", COMMAND.format(name), found)
+    return found
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or TASKS:
+        print(name, study(name)["difference_intervals"])
