@@ -1,8 +1,9 @@
 """Discrete BCQ against behaviour cloning on mixed-quality CartPole logs, each seed with a log of its own.
 
-A log is 600 episodes, one in ten by a controller that balances and pushes the wrong way in 20 % of its steps, nine in
+A log is 1,000 episodes, one in ten by a controller that balances and pushes the wrong way in 30 % of its steps, nine in
 ten by a player who pushes the wrong way in 65 % of his; most steps are of the latter, so that their majority is wrong.
-Nothing was tuned on these logs: discrete BCQ's and BC's defaults.
+The mix was chosen on logs of seeds 0 and 1, so that cloning falls over; algorithms are at their defaults, and results
+are on logs of other seeds.
 """
 
 import numpy as np
@@ -12,8 +13,8 @@ from benchmarks.keep import keep, seed_interval
 from tidelog.acting.rollout import log_of
 from tidelog.envs import make, play
 
-ENVIRONMENT, EPISODES, STEPS, SEEDS, PLAYED, MOST = "CartPole-v1", 600, 20_000, 5, 50, 500.0
-WRONG = np.asarray([0.2] + 9 * [0.65])  # how often each of ten players pushes the wrong way
+ENVIRONMENT, EPISODES, STEPS, SEEDS, PLAYED, MOST = "CartPole-v1", 1_000, 10_000, 5, 50, 500.0
+WRONG = np.asarray([0.3] + 9 * [0.65])  # how often each of ten players pushes the wrong way
 COMMAND = "pytest -m slow tests/learns/test_studies.py -k cartpole"
 
 
@@ -39,12 +40,11 @@ def study() -> dict:
     """Train both on each log and keep mean returns, their differences and the logger's."""
     found = {"discrete_bcq": [], "bc": [], "logger": []}
     for seed in range(SEEDS):
-        log = mixed_log(seed)
+        log = mixed_log(10 + seed)
         found["logger"].append(log.statistics().returns["mean"])
         for name, algorithm in {"discrete_bcq": tl.DiscreteBCQ(), "bc": tl.BC()}.items():
             run = tl.fit(algorithm, log, STEPS, seeds=[seed], progress=False)
             found[name].append(float(tl.rollout(run.policy(), ENVIRONMENT, PLAYED, seed=100 + seed).mean()))
-            print(seed, name, found[name][-1], found["logger"][-1], log.steps, flush=True)
     difference = [q - b for q, b in zip(found["discrete_bcq"], found["bc"], strict=True)]
     found |= {
         "difference": difference,
