@@ -16,6 +16,9 @@ SAMPLED = "judge the policy as it draws its actions (sample=True, --sample), whi
 VARIED = "let the logger vary more, and record the probability of each decision"
 
 
+HARMLESS = 0.01  # a mean weight so close to 1 shifts nothing, however small its standard error
+
+
 class Finding(NamedTuple):
     """One thing that was found: which rule it is about, what is the case, and what can be done."""
 
@@ -88,7 +91,7 @@ def _heavy_tail(support: Support, limits: Limits) -> list[Finding]:
 
 def _mean_weight(support: Support, limits: Limits) -> list[Finding]:
     off, error = abs(support.mean_weight - 1.0), support.mean_weight_error
-    if off <= 1e-6 or off <= limits.mean_weight_errors * error:
+    if off <= HARMLESS or off <= limits.mean_weight_errors * error:
         return []
     away = f"{off / error:.1f} standard errors away" if error > 0 else "without any spread"
     sentence = (
