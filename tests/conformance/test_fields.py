@@ -93,7 +93,10 @@ SHARED = {
     "burn_in": (2, learnt, None, {"memory": 4}),
 }
 EFFECTS = {
-    "bcq": {name: SHARED[name] for name in ("batch_size", "optimiser", "gradient_clip", "hidden", "embedding")}
+    "bcq": {
+        name: SHARED[name]
+        for name in ("batch_size", "optimiser", "gradient_clip", "hidden", "embedding", "memory", "window", "burn_in")
+    }
     | {
         "phi": (1.0, learnt),
         "mix": (0.0, learnt),
@@ -156,6 +159,7 @@ EFFECTS = {
         "priority_exponent": (0.6, learnt),
         "priority_correction": (1.0, ranked, None, {"priority_exponent": 0.9}),
         "reward_scaling": ("minus-one", scaled),
+        "normalise_rewards": (True, stepped),
         "critic_network": (own_ratings, stepped),
         "imitator_network": (own_actor, stepped),
     },

@@ -12,26 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from tidelog.algorithms import fields, reads
 from tidelog.algorithms.choose import choose, sampled, start
 from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase
-from tidelog.algorithms.draws import Choice, Draw, Window
-from tidelog.algorithms.hyper import hyper, number, own, static
-from tidelog.algorithms.optim import (
-    OPTIMISERS,
-    SCHEDULES,
-    Schedule,
-    Transformation,
-    constant,
-    copied,
-    descend,
-    optimiser_memory,
-)
-from tidelog.networks.actor import HEADS, Actor, HeadFactory, gaussian
-from tidelog.networks.convolution import LAYERS, Layers, by_size
+from tidelog.algorithms.hyper import hyper, own
+from tidelog.algorithms.optim import Schedule, Transformation, brought, constant, improve, optimiser_memory
+from tidelog.networks.actor import Actor, HeadFactory, gaussian
+from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.distributions import Distribution
 from tidelog.networks.encode import Sight
 from tidelog.networks.mlp import host_generator
@@ -66,9 +56,8 @@ def imitation_loss(actor: Actor, h: BC, batch: Batch, key: jax.Array | None) -> 
 def step(h: BC, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of the actor."""
     key = None if h.dropout is None else jax.random.fold_in(state.key, state.step)
-    (loss, metrics), slope = eqx.filter_value_and_grad(imitation_loss, has_aux=True)(state.actor, h, batch, key)
     rate = h.learning_rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
-    actor, memory = descend(h.optimiser, state.actor, slope, state.memory, rate, h.gradient_clip)
+    actor, memory, loss, metrics = improve(imitation_loss, state.actor, state.memory, rate, h, batch, key)
     moved = State(actor, memory, state.step + 1, state.updates, state.key)
     return moved, Feedback({"imitation_loss": loss, **metrics})
 
@@ -81,17 +70,13 @@ def losses(h: BC, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.A
 def init(h: BC, spec: Spec, key: jax.Array, updates: int) -> State:
     """A fresh actor."""
     network_key, training_key = jax.random.split(key)
-    if h.actor_network is not None:
-        actor = copied(h.actor_network(spec, network_key))
-    else:
-        actor = Actor.create(
-            host_generator(network_key),
-            spec,
-            hidden=h.hidden,
-            layer_norm=h.layer_norm,
-            sight=Sight(h.embedding, h.hidden[0], h.convolutions, h.memory),
-            head=h.actor_head,
-        )
+    sight = Sight(h.embedding, h.hidden[0], h.convolutions, h.memory)
+    shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight, "head": h.actor_head}
+
+    def fresh_actor() -> Actor:
+        return Actor.create(host_generator(network_key), spec, **shape)
+
+    actor = brought(h.actor_network, fresh_actor, spec, network_key)
     memory = optimiser_memory(h.optimiser, actor)
     return State(actor, memory, jnp.int32(0), jnp.int32(updates), training_key)
 
@@ -100,21 +85,21 @@ def init(h: BC, spec: Spec, key: jax.Array, updates: int) -> State:
 class BC:
     """Behaviour cloning: repeats the logged actions, reads no reward."""
 
-    batch_size: int = static(256, least=1)
-    learning_rate: float = number(3e-4, least=0.0)
-    schedule: Schedule = static(constant, choices=SCHEDULES, help="factor on the rate, over the run's progress")
-    optimiser: Transformation = static(OPTIMISERS["adam"], choices=OPTIMISERS, help="makes the direction of a step")
-    gradient_clip: float | None = number(None, least=0.0, open_ends=True, help="largest norm of the gradient")
-    dropout: float | None = number(None, least=0.0, most=0.99, help="in the trunk, while training")
-    hidden: tuple[int, ...] = static((256, 256), help="widths of hidden layers")
-    embedding: int = static(32, least=1, help="width of a categorical column's table")
-    convolutions: Layers = static(by_size, choices=LAYERS, help="layers that look at pictures")
-    memory: int | None = static(None, least=1, help="width of a recurrent unit")
-    window: int = static(16, least=1, help="with a memory: steps in a row that a loss is about")
-    burn_in: int = static(0, least=0, help="with a memory: steps before them that only warm it up")
-    layer_norm: bool = static(False)
-    actor_head: HeadFactory = static(gaussian, choices=HEADS, help="for continuous actions")
-    epsilon: float | None = number(None, least=0.0, most=1.0, help="sampling: a sample this often, else the mode")
+    batch_size: int = fields.batch_size(256)
+    learning_rate: float = fields.learning_rate(3e-4)
+    schedule: Schedule = fields.schedule(constant)
+    optimiser: Transformation = fields.optimiser("adam")
+    gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
+    dropout: float | None = fields.dropout(None)
+    hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
+    embedding: int = fields.embedding(32)
+    convolutions: Layers = fields.convolutions(by_size)
+    memory: int | None = fields.memory(None)
+    window: int = fields.window(16)
+    burn_in: int = fields.burn_in(0)
+    layer_norm: bool = fields.layer_norm(False)
+    actor_head: HeadFactory = fields.actor_head(gaussian)
+    epsilon: float | None = fields.epsilon(None, "sampling: a sample this often, else the mode")
     actor_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
@@ -125,8 +110,7 @@ class BC:
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase over decisions of the log, or over windows of them with a memory."""
-        unit = Choice() if self.memory is None else Window(Choice(), self.window, self.burn_in)
-        return (Phase("bc", Draw("log", self.batch_size, unit), step, losses),)
+        return (Phase("bc", reads.decisions(self), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """A fresh actor for a run of `updates` steps."""

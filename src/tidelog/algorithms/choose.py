@@ -123,7 +123,7 @@ def choose(
     return Act(action, policy.log_probability(action), carry)
 
 
-def in_blocks(function: Callable[[Any], jax.Array], rows: Any, size: int) -> jax.Array:
+def in_blocks(function: Callable[[Any], Any], rows: Any, size: int) -> Any:
     """`function` of leaves [B, ...], at most `size` rows at a time, so that large batches need little room."""
     count = len(jax.tree.leaves(rows)[0])
     if count <= size:
@@ -134,8 +134,8 @@ def in_blocks(function: Callable[[Any], jax.Array], rows: Any, size: int) -> jax
         padded = jnp.concatenate([leaf, jnp.repeat(leaf[-1:], blocks * size - count, axis=0)])
         return padded.reshape(blocks, size, *leaf.shape[1:])
 
-    made: jax.Array = jax.lax.map(function, jax.tree.map(cut, rows))
-    return made.reshape(-1, *made.shape[2:])[:count]
+    made = jax.lax.map(function, jax.tree.map(cut, rows))
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], made)
 
 
 def _rows(observation: Observation) -> int:

@@ -17,68 +17,51 @@ allowed one (`support.py`, shared by learning and acting). With `double` off, th
 At the ends of its dials: threshold 0 is double Q-learning, threshold 1 greedy behaviour cloning with exact ties by Q.
 
 Deliberate differences from the reference: the inequality is not strict, so that threshold 1 supports something; masks
-are honoured, and forbidden logits are in no loss; dense layers start orthogonal; a shared trunk for pictures ends in
-one dense layer; with a memory each network keeps a hidden state of its own and nothing is shared.
+are honoured, and forbidden logits are in no loss; a shared trunk for pictures ends in one dense layer; with a memory
+each network keeps a hidden state of its own and nothing is shared.
+
+With `normalise_rewards`, rewards in targets are divided by the standard deviation of all rewards drawn so far (sums of
+n with n_step). One positive factor on all rewards changes no policy's rank; a mean is not subtracted, because that
+would pay or charge for every further step, and change which policy is best wherever episodes can end early.
 
 Letters: `B` batch (`B, T` in windows), `A` number of actions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from tidelog.algorithms import fields, reads
 from tidelog.algorithms.choose import Among
 from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase, one_reward
-from tidelog.algorithms.draws import Draw, Row, Window
 from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
 from tidelog.algorithms.optim import (
-    OPTIMISERS,
-    SCHEDULES,
     Schedule,
     Transformation,
+    brought,
     constant,
     copied,
-    descend,
     follow,
+    improve,
     optimiser_memory,
 )
-from tidelog.algorithms.priorities import ordered
-from tidelog.data.scaling import REWARD_SCALINGS, RewardScaling
+from tidelog.algorithms.running import Running, counted, deviation, nothing_seen
+from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.imitation import categorical_log_probability, mean_square, pick
-from tidelog.losses.td import POINT_LOSSES, PointLoss, ensemble_error, huber
-from tidelog.networks.actor import Actor, gaussian
-from tidelog.networks.convolution import LAYERS, Layers, by_size
-from tidelog.networks.critic import Critic
-from tidelog.networks.encode import Sight
-from tidelog.networks.mlp import host_generator
+from tidelog.losses.td import PointLoss, ensemble_error, huber
+from tidelog.networks.actor import Actor, gaussian, policy_after
+from tidelog.networks.convolution import Layers, by_size
+from tidelog.networks.critic import Critic, ratings_after
+from tidelog.networks.encode import SHARING, Sharing, Sight, with_pictures
+from tidelog.networks.mlp import Linear, host_generator
 from tidelog.support import allow, best, supported
-from tidelog.types import Act, Discrete, Image, Observation, Spec, Transition, same_shape
-
-Sharing = Callable[[Spec], bool]
-
-
-def with_pictures(spec: Spec) -> bool:
-    """Whether anything that is seen is a picture."""
-    return any(isinstance(leaf, Image) for leaf in spec.observation.values())
-
-
-def always(spec: Spec) -> bool:
-    """True, whatever is seen."""
-    return True
-
-
-def never(spec: Spec) -> bool:
-    """False, whatever is seen."""
-    return False
-
-
-SHARING: Mapping[str, Sharing] = {"pictures": with_pictures, "always": always, "never": never}
+from tidelog.types import Act, Discrete, Observation, Spec, Transition, same_shape
 
 
 class Networks(NamedTuple):
@@ -94,6 +77,7 @@ class State(NamedTuple):
     critic: Critic
     imitator: Actor
     target_critic: Critic | None  # None: the critic itself
+    rewards: Running | None  # None: they are taken as they are
     memory: Any  # the optimiser's
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedule
@@ -115,18 +99,6 @@ def seeing(networks: Networks) -> Any:
     )
 
 
-def values_after(critic: Any, row: Transition) -> jax.Array:
-    """Q of what followed [B, A]."""
-    return critic.all_after(row) if isinstance(critic, Critic) else critic.all_actions(row.next_observation)
-
-
-def logits_after(imitator: Any, row: Transition) -> jax.Array:
-    """The imitator's logits in what followed [B, A]."""
-    policy: Any = imitator.after(row) if isinstance(imitator, Actor) else imitator(row.next_observation)
-    logits: jax.Array = policy.logits
-    return logits
-
-
 def step_along(acting: Acting, observation: Observation, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
     """Q and logits [B, A] of one more observation, and what is carried on."""
     critic: Any = acting.critic
@@ -142,14 +114,15 @@ def step_along(acting: Acting, observation: Observation, carry: Any) -> tuple[ja
 
 
 def target_value(h: DiscreteBCQ, state: State, row: Transition) -> jax.Array:
-    """`r + discount Qtarget(s', a*)` [B], a* the best supported action."""
+    """`r + discount Qtarget(s', a*)` [B], a* the best supported action; r over its deviation where that is kept."""
     target_critic = state.critic if state.target_critic is None else state.target_critic
-    logits = logits_after(seeing(Networks(state.critic, state.imitator)), row)
-    rated = values_after(target_critic, row)
-    values = values_after(state.critic, row) if h.double else rated
+    logits = policy_after(seeing(Networks(state.critic, state.imitator)), row).logits
+    rated = ratings_after(target_critic, row)
+    values = ratings_after(state.critic, row) if h.double else rated
     following = pick(rated, best(values, supported(logits, h.threshold, row.next_mask)))
     same_shape(reward=row.reward, discount=row.discount, value=following)
-    return row.reward + row.discount * following
+    reward = row.reward if state.rewards is None else row.reward / deviation(state.rewards)
+    return reward + row.discount * following
 
 
 def total_loss(
@@ -183,16 +156,20 @@ def total_loss(
 
 def step(h: DiscreteBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of critic and imitator together, then of the target."""
-    target = target_value(h, state, batch.data)
+    rewards = None if state.rewards is None else counted(state.rewards, batch)
+    target = target_value(h, state._replace(rewards=rewards), batch.data)
     networks = Networks(state.critic, state.imitator)
-    (_, (metrics, q)), slope = eqx.filter_value_and_grad(total_loss, has_aux=True)(networks, h, batch, target)
     rate = h.learning_rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
-    networks, memory = descend(h.optimiser, networks, slope, state.memory, rate, h.gradient_clip)
+    networks, memory, _, (metrics, q) = improve(total_loss, networks, state.memory, rate, h, batch, target)
     target_critic = state.target_critic
     if target_critic is not None:
         target_critic = follow(target_critic, networks.critic, _share(h, state.step + 1))
-    moved = State(*networks, target_critic, memory, state.step + 1, state.updates, state.key)
+    moved = state._replace(
+        **networks._asdict(), target_critic=target_critic, rewards=rewards, memory=memory, step=state.step + 1
+    )
     metrics |= {"target_q": batch.average(target)}
+    if rewards is not None:
+        metrics |= {"reward_deviation": deviation(rewards)}
     return moved, Feedback(metrics, priority=batch.per_sample(jnp.abs(q - target)))
 
 
@@ -218,18 +195,22 @@ def init(h: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State:
     random = host_generator(key)
     one, two, rest = jax.random.split(key, 3)
     sight = Sight(h.embedding, h.hidden[0], h.convolutions, h.memory)
-    shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight}
-    critic = copied(h.critic_network(spec, one)) if h.critic_network else Critic.create(random, spec, **shape)
-    imitator = (
-        copied(h.imitator_network(spec, two))
-        if h.imitator_network
-        else Actor.create(random, spec, head=gaussian, **shape)
-    )
+    shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight, "linear": Linear.uniform}
+
+    def fresh_critic() -> Critic:
+        return Critic.create(random, spec, **shape)
+
+    def fresh_imitator() -> Actor:
+        return Actor.create(random, spec, head=gaussian, **shape)
+
+    critic = brought(h.critic_network, fresh_critic, spec, one)
+    imitator = brought(h.imitator_network, fresh_imitator, spec, two)
     if h.shared(spec) and not (h.memory or h.critic_network or h.imitator_network):
         imitator = eqx.tree_at(lambda actor: actor.encoder, imitator, None)
     target = None if h.target_rate is None and h.copy_period is None else copied(critic)
     memory = optimiser_memory(h.optimiser, Networks(critic, imitator))
-    return State(critic, imitator, target, memory, jnp.int32(0), jnp.int32(updates), rest)
+    rewards = nothing_seen() if h.normalise_rewards else None
+    return State(critic, imitator, target, rewards, memory, jnp.int32(0), jnp.int32(updates), rest)
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -253,35 +234,30 @@ class DiscreteBCQ:
 
     threshold: float = number(0.3, least=0.0, most=1.0, help="least likelihood relative to the likeliest action")
     logit_penalty: float = number(0.01, least=0.0, help="weight of the imitator's mean squared logit")
-    discount: float = number(0.99, least=0.0, most=1.0)
-    target_rate: float | None = number(
-        0.005, least=0.0, most=1.0, help="share of the gap that the target critic moves; none with copy_period"
-    )
+    discount: float = fields.discount(0.99)
+    target_rate: float | None = fields.target_rate(0.005, "the target critic moves; none with copy_period")
     copy_period: int | None = static(None, least=1, help="updates between two copies into the target critic")
     double: bool = static(True, help="the critic chooses in targets, not the target critic")
-    critic_loss: PointLoss = static(huber, choices=POINT_LOSSES)
-    n_step: int = static(1, least=1, help="rewards summed before bootstrapping")
-    batch_size: int = static(64, least=1)
-    learning_rate: float = number(3e-4, least=0.0)
-    schedule: Schedule = static(constant, choices=SCHEDULES, help="factor on the rate, over the run's progress")
-    optimiser: Transformation = static(OPTIMISERS["adam"], choices=OPTIMISERS, help="makes the direction of a step")
-    gradient_clip: float | None = number(
-        None, least=0.0, open_ends=True, help="largest norm of both networks' gradient"
-    )
-    hidden: tuple[int, ...] = static((256, 256), help="widths of hidden layers")
+    critic_loss: PointLoss = fields.critic_loss(huber)
+    n_step: int = fields.n_step(1)
+    batch_size: int = fields.batch_size(64)
+    learning_rate: float = fields.learning_rate(3e-4)
+    schedule: Schedule = fields.schedule(constant)
+    optimiser: Transformation = fields.optimiser("adam")
+    gradient_clip: float | None = fields.gradient_clip(None, "both networks' gradient")
+    hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
     shared: Sharing = static(with_pictures, choices=SHARING, help="when the imitator sees through the critic's encoder")
-    layer_norm: bool = static(False)
-    embedding: int = static(32, least=1, help="width of a categorical column's table")
-    convolutions: Layers = static(by_size, choices=LAYERS, help="layers that look at pictures")
-    memory: int | None = static(None, least=1, help="width of a recurrent unit in each network")
-    window: int = static(16, least=1, help="with a memory: steps in a row that a loss is about")
-    burn_in: int = static(0, least=0, help="with a memory: steps before them that only warm it up")
-    epsilon: float = number(0.0, least=0.0, most=1.0, help="sampling: a random supported action this often")
-    priority_exponent: float | None = number(
-        None, least=0.0, most=1.0, help="prioritised sampling: 0 is uniform, 1 proportional"
-    )
-    priority_correction: float = number(0.4, least=0.0, most=1.0, help="where the importance exponent begins")
-    reward_scaling: RewardScaling = static(REWARD_SCALINGS["none"], choices=REWARD_SCALINGS)
+    layer_norm: bool = fields.layer_norm(False)
+    embedding: int = fields.embedding(32)
+    convolutions: Layers = fields.convolutions(by_size)
+    memory: int | None = fields.memory(None)
+    window: int = fields.window(16)
+    burn_in: int = fields.burn_in(0)
+    epsilon: float = fields.epsilon(0.0, "sampling: a random supported action this often")
+    priority_exponent: float | None = fields.priority_exponent(None)
+    priority_correction: float = fields.priority_correction(0.4)
+    reward_scaling: RewardScaling = fields.reward_scaling("none")
+    normalise_rewards: bool = static(False, help="targets: rewards over their standard deviation so far")
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module with all_actions")
     imitator_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
 
@@ -310,10 +286,7 @@ class DiscreteBCQ:
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase over transitions of the log, or over windows of them with a memory."""
-        row = Row(self.n_step, self.discount)
-        unit = row if self.memory is None else Window(row, self.window, self.burn_in)
-        order = ordered(self.priority_exponent, self.priority_correction)
-        return (Phase("discrete-bcq", Draw("log", self.batch_size, unit, order), step, losses),)
+        return (Phase("discrete-bcq", reads.transitions(self), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """Fresh networks for a run of `updates` steps."""

@@ -32,34 +32,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from tidelog.algorithms import fields, reads
 from tidelog.algorithms.choose import choose, sampled, start
 from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase, check_components
-from tidelog.algorithms.draws import Draw, Row, Window
 from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
 from tidelog.algorithms.optim import (
-    OPTIMISERS,
-    SCHEDULES,
     Schedule,
     Transformation,
+    brought,
     constant,
     copied,
     cosine,
-    descend,
     follow,
+    improve,
     optimiser_memory,
 )
-from tidelog.algorithms.priorities import ordered
-from tidelog.data.scaling import REWARD_SCALINGS, RewardScaling
+from tidelog.data.scaling import RewardScaling
 from tidelog.losses.components import average, smallest, spread, weigh
 from tidelog.losses.expectile import expectile_error
 from tidelog.losses.policy import advantage_weight
-from tidelog.losses.td import POINT_LOSSES, PointLoss, ensemble_error, squared
-from tidelog.networks.actor import HEADS, Actor, HeadFactory, gaussian
-from tidelog.networks.convolution import LAYERS, Layers, by_size
+from tidelog.losses.td import PointLoss, ensemble_error, squared
+from tidelog.networks.actor import Actor, HeadFactory, gaussian
+from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, Ensemble, Value, now_and_after
 from tidelog.networks.distributions import Distribution
 from tidelog.networks.encode import Sight
@@ -136,25 +133,26 @@ def step(h: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of value, actor, critics and target critics, in this order."""
     row: Transition = batch.data
     weights = component_weights(h, row)
-    progress = state.step / jnp.maximum(state.updates, 1)
+    memories, progress = state.optimisers, state.step / jnp.maximum(state.updates, 1)
     target_q = state.target_critic(row.observation, row.action, **row.window)  # [E, B]
     q = smallest(target_q, weights)
 
-    (v_loss, v), slope = _gradient(value_loss)(state.value, h, batch, q, weights)
     rate = h.value_learning_rate * h.value_schedule(progress)
-    value, value_memory = descend(h.optimiser, state.value, slope, state.optimisers.value, rate, h.gradient_clip)
+    value, value_memory, v_loss, v = improve(value_loss, state.value, memories.value, rate, h, batch, q, weights)
 
     new_v, new_next_v = now_and_after(value, row)
     advantage = weigh(q - new_v, weights)
     key = None if h.dropout is None else jax.random.fold_in(state.key, state.step)
-    (a_loss, actor_metrics), slope = _gradient(actor_loss)(state.actor, h, batch, advantage, key)
     rate = h.actor_learning_rate * h.actor_schedule(progress)
-    actor, actor_memory = descend(h.optimiser, state.actor, slope, state.optimisers.actor, rate, h.gradient_clip)
+    actor, actor_memory, a_loss, actor_metrics = improve(
+        actor_loss, state.actor, memories.actor, rate, h, batch, advantage, key
+    )
 
     target = row.reward + spread(row.discount, weights) * new_next_v
-    (q_loss, logged_q), slope = _gradient(critic_loss)(state.critic, h, batch, target, weights)
     rate = h.critic_learning_rate * h.critic_schedule(progress)
-    critic, critic_memory = descend(h.optimiser, state.critic, slope, state.optimisers.critic, rate, h.gradient_clip)
+    critic, critic_memory, q_loss, logged_q = improve(
+        critic_loss, state.critic, memories.critic, rate, h, batch, target, weights
+    )
 
     due = (state.step + 1) % h.target_update_period == 0
     target_critic = follow(state.target_critic, critic, jnp.where(due, h.target_rate, 0.0))
@@ -171,16 +169,8 @@ def step(h: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
         "target_gap": batch.average(jnp.mean(jnp.abs(weigh(logged_q - target_q, weights)), axis=0)),
         **actor_metrics,
     }
-    moved = State(
-        actor,
-        critic,
-        target_critic,
-        value,
-        Optimisers(actor_memory, critic_memory, value_memory),
-        state.step + 1,
-        state.updates,
-        state.key,
-    )
+    memories = Optimisers(actor_memory, critic_memory, value_memory)
+    moved = State(actor, critic, target_critic, value, memories, state.step + 1, state.updates, state.key)
     error = jnp.mean(jnp.abs(weigh(logged_q - target, weights)), axis=0)
     return moved, Feedback(metrics, priority=batch.per_sample(error))
 
@@ -205,10 +195,6 @@ def component_weights(h: IQL, row: Transition) -> jax.Array | None:
     return jnp.ones(row.reward.shape[-1]) if h.reward_weights is None else jnp.asarray(h.reward_weights)
 
 
-def _gradient(loss: Callable[..., Any]) -> Callable[..., Any]:
-    return eqx.filter_value_and_grad(loss, has_aux=True)
-
-
 # A fresh state.
 
 
@@ -218,17 +204,13 @@ def init(h: IQL, spec: Spec, key: jax.Array, updates: int) -> State:
     sight = Sight(h.embedding, h.hidden[0], h.convolutions, h.memory)
     shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight}
     own = jax.random.split(key, h.critics + 3)
-    actor = (
-        copied(h.actor_network(spec, own[0]))
-        if h.actor_network
-        else Actor.create(generator, spec, head=h.actor_head, **shape)
-    )
-    critic = (
-        Ensemble(tuple(copied(h.critic_network(spec, k)) for k in own[3:]))
-        if h.critic_network
-        else Ensemble.create(h.critics, lambda: Critic.create(generator, spec, **shape))
-    )
-    value = copied(h.value_network(spec, own[1])) if h.value_network else Value.create(generator, spec, **shape)
+
+    def fresh_critic() -> Critic:
+        return Critic.create(generator, spec, **shape)
+
+    actor = brought(h.actor_network, lambda: Actor.create(generator, spec, head=h.actor_head, **shape), spec, own[0])
+    critic = Ensemble(tuple(brought(h.critic_network, fresh_critic, spec, k) for k in own[3:]))
+    value = brought(h.value_network, lambda: Value.create(generator, spec, **shape), spec, own[1])
     memories = Optimisers(*(optimiser_memory(h.optimiser, network) for network in (actor, critic, value)))
     return State(actor, critic, copied(critic), value, memories, jnp.int32(0), jnp.int32(updates), own[2])
 
@@ -249,39 +231,35 @@ class IQL:
     expectile: float = number(0.7, least=0.0, most=1.0, open_ends=True, help="which expectile of Q the value learns")
     temperature: float = number(3.0, least=0.0, help="inverse temperature: multiplies the advantage; 0 clones the log")
     max_weight: float = number(100.0, least=0.0, help="cap on exp(temperature * advantage)")
-    discount: float = number(0.99, least=0.0, most=1.0)
-    target_rate: float = number(0.005, least=0.0, most=1.0, help="share of the gap that target critics move")
+    discount: float = fields.discount(0.99)
+    target_rate: float = fields.target_rate(0.005, "target critics move")
     target_update_period: int = static(1, least=1, help="updates between two moves of the target critics")
-    critics: int = static(2, least=1, help="size of the critic ensemble")
-    critic_loss: PointLoss = static(squared, choices=POINT_LOSSES)
-    n_step: int = static(1, least=1, help="rewards summed before bootstrapping")
-    batch_size: int = static(256, least=1)
-    actor_learning_rate: float = number(3e-4, least=0.0)
-    critic_learning_rate: float = number(3e-4, least=0.0)
-    value_learning_rate: float = number(3e-4, least=0.0)
-    actor_schedule: Schedule = static(cosine, choices=SCHEDULES, help="factor on the rate, over the run's progress")
-    critic_schedule: Schedule = static(constant, choices=SCHEDULES)
-    value_schedule: Schedule = static(constant, choices=SCHEDULES)
-    optimiser: Transformation = static(OPTIMISERS["adam"], choices=OPTIMISERS, help="makes the direction of a step")
-    gradient_clip: float | None = number(
-        None, least=0.0, open_ends=True, help="largest norm of each network's gradient"
-    )
-    dropout: float | None = number(None, least=0.0, most=0.99, help="in the actor's trunk, while training")
-    hidden: tuple[int, ...] = static((256, 256), help="widths of hidden layers")
-    embedding: int = static(32, least=1, help="width of a categorical column's table")
-    convolutions: Layers = static(by_size, choices=LAYERS, help="layers that look at pictures")
-    memory: int | None = static(None, least=1, help="width of a recurrent unit in every network")
-    window: int = static(16, least=1, help="with a memory: steps in a row that a loss is about")
-    burn_in: int = static(0, least=0, help="with a memory: steps before them that only warm it up")
-    priority_exponent: float | None = number(
-        None, least=0.0, most=1.0, help="prioritised sampling: 0 is uniform, 1 proportional"
-    )
-    priority_correction: float = number(0.4, least=0.0, most=1.0, help="where the importance exponent begins")
+    critics: int = fields.critics(2)
+    critic_loss: PointLoss = fields.critic_loss(squared)
+    n_step: int = fields.n_step(1)
+    batch_size: int = fields.batch_size(256)
+    actor_learning_rate: float = fields.learning_rate(3e-4)
+    critic_learning_rate: float = fields.learning_rate(3e-4)
+    value_learning_rate: float = fields.learning_rate(3e-4)
+    actor_schedule: Schedule = fields.schedule(cosine)
+    critic_schedule: Schedule = fields.schedule(constant)
+    value_schedule: Schedule = fields.schedule(constant)
+    optimiser: Transformation = fields.optimiser("adam")
+    gradient_clip: float | None = fields.gradient_clip(None, "each network's gradient")
+    dropout: float | None = fields.dropout(None)
+    hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
+    embedding: int = fields.embedding(32)
+    convolutions: Layers = fields.convolutions(by_size)
+    memory: int | None = fields.memory(None)
+    window: int = fields.window(16)
+    burn_in: int = fields.burn_in(0)
+    priority_exponent: float | None = fields.priority_exponent(None)
+    priority_correction: float = fields.priority_correction(0.4)
     reward_weights: tuple[float, ...] | None = static(None, help="of several rewards; default: ones")
-    layer_norm: bool = static(False)
-    actor_head: HeadFactory = static(gaussian, choices=HEADS, help="for continuous actions")
-    epsilon: float | None = number(None, least=0.0, most=1.0, help="sampling: a sample this often, else the mode")
-    reward_scaling: RewardScaling = static(REWARD_SCALINGS["none"], choices=REWARD_SCALINGS)
+    layer_norm: bool = fields.layer_norm(False)
+    actor_head: HeadFactory = fields.actor_head(gaussian)
+    epsilon: float | None = fields.epsilon(None, "sampling: a sample this often, else the mode")
+    reward_scaling: RewardScaling = fields.reward_scaling("none")
     actor_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("one for each critic")
     value_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
@@ -301,10 +279,7 @@ class IQL:
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase over transitions of the log, or over windows of them with a memory."""
-        row = Row(self.n_step, self.discount)
-        unit = row if self.memory is None else Window(row, self.window, self.burn_in)
-        order = ordered(self.priority_exponent, self.priority_correction)
-        return (Phase("iql", Draw("log", self.batch_size, unit, order), step, losses),)
+        return (Phase("iql", reads.transitions(self), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """Fresh networks for a run of `updates` steps."""

@@ -1,9 +1,9 @@
-"""Descending a gradient and following slowly: the two ways in which networks move."""
+"""How networks begin, and the two ways in which they move: descending a gradient, and following slowly."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -69,6 +69,28 @@ def descend(
     return moved, memory
 
 
+def _slope(loss: Callable[..., Any]) -> Callable[..., Any]:
+    return eqx.filter_value_and_grad(loss, has_aux=True)
+
+
+class Improved(NamedTuple):
+    """A network after a step, what its optimiser remembers, and the loss before it with all that it told."""
+
+    network: Any
+    memory: Any
+    loss: jax.Array
+    told: Any
+
+
+def improve(
+    loss: Callable[..., Any], network: Any, memory: Any, rate: jax.Array | float, h: Any, *inputs: Any
+) -> Improved:
+    """One step of a network down the slope of `loss(network, h, *inputs) -> (loss, told)`, as `h` says."""
+    (value, told), slope = _slope(loss)(network, h, *inputs)
+    network, memory = descend(h.optimiser, network, slope, memory, rate, h.gradient_clip)
+    return Improved(network, memory, value, told)
+
+
 def follow(target: Network, network: Network, rate: jax.Array | float) -> Network:
     """The target moved by `rate` of its gap to the network (Polyak averaging)."""
     moved: Network = jax.tree.map(
@@ -81,6 +103,11 @@ def unless(due: jax.Array, before: Network, after: Network) -> Network:
     """`after` where an update is due, else `before`."""
     chosen: Network = jax.tree.map(lambda a, b: jnp.where(due, a, b) if eqx.is_array(a) else b, after, before)
     return chosen
+
+
+def brought(make: Callable[..., Any] | None, otherwise: Callable[[], Any], spec: Any, key: jax.Array) -> Any:
+    """What the user's function makes of spec and key, or without one what `otherwise` makes."""
+    return otherwise() if make is None else copied(make(spec, key))
 
 
 def copied(network: Network) -> Network:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,7 +16,7 @@ import numpy as np
 
 from tidelog.networks.distributions import Categorical, Distribution, Gaussian, Point
 from tidelog.networks.encode import Encoder, Sight
-from tidelog.networks.mlp import MLP, Linear, zeros
+from tidelog.networks.mlp import MLP, Linear, MakeLinear, zeros
 from tidelog.support import allow
 from tidelog.types import Continuous, Discrete, Observation, Spec, Transition
 
@@ -95,13 +96,17 @@ class Actor(eqx.Module):
         layer_norm: bool,
         sight: Sight,
         head: HeadFactory,
+        linear: MakeLinear | None = None,
     ) -> Actor:
-        """A network of widths `hidden`; `head` counts for continuous actions, discrete ones get logits."""
+        """A network of widths `hidden`; `head` counts for continuous actions, discrete ones get logits.
+
+        `linear` makes the dense layers of the trunk and of logits (orthogonal unless told).
+        """
         sizes = (sight.size(spec), *hidden)
         encoder = Encoder.create(generator, spec, sight)
-        trunk = MLP.create(generator, sizes, layer_norm=layer_norm, activate_last=True)
+        trunk = MLP.create(generator, sizes, layer_norm=layer_norm, activate_last=True, linear=linear)
         if isinstance(spec.action, Discrete):
-            return cls(encoder, trunk, Linear.create(generator, sizes[-1], spec.action.n))
+            return cls(encoder, trunk, (linear or Linear.create)(generator, sizes[-1], spec.action.n))
         if not isinstance(spec.action, Continuous):
             raise TypeError(f"an actor acts on Discrete or Continuous actions, found {type(spec.action).__name__}")
         return cls(encoder, trunk, head(generator, sizes[-1], spec.action.size))
@@ -141,3 +146,8 @@ class Actor(eqx.Module):
     ) -> Distribution:
         made = self.head(self.trunk(features, dropout=dropout, key=key))
         return Categorical(allow(made, mask)) if isinstance(made, jax.Array) else made
+
+
+def policy_after(actor: Any, row: Transition) -> Any:
+    """The distribution for what followed, no mask, for an Actor or any module that maps observations to one."""
+    return actor.after(row) if isinstance(actor, Actor) else actor(row.next_observation)

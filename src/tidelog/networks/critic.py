@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.losses.imitation import pick
-from tidelog.networks.encode import Encoder, Sight
+from tidelog.networks.encode import Encoder, Seen, Sight
 from tidelog.networks.mlp import MLP, MakeLinear
 from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Transition
 
@@ -78,7 +78,7 @@ class Critic(eqx.Module):
         body = MLP.create(generator, (size + space.size, *hidden, each), layer_norm=layer_norm, linear=linear)
         return cls(encoder, body, None, spec.rewards)
 
-    def all_actions(self, observation: Observation, real: jax.Array | None = None) -> jax.Array:
+    def all_actions(self, observation: Seen, real: jax.Array | None = None) -> jax.Array:
         """Values of every discrete action, [B, A], or [B, K, A] for several rewards."""
         return self._rate(self.encoder(observation, real))
 
@@ -95,7 +95,7 @@ class Critic(eqx.Module):
         made = self.body(features)
         return made if self.rewards is None else made.reshape(*made.shape[:-1], self.rewards, -1)
 
-    def __call__(self, observation: Observation, action: Array, real: jax.Array | None = None) -> jax.Array:
+    def __call__(self, observation: Seen, action: Array, real: jax.Array | None = None) -> jax.Array:
         if self.actions is not None:
             return pick(self.all_actions(observation, real), action if self.rewards is None else action[..., None])
         made = self.body(jnp.concatenate([self.encoder(observation, real), action], axis=-1))
@@ -128,3 +128,9 @@ def now_and_after(value: Any, row: Transition) -> tuple[jax.Array, jax.Array]:
     if isinstance(value, Value):
         return value.both(row)
     return value(row.observation, **row.window), value(row.next_observation, **row.window)
+
+
+def ratings_after(critic: Any, row: Transition) -> jax.Array:
+    """Q of every action in what followed [B, A], for a Critic or any module with `all_actions`."""
+    rated: jax.Array = critic.all_after(row) if isinstance(critic, Critic) else critic.all_actions(row.next_observation)
+    return rated

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -13,6 +15,29 @@ from tidelog.networks.convolution import Convolutions, Layers, by_size, features
 from tidelog.networks.memory import GRU
 from tidelog.networks.mlp import Linear, from_host
 from tidelog.types import Codes, Image, Observation, Spec, Transition, Vector
+
+Seen: TypeAlias = Observation | jax.Array  # observations, or the features that an encoder made of them before
+
+
+Sharing = Callable[[Spec], bool]
+
+
+def with_pictures(spec: Spec) -> bool:
+    """Whether anything that is seen is a picture."""
+    return any(isinstance(leaf, Image) for leaf in spec.observation.values())
+
+
+def always(spec: Spec) -> bool:
+    """True, whatever is seen."""
+    return True
+
+
+def never(spec: Spec) -> bool:
+    """False, whatever is seen."""
+    return False
+
+
+SHARING: Mapping[str, Sharing] = {"pictures": with_pictures, "always": always, "never": never}
 
 
 @dataclass(frozen=True)
@@ -73,7 +98,9 @@ class Encoder(eqx.Module):
             memory = GRU.create(generator, Sight(sight.embedding, sight.picture_width).size(spec), sight.memory)
         return cls(tables, pictures, memory, tuple(sorted(spec.observation)))
 
-    def __call__(self, observation: Observation, real: jax.Array | None = None) -> jax.Array:
+    def __call__(self, observation: Seen, real: jax.Array | None = None) -> jax.Array:
+        if isinstance(observation, jax.Array):
+            return observation
         seen = self.leaf_features(observation)
         if self.memory is None:
             return seen
@@ -111,3 +138,15 @@ class Encoder(eqx.Module):
             return seen, None
         moved = self.memory(carry, seen)
         return moved, moved
+
+
+def now(network: Any, row: Transition) -> Seen:
+    """What a network sees, looked at once for all that it is asked: features of ours, the observations for others."""
+    encoder = getattr(network, "encoder", None)
+    return encoder(row.observation, row.real) if isinstance(encoder, Encoder) else row.observation
+
+
+def after(network: Any, row: Transition) -> Seen:
+    """What a network sees of what followed, looked at once; with a memory, each from its predecessor's state."""
+    encoder = getattr(network, "encoder", None)
+    return encoder.both(row)[1] if isinstance(encoder, Encoder) else row.next_observation

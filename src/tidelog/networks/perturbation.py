@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.networks.encode import Encoder, Sight
+from tidelog.networks.encode import Encoder, Seen, Sight
 from tidelog.networks.mlp import MLP, Linear
-from tidelog.types import Continuous, Observation, Spec
+from tidelog.types import Continuous, Spec
 
 
 class Perturbation(eqx.Module):
@@ -28,7 +28,7 @@ class Perturbation(eqx.Module):
         sizes = (sight.size(spec) + spec.action.size, *hidden, spec.action.size)
         return cls(Encoder.create(generator, spec, sight), MLP.create(generator, sizes, linear=Linear.uniform))
 
-    def __call__(self, observation: Observation, action: jax.Array) -> jax.Array:
+    def __call__(self, observation: Seen, action: jax.Array) -> jax.Array:
         return jnp.tanh(self.body(jnp.concatenate([self.encoder(observation), action], axis=-1)))
 
 

@@ -7,15 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.networks.encode import Encoder, Sight
+from tidelog.networks.encode import Encoder, Seen, Sight
 from tidelog.networks.mlp import MLP, Linear
-from tidelog.types import Continuous, Observation, Spec
+from tidelog.types import Continuous, Spec
 
 LOG_STD_RANGE = (-4.0, 15.0)
 
 
 class Generator(eqx.Module):
-    """Actions like the logged ones, given what was seen."""
+    """Actions like the logged ones, given what was seen (observations, or features that its encoder made of them)."""
 
     encoder: Encoder
     inward: MLP
@@ -34,12 +34,12 @@ class Generator(eqx.Module):
         outward = MLP.create(generator, (features + latent, *hidden, actions), linear=Linear.uniform)
         return cls(encoder, inward, outward)
 
-    def encode(self, observation: Observation, action: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def encode(self, observation: Seen, action: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Mean and log-std [B, L] of the latents that stand for an action [B, A]."""
         made = self.inward(jnp.concatenate([self.encoder(observation), action], axis=-1))
         mean, log_std = jnp.split(made, 2, axis=-1)
         return mean, jnp.clip(log_std, *LOG_STD_RANGE)
 
-    def decode(self, observation: Observation, latent: jax.Array) -> jax.Array:
+    def decode(self, observation: Seen, latent: jax.Array) -> jax.Array:
         """The action [B, A] within [-1, 1] that latents [B, L] stand for."""
         return jnp.tanh(self.outward(jnp.concatenate([self.encoder(observation), latent], axis=-1)))

@@ -1,0 +1,50 @@
+"""How far rewards spread, counted while training: a part of the state, so that a resumed run goes on with it.
+
+Chan, Golub, LeVeque 1979: batches are merged exactly. The variance is kept, not the sum of squares, so that nothing
+drifts when the count has outgrown float32. Letters: `B` batch.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.algorithms.contract import Batch
+
+
+class Running(NamedTuple):
+    """Of all rewards drawn so far, each as often as its weight says."""
+
+    seen: jax.Array  # how many
+    mean: jax.Array
+    variance: jax.Array
+
+
+def nothing_seen() -> Running:
+    """Before the first reward."""
+    return Running(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
+
+
+def counted(running: Running, batch: Batch) -> Running:
+    """With the rewards of one more batch [B], or of the valid steps of its windows."""
+    reward = batch.data.reward
+    weight = jnp.ones_like(reward) if batch.weight is None else batch.weight
+    weight = weight if batch.valid is None else jnp.where(batch.valid, weight, 0.0)
+    count = jnp.sum(weight)
+    mean = jnp.sum(weight * reward) / jnp.maximum(count, 1e-12)
+    variance = jnp.sum(weight * jnp.square(reward - mean)) / jnp.maximum(count, 1e-12)
+    share = count / jnp.maximum(running.seen + count, 1e-12)
+    gap = mean - running.mean
+    return Running(
+        running.seen + count,
+        running.mean + share * gap,
+        running.variance + share * (variance - running.variance) + share * (1.0 - share) * jnp.square(gap),
+    )
+
+
+def deviation(running: Running) -> jax.Array:
+    """The standard deviation, or 1 while all rewards were the same."""
+    spread = jnp.sqrt(running.variance)
+    return jnp.where(spread > 1e-8, spread, 1.0)
