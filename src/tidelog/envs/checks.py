@@ -23,8 +23,8 @@ class Batch:
     EnvironmentFailure, naming environment, copy and step, where it is of a wrong shape, NaN, infinite or out of range.
     """
 
-    def __init__(self, name: str, count: int, step: int) -> None:
-        self.name, self.count, self.step = name, count, step
+    def __init__(self, name: str, count: int, step: int, copies: NDArray[np.int64] | None = None) -> None:
+        self.name, self.count, self.step, self.copies = name, count, step, copies
 
     def leaf(self, what: str, value: Any, leaf: Leaf) -> NDArray[Any]:
         """One observation leaf: `[W, size]` float32 or `[W, C]` int32."""
@@ -32,43 +32,44 @@ class Batch:
             return self.numbers(what, value, (leaf.size,))
         if isinstance(leaf, Codes):
             return self._codes(what, value, np.asarray(leaf.sizes))
-        return self._shaped(what, value, (leaf.height, leaf.width, leaf.channels))
+        return self.shaped(what, value, (leaf.height, leaf.width, leaf.channels))
 
     def numbers(self, what: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Finite numbers `[W, *shape]` as float32."""
-        array = self._shaped(what, value, shape)
-        if not np.issubdtype(array.dtype, np.number) and array.dtype != np.bool_:
-            raise self.failure(0, f"{what} must be numbers, found {array.dtype}")
-        unusable = ~(np.abs(array) <= _LARGEST) if array.dtype.kind == "f" else np.zeros(array.shape, bool)
-        if unusable.any():
-            place = tuple(int(index) for index in np.argwhere(unusable)[0])
+        """Finite numbers `[W, *shape]` as float32, never the caller's own memory."""
+        array = self.shaped(what, value, shape)
+        if array.dtype.kind not in "fiub":
+            raise self.failure(None, f"{what} must be numbers, found {array.dtype}")
+        if array.dtype.kind == "f" and not np.abs(array).max(initial=0.0) <= _LARGEST:
+            place = tuple(int(index) for index in np.argwhere(~(np.abs(array) <= _LARGEST))[0])
             entry = f"entry {place[1]} of {what}" if len(place) > 1 else what
             raise self.failure(place[0], f"{entry} is {array[place]}; it must be finite")
         return array.astype(np.float32)
 
     def flags(self, what: str, value: Any, shape: tuple[int, ...] = ()) -> NDArray[np.bool_]:
         """Truth values `[W, *shape]`."""
-        array = self._shaped(what, value, shape)
+        array = self.shaped(what, value, shape)
         if array.dtype != np.bool_ and not (np.issubdtype(array.dtype, np.number) and np.isin(array, (0, 1)).all()):
-            raise self.failure(0, f"{what} must be true or false, found {array.dtype}")
+            raise self.failure(None, f"{what} must be true or false, found {array.dtype}")
         return array.astype(bool)
 
     def failure(self, copy: int | None, what: str) -> EnvironmentFailure:
-        """The error for one copy, or for all of them where it cannot be told which."""
-        where = f"copy {copy}" if copy is not None else f"{self.count} copies"
+        """The error for one row, told as its copy, or for all copies where it cannot be told which."""
+        told = copy if copy is None or self.copies is None else self.copies[copy]
+        where = "all copies" if told is None else f"copy {told}"
         return EnvironmentFailure(f"{self.name}, {where}, step {self.step}: {what}")
 
     def _codes(self, what: str, value: Any, sizes: NDArray[Any]) -> NDArray[np.int32]:
-        array = self._shaped(what, value, sizes.shape)
+        array = self.shaped(what, value, sizes.shape)
         if not np.issubdtype(array.dtype, np.integer):
-            raise self.failure(0, f"{what} must be whole numbers, found {array.dtype}")
+            raise self.failure(None, f"{what} must be whole numbers, found {array.dtype}")
         outside = (array < 0) | (array >= sizes)
         if outside.any():
             copy, column = (int(index) for index in np.argwhere(outside)[0])
             raise self.failure(copy, f"{what} is {array[copy, column]}, outside 0 .. {sizes[column] - 1}")
         return array.astype(np.int32)
 
-    def _shaped(self, what: str, value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    def shaped(self, what: str, value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+        """An array `[W, *shape]` of whatever type."""
         try:
             array = np.asarray(value)
         except ValueError as error:

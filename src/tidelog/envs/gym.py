@@ -43,6 +43,7 @@ class Gymnasium:
         self._readers = readers(first.observation_space)
         self._steps = 0
         self._started = False
+        self._shown = Observed({})  # what to act on next
         self._masked = False
         action = action_space(first.action_space)
         self._start = action_start(first.action_space)
@@ -57,7 +58,8 @@ class Gymnasium:
         """Start every copy anew, each with its own seed derived from this one."""
         self._steps, self._started = 0, True
         seeds = np.random.SeedSequence(seed).generate_state(self.count)
-        return self._stacked([self._start_copy(copy, int(own)) for copy, own in enumerate(seeds)])
+        self._shown = self._stacked([self._start_copy(copy, int(own)) for copy, own in enumerate(seeds)])
+        return self._shown
 
     def step(self, action: NDArray[Any]) -> Outcome:
         """Act in every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
@@ -75,8 +77,8 @@ class Gymnasium:
             ended = terminated[copy] or truncated[copy]
             current.append(self._start_copy(copy, None) if ended else seen)
         shown = self._stacked(following)
-        acted = self._stacked(current) if (terminated | truncated).any() else shown
-        return Outcome(reward, terminated, truncated, shown, acted)
+        self._shown = self._stacked(current) if (terminated | truncated).any() else shown
+        return Outcome(reward, terminated, truncated, shown, self._shown)
 
     def close(self) -> None:
         """Close every copy."""

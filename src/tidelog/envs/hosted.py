@@ -15,17 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.envs.checks import Batch, leaves
-from tidelog.envs.functional import Functional, World, advance, begin, look
+from tidelog.envs.functional import Advanced, Functional, World, advance, begin, look
 from tidelog.envs.protocol import Observed, Outcome, check_action, positive
-from tidelog.envs.saving import Saved, checked
+from tidelog.envs.saving import Expected, Saved, checked
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
 from tidelog.types import Array, Discrete, Observation
 
 _begin = jax.jit(begin, static_argnums=(0, 1))
-_advance = jax.jit(advance, static_argnums=0)
 
 
 _look = jax.jit(look, static_argnums=0)
+
+
+@partial(jax.jit, static_argnums=0)
+def _advance(functional: Functional, world: World, action: Array, key: Array) -> tuple[Array, World, Advanced]:
+    kept, using = jax.random.split(key)
+    advanced = advance(functional, world, action, using)
+    return kept, advanced.world, advanced._replace(world=None)
 
 
 class Hosted:
@@ -61,11 +67,9 @@ class Hosted:
         taken = check_action(self.spec, action, self.count)
         key = self._started()
         self._check_allowed(taken)
-        using, self._key = jax.random.split(key)
-        advanced = _advance(self.functional, self._world, taken, using)
-        self._world = advanced.world
+        self._key, self._world, advanced = _advance(self.functional, self._world, taken, key)
         self._steps += 1
-        moved = jax.device_get(advanced._replace(world=None))
+        moved = jax.device_get(advanced)
         batch = self._batch()
         reward = batch.numbers("the reward", moved.reward, ())
         terminated = batch.flags("terminated", moved.terminated)
@@ -87,7 +91,7 @@ class Hosted:
     def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
         """Go on from what `save_state` returned; ConfigError where it is another problem's or another count's."""
         shapes, form = jax.tree.flatten(jax.eval_shape(partial(begin, self.functional, self.count), jax.random.key(0)))
-        expected = {f"world.{place}": _plain_form(leaf) for place, leaf in enumerate(shapes)}
+        expected: Expected = {f"world.{place}": _plain_form(leaf) for place, leaf in enumerate(shapes)}
         expected |= {"key": _plain(jax.random.key(0)), "steps": np.asarray(0)}
         arrays = checked(saved, expected, self.name)
         worlds = [_typed(arrays[f"world.{place}"], leaf) for place, leaf in enumerate(shapes)]

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tidelog.envs.icu import icu_sepsis
-from tidelog.envs.protocol import Environment
+from tidelog.envs.protocol import Environment, positive
 from tidelog.envs.tabular import Tabular
 from tidelog.envs.tabular_environment import TabularEnvironment
 from tidelog.envs.toys import PointMass
@@ -33,7 +33,7 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
 
     Takes a built-in name ("treatment", "point-mass", "icu-sepsis:PATH" with the path of dynamics.npz, "jax:..." for a
     functional environment), a gymnasium id, a gymnasium environment or a function that makes one, a `Tabular`, a
-    `Functional`, or an `Environment` of that many copies.
+    `Functional`, or, of that many copies, a `gymnasium.vector.VectorEnv` or an `Environment`.
     ConfigError for unknown names, with the nearest known one.
     """
     if isinstance(name_or_env, str):
@@ -44,6 +44,8 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
         if name_or_env.count != count:
             raise ConfigError(f"{name_or_env.name} has {name_or_env.count} copies and {count} were asked for")
         return name_or_env
+    if hasattr(name_or_env, "single_observation_space"):
+        return _from_vector(name_or_env, count)
     if all(hasattr(name_or_env, part) for part in ("start", "observe", "mask", "step", "spec")):
         return _hosted(name_or_env, count)
     if hasattr(name_or_env, "observation_space") or callable(name_or_env):
@@ -89,16 +91,40 @@ def _from_gymnasium(source: Any, count: int) -> Environment:
     import gymnasium
     from gymnasium import error
 
-    from tidelog.envs.gym import Gymnasium
+    from tidelog.envs.vector import vectorised
 
     try:
-        return Gymnasium(_maker(source, count), count, source if isinstance(source, str) else None)
+        many = vectorised(source, count) if isinstance(source, str) and count > 1 else None
+        return many or _one_by_one(source, count)
     except error.DependencyNotInstalled as missing:
         raise ConfigError(f"{source} needs a package that is not installed: {missing}") from missing
     except (error.Error, ImportError) as broken:
         if isinstance(source, str) and source not in gymnasium.registry:
             raise ConfigError(_unknown(source, [*gymnasium.registry], f"gymnasium: {broken}")) from broken
         raise ConfigError(f"gymnasium cannot make {source}: {broken}") from broken
+
+
+def _one_by_one(source: Any, count: int) -> Environment:
+    from tidelog.envs.gym import Gymnasium
+    from tidelog.envs.gym_saving import ResumableGymnasium, can_save
+
+    maker = _maker(source, count)
+    copies = [maker() for _ in range(positive("count", count))]
+    kind = ResumableGymnasium if can_save(copies) else Gymnasium
+    return kind(iter(copies).__next__, count, source if isinstance(source, str) else None)
+
+
+def _from_vector(source: Any, count: int) -> Environment:
+    from tidelog.envs.vector import VectorGymnasium, stands_still
+
+    if source.num_envs != count:
+        raise ConfigError(f"{source} has {source.num_envs} copies and {count} were asked for")
+    if stands_still(source):
+        raise ConfigError(
+            f"{source}: steps in which one copy restarts leave all others where they were, though they are paid; "
+            "give the environment's id instead, so that its copies are stepped one by one"
+        )
+    return VectorGymnasium(source)
 
 
 def _maker(source: Any, count: int) -> Callable[[], Any]:

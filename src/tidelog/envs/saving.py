@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, EnvironmentFailure
 
-Saved = dict[str, NDArray[Any]]
+Saved: TypeAlias = dict[str, NDArray[Any]]
+Expected: TypeAlias = dict[str, NDArray[Any] | None]
 
 
-def generator_to_array(generator: np.random.Generator) -> NDArray[np.uint8]:
-    """A generator's whole state as the bytes of its JSON."""
-    state = json.dumps(generator.bit_generator.state, default=lambda array: array.tolist())
-    return np.frombuffer(state.encode(), np.uint8).copy()
+def generators_to_array(generators: Sequence[np.random.Generator]) -> NDArray[np.uint8]:
+    """The whole states of some generators as the bytes of their JSON."""
+    states = [generator.bit_generator.state for generator in generators]
+    return np.frombuffer(json.dumps(states, default=lambda array: array.tolist()).encode(), np.uint8).copy()
 
 
-def generator_from_array(array: NDArray[np.uint8], what: str) -> np.random.Generator:
-    """The generator that `generator_to_array` wrote down; ConfigError where it is none."""
+def generators_from_array(array: NDArray[np.uint8], count: int, what: str) -> list[np.random.Generator]:
+    """The generators that `generators_to_array` wrote down; ConfigError where they are not so many."""
     try:
-        state = json.loads(array.tobytes())
-        kind = getattr(np.random, state["bit_generator"])
-        generator = np.random.Generator(kind())
-        generator.bit_generator.state = state
-    except (ValueError, TypeError, KeyError, AttributeError, UnicodeDecodeError) as error:
+        states = json.loads(array.tobytes())
+        generators = [np.random.Generator(getattr(np.random, state["bit_generator"])()) for state in states]
+        for generator, state in zip(generators, states, strict=True):
+            generator.bit_generator.state = state
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f"{what}: the saved random numbers cannot be read: {error}") from error
-    return generator
+    if len(generators) != count:
+        raise ConfigError(f"{what}: expected the random numbers of {count} generators, found {len(generators)}")
+    return generators
 
 
 def started(generator: np.random.Generator | None, name: str) -> np.random.Generator:
@@ -39,7 +42,7 @@ def started(generator: np.random.Generator | None, name: str) -> np.random.Gener
     return generator
 
 
-def checked(saved: Mapping[str, NDArray[Any]], expected: Mapping[str, NDArray[Any] | None], name: str) -> Saved:
+def checked(saved: Mapping[str, NDArray[Any]], expected: Expected, name: str) -> Saved:
     """The saved arrays, if they are named, shaped and typed as expected; None stands for any shape of bytes."""
     if set(saved) != set(expected):
         raise ConfigError(f"{name}: a saved state holds {sorted(expected)}, found {sorted(saved)}")

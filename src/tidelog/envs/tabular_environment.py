@@ -6,6 +6,7 @@ Successors are drawn from one flat array of cumulative probabilities: row `r = s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.envs.protocol import Observed, Outcome, check_action, positive
+from tidelog.envs.saving import Saved, checked, generators_from_array, generators_to_array, started
 from tidelog.envs.tabular import Floats, Tabular
-from tidelog.errors import EnvironmentFailure, SpecError
+from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Spec
 
 
@@ -67,20 +69,33 @@ class TabularEnvironment:
 
     def step(self, action: NDArray[Any]) -> Outcome:
         """Act in every copy, `[W]` whole numbers; EnvironmentFailure before the first reset."""
-        if self._generator is None:
-            raise EnvironmentFailure(f"{self.name}: reset it before the first step")
+        generator = started(self._generator, self.name)
         taken = self._checked(action)
-        following = self._moves.draw(self._state * self.problem.actions + taken, self._generator)
+        following = self._moves.draw(self._state * self.problem.actions + taken, generator)
         earned = self._earned(taken, following)
         terminated = self.problem.final[following]
         self._age += 1
         truncated = ~terminated & (self._age == self.problem.horizon)
         shown = self._observed(following)
-        self._restart(following, terminated | truncated, self._generator)
+        self._restart(following, terminated | truncated, generator)
         return Outcome(earned, terminated, truncated, shown, self._observed(self._state))
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+    def save_state(self) -> Saved:
+        """States, ages and random numbers."""
+        generator = started(self._generator, self.name)
+        return {"state": self._state.copy(), "age": self._age.copy(), "generator": generators_to_array([generator])}
+
+    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
+        """Go on from what `save_state` returned; ConfigError where it is another problem's or another count's."""
+        arrays = checked(saved, {"state": self._state, "age": self._age, "generator": None}, self.name)
+        if (arrays["state"] < 0).any() or (arrays["state"] >= self.problem.states).any():
+            raise ConfigError(f"{self.name}: saved states must be among 0 .. {self.problem.states - 1}")
+        (self._generator,) = generators_from_array(arrays["generator"], 1, self.name)
+        self._state, self._age = arrays["state"].copy(), arrays["age"].copy()
+        return self._observed(self._state)
 
     def _restart(self, following: NDArray[np.int64], ended: NDArray[np.bool_], generator: np.random.Generator) -> None:
         self._state = following.copy()

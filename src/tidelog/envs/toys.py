@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.envs.protocol import Observed, Outcome, check_action, positive
+from tidelog.envs.saving import Saved, checked, generators_from_array, generators_to_array, started
 from tidelog.envs.tabular import Tabular
-from tidelog.errors import ConfigError, EnvironmentFailure
+from tidelog.errors import ConfigError
 from tidelog.types import Continuous, Spec, Vector
 
 
@@ -40,18 +42,31 @@ class PointMass:
 
     def step(self, action: NDArray[Any]) -> Outcome:
         """Move every copy, `[W, size]`; what lies outside the bounds is cut, EnvironmentFailure before a reset."""
-        if self._generator is None:
-            raise EnvironmentFailure(f"{self.name}: reset it before the first step")
+        generator = started(self._generator, self.name)
         self._position = self._position + self.REACH * np.clip(check_action(self.spec, action, self.count), -1, 1)
         self._age += 1
         reward = -np.square(self._position).sum(1).astype(np.float32)
         following = self._observed()
         truncated = np.full(self.count, self._age == self.HORIZON)
-        current = self._begin(self._generator) if truncated[0] else following
+        current = self._begin(generator) if truncated[0] else following
         return Outcome(reward, np.zeros(self.count, bool), truncated, following, current)
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+    def save_state(self) -> Saved:
+        """Positions, the age and random numbers."""
+        generator = started(self._generator, self.name)
+        age, numbers = np.asarray(self._age), generators_to_array([generator])
+        return {"position": self._position.copy(), "age": age, "generator": numbers}
+
+    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
+        """Go on from what `save_state` returned; ConfigError where it is another problem's or another count's."""
+        expected = {"position": self._position, "age": np.asarray(self._age), "generator": None}
+        arrays = checked(saved, expected, self.name)
+        (self._generator,) = generators_from_array(arrays["generator"], 1, self.name)
+        self._position, self._age = arrays["position"].copy(), int(arrays["age"])
+        return self._observed()
 
     @classmethod
     def best(cls, position: NDArray[Any]) -> NDArray[np.float32]:

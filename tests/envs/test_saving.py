@@ -1,0 +1,113 @@
+"""Saving in the middle of episodes and restoring into a fresh object: the same future, bit for bit."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from tidelog.envs import Resumable, make
+from tidelog.envs.toys import PointMass, chain
+from tidelog.errors import ConfigError, EnvironmentFailure
+from tidelog.types import Discrete
+
+CLASSIC = ["CartPole-v1", "Pendulum-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Acrobot-v1"]
+MUJOCO = [
+    *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5", "InvertedDoublePendulum-v5"),
+    *("InvertedPendulum-v5", "Pusher-v5", "Reacher-v5", "Swimmer-v5", "Walker2d-v5"),
+]
+SOURCES = {
+    "treatment": lambda count: make("treatment", count),
+    "chain": lambda count: make(chain(9, 0.2), count),
+    "point-mass": lambda count: PointMass(count, 2),
+    **{name: lambda count, name=name: make(name, count) for name in (*CLASSIC, *MUJOCO)},
+    **{f"jax:{name}": lambda count, name=name: make(f"jax:{name}", count) for name in ("CartPole-v1", "treatment")},
+    "CartPole-v1 alone": lambda count: make(lambda: gymnasium.make("CartPole-v1"), count),
+}
+FAST = [*SOURCES.keys() - {*MUJOCO}, "Hopper-v5", "Reacher-v5"]
+
+
+def future(environment, steps, seed):
+    """What follows from here under random actions."""
+    generator, space, rows = np.random.default_rng(seed), environment.spec.action, []
+    for _ in range(steps):
+        if isinstance(space, Discrete):
+            action = generator.integers(space.n, size=environment.count)
+        else:
+            action = generator.uniform(space.low, space.high, (environment.count, space.size))
+        outcome = environment.step(action)
+        rows.append(
+            [
+                *(outcome.reward.tobytes(), outcome.terminated.tobytes(), outcome.truncated.tobytes()),
+                *(leaf.tobytes() for leaf in outcome.following.observation.values()),
+                *(leaf.tobytes() for leaf in outcome.current.observation.values()),
+            ]
+        )
+    return rows, outcome.current
+
+
+def same_future(name, before, after):
+    first, second = SOURCES[name](3), SOURCES[name](3)
+    assert isinstance(first, Resumable)
+    first.reset(5)
+    _, seen = future(first, before, 0)
+    saved = {key: np.array(value) for key, value in first.save_state().items()}
+    second.reset(6)
+    future(second, 3, 1)  # a past that has to be forgotten
+    shown = second.restore_state(saved)
+    for leaf, value in seen.observation.items():
+        np.testing.assert_array_equal(shown.observation[leaf], value)
+        assert shown.observation[leaf].dtype == value.dtype
+    expected, found = future(first, after, 2)[0], future(second, after, 2)[0]
+    assert found == expected
+    assert second.restore_state(saved) is not None
+    assert future(second, after, 2)[0] == expected, "what was saved does not change with the environment"
+    again = SOURCES[name](3)
+    again.restore_state(saved)  # one that was never reset
+    assert future(again, after, 2)[0] == expected
+    for one in (first, second, again):
+        one.close()
+
+
+@pytest.mark.parametrize("name", sorted(FAST))
+def test_what_is_restored_has_the_same_future(name):
+    same_future(name, before=11, after=230 if name in {"Pendulum-v1", "jax:CartPole-v1"} else 60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUJOCO)
+def test_every_mujoco_problem_has_the_same_future(name):
+    pytest.importorskip("mujoco")
+    same_future(name, before=37, after=300)
+
+
+@pytest.mark.parametrize("name", ["treatment", "point-mass", "CartPole-v1", "CartPole-v1 alone", "jax:CartPole-v1"])
+def test_arrays_of_something_else_are_refused(name):
+    environment = SOURCES[name](3)
+    with pytest.raises(EnvironmentFailure, match="reset it"):
+        environment.save_state()
+    environment.reset(0)
+    saved = environment.save_state()
+    with pytest.raises(ConfigError, match="saved"):
+        SOURCES[name](2).restore_state(saved)
+    with pytest.raises(ConfigError, match="holds"):
+        environment.restore_state({})
+    some = next(key for key in saved if key != "generator")
+    with pytest.raises(ConfigError, match="saved"):
+        environment.restore_state({**saved, some: np.zeros((1, 1, 7))})
+    if "generator" in saved:
+        with pytest.raises(ConfigError, match="random numbers"):
+            environment.restore_state({**saved, "generator": np.frombuffer(b"[7]", np.uint8)})
+
+
+def test_environments_that_may_hide_something_do_not_offer_it():
+    class Own(gymnasium.Env):
+        observation_space, action_space = gymnasium.spaces.Box(0, 1, (1,)), gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1), {}
+
+    assert not hasattr(make(Own, 1), "save_state")
+    counting = make(lambda: gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("Pendulum-v1")), 2)
+    assert not hasattr(counting, "save_state")
+    assert hasattr(
+        make(lambda: gymnasium.wrappers.RescaleAction(gymnasium.make("Pendulum-v1"), -1, 1), 2), "save_state"
+    )

@@ -1,0 +1,406 @@
+"""gymnasium's vector environments, in every way of restarting: no reward or transition lost, invented or moved."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+from tidelog.envs import Resumable, make, play
+from tidelog.envs.gym import Gymnasium
+from tidelog.envs.vector import VectorCartPole, VectorGymnasium
+from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
+from tidelog.types import Codes, Discrete, Vector
+
+MODES = [*AutoresetMode]
+HOWS = ["terminated", "truncated", "both"]
+LENGTHS = (3, 1, 2, 5)  # of the episodes of each copy, all different
+
+
+class Tickers(VectorEnv):
+    """Copy `w` shows (w, episode, step) and earns 100 * w + 10 * episode + step, by gymnasium's rules for each mode.
+
+    A restarting row reports a reward of 1000, which nobody may believe.
+    """
+
+    def __init__(self, mode, how="truncated", lengths=LENGTHS, masked=False):
+        self.num_envs, self.how, self.lengths, self.masked = len(lengths), how, np.array(lengths), masked
+        self.metadata = {"autoreset_mode": mode}
+        self.single_observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
+        self.single_action_space = spaces.Discrete(2, start=3)
+        self.seen_actions = []
+
+    def shown(self):
+        return np.stack([np.arange(self.num_envs), self.episode, self.age], 1).astype(np.float64)
+
+    def info(self):
+        return {"action_mask": np.stack([self.age >= 0, self.age % 2 == 0], 1)} if self.masked else {}
+
+    def reset(self, *, seed=None, options=None):
+        if options is None:
+            self.episode, self.age = np.zeros((2, self.num_envs), int)
+            self.ended = np.zeros(self.num_envs, bool)
+        else:
+            rows = options["reset_mask"]
+            assert (rows == self.ended).all(), "exactly the copies that ended have to be restarted"
+            self.begin(rows)
+        return self.shown(), self.info()
+
+    def begin(self, rows):
+        self.episode[rows] += 1
+        self.age[rows] = 0
+        self.ended[rows] = False
+
+    def step(self, action):
+        self.seen_actions.append(action)
+        mode, restarting = self.metadata["autoreset_mode"], self.ended.copy()
+        assert mode is AutoresetMode.NEXT_STEP or not restarting.any()
+        self.age += 1
+        reward = 100.0 * np.arange(self.num_envs) + 10 * self.episode + self.age
+        self.begin(restarting)
+        reward[restarting] = 1000.0
+        self.ended = (self.age >= self.lengths) & ~restarting
+        ended, info = self.ended.copy(), {}
+        seen = self.shown()
+        if mode is AutoresetMode.SAME_STEP and ended.any():
+            final = np.full(self.num_envs, None, object)
+            for row in np.flatnonzero(ended):
+                final[row] = seen[row]
+            info = {"final_obs": final, "_final_obs": ended, "final_info": self.info()}
+            self.begin(ended)
+            seen = self.shown()
+        flags = [ended if self.how in (kind, "both") else np.zeros_like(ended) for kind in ("terminated", "truncated")]
+        return seen, reward, *flags, info | self.info()
+
+
+def idle(observed, generator):
+    count = len(next(iter(observed.observation.values())))
+    return np.zeros(count, int), None
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("mode", MODES)
+def test_every_row_played_is_one_that_happened(mode, how):
+    played = play(make(Tickers(mode, how), 4), idle, episodes=10)
+    copy, episode, age = played.observation["observation"].T.astype(int)
+    assert played.lengths.tolist() == [LENGTHS[one % 4] for one in range(10)]
+    np.testing.assert_array_equal(played.episode, copy + 4 * episode)
+    np.testing.assert_array_equal(age, [step for length in played.lengths for step in range(length)])
+    np.testing.assert_array_equal(played.next_observation["observation"], np.stack([copy, episode, age + 1], 1))
+    np.testing.assert_array_equal(played.reward, 100 * copy + 10 * episode + age + 1)
+    last = age + 1 == np.array(LENGTHS)[copy]
+    np.testing.assert_array_equal(played.terminated, last & (how != "truncated"))
+    np.testing.assert_array_equal(played.truncated, last & (how != "terminated"))
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_next_step_restarts_are_rows_of_no_decision(how):
+    environment = make(Tickers(AutoresetMode.NEXT_STEP, how, (2, 3)), 2)
+    environment.reset(0)
+    outcomes = [environment.step(np.zeros(2, int)) for _ in range(5)]
+    valid = [(True, True) if one.valid is None else tuple(one.valid.tolist()) for one in outcomes]
+    assert valid == [(True, True), (True, True), (False, True), (True, False), (True, True)]
+    restarted = outcomes[2]
+    assert restarted.reward.tolist() == [0, 103]
+    assert not (restarted.terminated | restarted.truncated)[0]
+    assert restarted.current.observation["observation"].tolist() == [[0, 1, 0], [1, 0, 3]]
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
+def test_the_other_modes_restart_in_the_same_step(mode):
+    environment = make(Tickers(mode, lengths=(1, 2)), 2)
+    environment.reset(0)
+    outcome = environment.step(np.zeros(2, int))
+    assert outcome.valid is None
+    assert outcome.following.observation["observation"].tolist() == [[0, 0, 1], [1, 0, 1]]
+    assert outcome.current.observation["observation"].tolist() == [[0, 1, 0], [1, 0, 1]]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_masks_belong_to_what_is_shown(mode):
+    environment = make(Tickers(mode, masked=True), 4)
+    observed = environment.reset(0)
+    assert environment.spec.masked
+    for _ in range(12):
+        outcome = environment.step(np.zeros(4, int))
+        age = outcome.following.observation["observation"][:, 2]
+        np.testing.assert_array_equal(outcome.following.action_mask[:, 1], age % 2 == 0)
+        waits = (outcome.terminated | outcome.truncated) & (mode is AutoresetMode.NEXT_STEP)
+        age = outcome.current.observation["observation"][:, 2]
+        np.testing.assert_array_equal(outcome.current.action_mask[:, 1], (age % 2 == 0) | waits)
+        observed = outcome.current
+    assert observed.action_mask.dtype == bool
+
+
+class Clock(gymnasium.Env):
+    """Shows a mapping: a random number of the episode with the step, and a code counted from 2; ends after `end`."""
+
+    def __init__(self, end=3, how="truncated", masked=True):
+        self.observation_space = spaces.Dict(
+            {
+                "clock": spaces.Box(-np.inf, np.inf, (2,), np.float64),
+                "ward": spaces.Discrete(9, start=2),
+                "beds": spaces.MultiDiscrete([9, 9], start=[1, 0]),
+            }
+        )
+        self.action_space = spaces.Discrete(3, start=5)
+        self.end, self.how, self.masked = end, how, masked
+
+    def seen(self):
+        beds = np.array([1 + self.age, self.age])
+        return {"clock": np.array([self.mark, self.age]), "ward": np.int64(2 + self.age), "beds": beds}
+
+    def info(self):
+        return {"action_mask": np.array([1, self.age % 2, 1], np.int8)} if self.masked else {}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.age, self.mark = 0, self.np_random.random()
+        return self.seen(), self.info()
+
+    def step(self, action):
+        self.age += 1
+        ended = self.age == self.end
+        flags = (ended and self.how != "truncated", ended and self.how != "terminated")
+        return self.seen(), float(action) + self.age / 8, *flags, self.info()
+
+
+def makers(how):
+    return [lambda end=end: Clock(end, how) for end in (3, 1, 2)]
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("copied", [True, False])
+def test_gymnasiums_own_is_what_the_copies_are_one_by_one(mode, how, copied):
+    """The rows of each copy in turn, restarts left out, are those of the copies stepped here, from the same seeds."""
+    many = VectorGymnasium(SyncVectorEnv(makers(how), autoreset_mode=mode, copy=copied))
+    ends = iter(makers(how))
+    alone = Gymnasium(lambda: next(ends)(), 3)
+    assert many.spec == alone.spec
+    assert many.spec.observation == {"clock": Vector(2), "ward": Codes((9,)), "beds": Codes((9, 9))}
+    many.reset(4)
+    alone.reset(4)
+    own = int(np.random.SeedSequence(4).generate_state(1)[0])
+    for row, copy in enumerate(alone._copies):
+        copy.reset(seed=own + row)  # as gymnasium spreads one seed
+    rows, expected = ([[] for _ in range(3)] for _ in range(2))
+    generator = np.random.default_rng(0)
+    orders = generator.integers(3, size=(3, 40))
+    for _ in range(40):
+        at = [len(one) for one in rows]
+        outcome = many.step(np.array([orders[row, place] for row, place in enumerate(at)]))
+        keep(rows, outcome)
+    for step in range(40):
+        keep(expected, alone.step(orders[:, step]))
+    for found, wanted in zip(rows, expected, strict=True):
+        assert len(found) > 15
+        assert repr(found[1:]) == repr(wanted[1 : len(found)])  # the first shows the copies' own first seeds
+
+
+def keep(rows, outcome):
+    for row, own in enumerate(rows):
+        if outcome.valid is None or outcome.valid[row]:
+            followed = {name: leaf[row].tolist() for name, leaf in outcome.following.observation.items()}
+            own.append((outcome.reward[row], *(outcome.terminated[row], outcome.truncated[row]), followed))
+
+
+def test_actions_are_counted_from_where_the_environment_does():
+    source = Tickers(AutoresetMode.DISABLED)
+    environment = make(source, 4)
+    assert environment.spec.action == Discrete(2)
+    environment.reset(0)
+    environment.step(np.array([0, 1, 1, 0]))
+    assert source.seen_actions[0].tolist() == [3, 4, 4, 3]
+
+
+@pytest.mark.parametrize("how", ["NextStep", AutoresetMode.NEXT_STEP])
+def test_a_mode_may_be_told_by_its_word(how):
+    assert make(Tickers(how), 4).count == 4
+
+
+@pytest.mark.parametrize("told", [None, "sometimes"])
+def test_a_mode_that_is_not_told_is_not_guessed(told):
+    source = Tickers(AutoresetMode.NEXT_STEP)
+    source.metadata = {} if told is None else {"autoreset_mode": told}
+    with pytest.raises(ConfigError, match=r"does not say how it restarts.*metadata"):
+        make(source, 4)
+
+
+def test_an_environment_that_ends_while_restarting_lied_about_its_mode():
+    source = Tickers(AutoresetMode.SAME_STEP, lengths=(4, 1))
+    environment = make(source, 2)
+    environment._mode = "NEXT_STEP"
+    environment.reset(0)
+    environment.step(np.zeros(2, int))
+    with pytest.raises(EnvironmentFailure, match=r"Tickers, copy 1, step 2: .*not NEXT_STEP"):
+        environment.step(np.zeros(2, int))
+
+
+def test_a_last_observation_that_is_lost_is_said():
+    class Losing(Tickers):
+        def step(self, action):
+            *rest, info = super().step(action)
+            return *rest, {key: value for key, value in info.items() if key != "final_obs"}
+
+    environment = make(Losing(AutoresetMode.SAME_STEP, lengths=(4, 1)), 2)
+    environment.reset(0)
+    with pytest.raises(EnvironmentFailure, match=r"copy 1, step 1: .*final_obs"):
+        environment.step(np.zeros(2, int))
+
+
+def spoilt(place, change):
+    class Spoilt(Tickers):
+        def step(self, action):
+            parts = list(super().step(action))
+            if len(self.seen_actions) == 3:
+                parts[place] = change(parts[place])
+            return tuple(parts)
+
+    environment = make(Spoilt(AutoresetMode.NEXT_STEP, lengths=(9, 9, 9)), 3)
+    environment.reset(0)
+    environment.step(np.zeros(3, int))
+    environment.step(np.zeros(3, int))
+    return environment
+
+
+def entry(*place):
+    def change(array):
+        array = array.copy()
+        array[place[:-1]] = place[-1]
+        return array
+
+    return change
+
+
+def raising(_):
+    raise RuntimeError("pump stuck")
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "words"),
+    [
+        (0, entry(2, 1, np.nan), "copy 2, step 3: entry 1 of the observation is nan"),
+        (0, entry(1, 0, -np.inf), "copy 1, step 3: entry 0 of the observation is -inf"),
+        (0, entry(1, 2, 1e300), r"copy 1, step 3: entry 2 of the observation is 1e\+300"),
+        (0, lambda array: array[:, :2], r"step 3: the observation must have shape \(3, 3\), found \(3, 2\)"),
+        (0, lambda array: None, r"step 3: the observation must have shape \(3, 3\), found \(\)"),
+        (1, entry(2, np.nan), "copy 2, step 3: the reward is nan"),
+        (1, lambda array: array[:2], r"step 3: the reward must have shape \(3,\), found \(2,\)"),
+        (1, lambda array: ["high"] * 3, "step 3: the reward must be numbers"),
+        (2, lambda array: array[None], r"step 3: terminated must have shape \(3,\), found \(1, 3\)"),
+        (3, lambda array: np.full(3, 0.5), "step 3: truncated must be true or false"),
+        (0, raising, "all copies, step 3: step raised RuntimeError: pump stuck"),
+    ],
+)
+def test_a_failure_names_the_copy_and_the_step(place, change, words):
+    with pytest.raises(EnvironmentFailure, match=f"Spoilt, .*{words}"):
+        spoilt(place, change).step(np.zeros(3, int))
+
+
+def test_codes_outside_their_space_name_the_copy():
+    environment = make(SyncVectorEnv([lambda: Clock(20), lambda: Clock(5)]), 2)
+    environment.reset(0)
+    for _ in range(8):
+        environment.step(np.zeros(2, int))
+    with pytest.raises(EnvironmentFailure, match=r"copy 0, step 9: observation 'beds' is 9, outside 0 .. 8"):
+        environment.step(np.zeros(2, int))
+
+
+def test_a_mask_that_goes_missing_names_the_copy():
+    made = []
+    environment = make(SyncVectorEnv([lambda: made.append(Clock()) or made[-1]] * 3), 3)
+    environment.reset(0)
+    made[1].masked = False
+    with pytest.raises(EnvironmentFailure, match=r"copy 1, step 1: .*action_mask"):
+        environment.step(np.zeros(3, int))
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ConfigError, match="4 copies and 3 were asked for"):
+        make(Tickers(AutoresetMode.DISABLED), 3)
+    source = Tickers(AutoresetMode.DISABLED)
+    source.single_observation_space = spaces.Box(0, 1, (2, 2))
+    with pytest.raises(SpecError, match="FlattenObservation"):
+        make(source, 4)
+    with pytest.raises(EnvironmentFailure, match="reset it"):
+        make(Tickers(AutoresetMode.DISABLED), 4).step(np.zeros(4, int))
+
+
+def test_environments_whose_copies_wait_for_each_other_are_not_taken_as_they_are():
+    """gymnasium's own of that name; it needs a package that is not installed here."""
+
+    class FunctionalJaxVectorEnv(Tickers):
+        pass
+
+    with pytest.raises(ConfigError, match="id instead"):
+        make(FunctionalJaxVectorEnv(AutoresetMode.NEXT_STEP), 4)
+
+
+@pytest.mark.parametrize(("start", "kind"), [(5, VectorGymnasium), (4, Gymnasium)])
+def test_a_registered_vector_form_is_taken_only_where_it_is_the_same_problem(start, kind):
+    class Many(SyncVectorEnv):
+        def __init__(self, num_envs, max_episode_steps=None):
+            super().__init__([Starting] * num_envs)
+
+    class Starting(Clock):
+        def __init__(self):
+            super().__init__()
+            self.action_space = spaces.Discrete(3, start=start)
+
+    gymnasium.register("Clock-v0", Clock, vector_entry_point=Many, disable_env_checker=True)
+    try:
+        assert type(make("Clock-v0", 2)) is kind
+    finally:
+        del gymnasium.registry["Clock-v0"]
+
+
+def test_cartpole_is_vectorised_and_others_stay_as_they_were():
+    assert isinstance(make("CartPole-v1", 2), VectorCartPole)
+    assert isinstance(make("CartPole-v1", 2), Resumable)
+    assert isinstance(make("CartPole-v1", 1), Gymnasium)
+    assert isinstance(make("Pendulum-v1", 2), Gymnasium)
+
+
+def test_vectorised_cartpole_is_the_copies_one_by_one():
+    """From the same states and by the same actions, through falls and limits."""
+    many, alone = make("CartPole-v1", 6), Gymnasium(lambda: gymnasium.make("CartPole-v1"), 6)
+    seen = shown(many.reset(0))
+    alone.reset(0)
+    generator, ends = np.random.default_rng(1), np.zeros(2, int)
+    for step in range(1500):
+        put_where_the_vectorised_ones_are(many, alone)
+        steady = (seen @ [0.02, 0.05, 1.0, 0.3] > 0).astype(int)
+        action = np.where(np.arange(6) < 3, steady, generator.integers(2, size=6))
+        found, wanted = many.step(action), alone.step(action)
+        assert found.valid is None
+        for one in ("reward", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(found, one), getattr(wanted, one), err_msg=f"{one}, step {step}")
+        np.testing.assert_allclose(shown(found.following), shown(wanted.following), rtol=1e-6, atol=1e-7)
+        ended = found.terminated | found.truncated
+        seen = shown(found.current)
+        assert (np.abs(seen[ended]) <= 0.05).all()
+        np.testing.assert_array_equal(seen[~ended], shown(found.following)[~ended])
+        ends += [found.terminated.sum(), found.truncated.sum()]
+    assert (ends > 3).all(), ends
+
+
+def test_restarts_of_cartpole_are_the_draws_that_gymnasium_would_make():
+    many, own = make("CartPole-v1", 5), gymnasium.make_vec("CartPole-v1", 5, "vector_entry_point")
+    many.reset(3)
+    own.reset(seed=int(np.random.SeedSequence(3).generate_state(1)[0]))
+    ended = np.zeros(5, bool)
+    while not ended.any():
+        ended = many.step(np.ones(5, int)).terminated
+        own.step(np.ones(5, int))
+    fresh = own.step(np.ones(5, int))[0]
+    np.testing.assert_array_equal(many._source.state.T.astype(np.float32)[ended], fresh[ended])
+
+
+def shown(observed):
+    return observed.observation["observation"]
+
+
+def put_where_the_vectorised_ones_are(many, alone):
+    for row, copy in enumerate(alone._copies):
+        copy.unwrapped.state = many._source.state[:, row].copy()
