@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidelog.algorithms import ALGORITHMS, algorithm_class
+from tidelog.algorithms import OFFLINE, algorithm_class, check_source
 from tidelog.bench.operations import operations
 from tidelog.bench.speed import first_updates, measure, products_of, summary, synthetic_log
 from tidelog.cli.options import parse
@@ -21,7 +21,7 @@ from tidelog.types import Continuous
 class Bench:
     """Measure the speed of training; ratios are taken within one run, figures are median (smallest to largest)."""
 
-    algorithm: tuple[str, ...] = tuple(ALGORITHMS)
+    algorithm: tuple[str, ...] = OFFLINE
     """which algorithms, each at its defaults"""
     seeds: int = 5
     """how many seeds are trained side by side"""
@@ -39,7 +39,7 @@ def run(words: list[str]) -> int:
     if options.out is not None and Path(options.out).exists():
         raise ConfigError(f"{options.out} exists: choose another file, nothing was written")
     for name in options.algorithm:
-        algorithm_class(name)
+        check_source(algorithm_class(name), False)
     if min(options.seeds, options.repeats) < 1:
         raise ConfigError("seeds and repeats are at least 1")
     machine = this_machine()

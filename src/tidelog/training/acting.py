@@ -34,5 +34,5 @@ def member_policy(path: Path, record: Record, index: int, algorithm: Any = None)
     update, file, arrays = read_member(path, index)
     made_by = record.algorithms(algorithm)[index // len(record.settings.seeds)]
     state = fill(made_by.init(record.spec, jax.random.key(0), record.settings.steps), arrays, str(file))
-    origin = {"run": path.name, "update": update, "member": index, "data": record.data["fingerprint"]}
+    origin = {"run": path.name, "update": update, "member": index, "data": record.data.get("fingerprint")}
     return Policy(made_by, record.spec, record.scaler, made_by.acting(state), origin)
