@@ -90,6 +90,7 @@ class Rounds:
         self._algorithms = [stack(numbers)] if self._together else numbers
         self._learners = [stack(learners)] if self._together else list(learners)
         self._compiled = False
+        self._blank = None if places.source else self._blank_rollout()
         self._watch = Watch()
 
     @property
@@ -110,8 +111,7 @@ class Rounds:
 
     def compile(self) -> None:
         """Compile the program, by a plan without rows."""
-        blank = None if self._places.source else self._blank_rollout()
-        self._run([], [blank] * len(self._learners))
+        self._run([], [self._blank] * len(self._learners))
         self._compiled = True
 
     def advance(self, most: int, until: int) -> int:
@@ -121,7 +121,7 @@ class Rounds:
         """
         begun, before = time.monotonic(), self.done
         rows, after, taken = self._plan(most, until)
-        rollouts: list[Columns | None] = [None] * len(self._learners)
+        rollouts = [self._blank] * len(self._learners)
         if rows[0].collect and self._places.source is None:
             rollouts = self._watch.timed(PLAYED, self._play)
         names = tuple(phase.name for phase in self._phases)
