@@ -84,7 +84,7 @@ def test_the_readmes_python_runs(
     assert tl.load_policy("policy").spec.action.n == 6
 
 
-@pytest.mark.parametrize("script", ["first_policy.py", "own_network.py"])
+@pytest.mark.parametrize("script", ["first_policy.py", "own_network.py", "own_environment.py"])
 def test_examples_run(script: str, demo_folder: Path) -> None:
     words = ["tidelog-demo/treatment.csv", "tidelog-demo/columns.toml", "20"] if script == "first_policy.py" else []
     command = [sys.executable, "-W", "error", str(ROOT / "examples" / script), *words]

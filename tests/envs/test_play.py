@@ -135,3 +135,46 @@ def test_progress_counts_up_to_what_was_asked():
 def test_asking_for_nothing_or_for_both_is_said(asked):
     with pytest.raises(ConfigError, match="play"):
         play(PointMass(1), idle, **asked)
+
+
+class Waiting(Counting):
+    """As `Counting`, but a copy that ended restarts only in the next step, whose action and reward are for nothing."""
+
+    def reset(self, seed):
+        self.ended, self.told = np.zeros(self.count, bool), []
+        return super().reset(seed)
+
+    def step(self, action):
+        waited = self.ended
+        self.age = np.where(waited, 0, self.age + 1)
+        self.episode += waited
+        limit = np.array([own[e % len(own)] for own, e in zip(self.lengths, self.episode, strict=True)])
+        self.ended = (self.age >= limit) & ~waited
+        seen = self.shown()
+        reward = np.where(waited, 1000, 1).astype(np.float32)
+        valid = ~waited if waited.any() else None
+        return Outcome(reward, self.ended, np.zeros_like(waited), seen, seen, valid)
+
+
+@pytest.mark.parametrize("how_much", [{"episodes": 7}, {"steps": 12}, {"steps": 13}])
+def test_rows_of_no_decision_are_neither_kept_nor_counted(how_much):
+    lengths = [[1, 3], [4, 2], [2]]
+    expected, played = play(Counting(lengths), idle, **how_much), play(Waiting(lengths), idle, **how_much)
+    for name, value in vars(expected).items():
+        if name not in ("observation", "next_observation"):
+            np.testing.assert_array_equal(getattr(played, name), value, err_msg=name)
+    for leaves in ("observation", "next_observation"):
+        np.testing.assert_array_equal(getattr(played, leaves)["observation"], getattr(expected, leaves)["observation"])
+
+
+def test_the_actor_is_told_where_episodes_begin_after_a_restart():
+    told = []
+
+    def act(observed, generator):
+        told.append((observed.first.tolist(), observed.observation["observation"][:, 2].tolist()))
+        return idle(observed, generator)
+
+    play(Waiting([[2], [3]]), act, episodes=4)
+    for first, age in told:
+        assert all(begins for begins, step in zip(first, age, strict=True) if step == 0)
+    assert not any(told[1][0])

@@ -5,7 +5,6 @@ from functools import cache
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 import pytest
 

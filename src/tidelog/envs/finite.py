@@ -70,7 +70,7 @@ class Finite:
 def packed(chances: Floats) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Rows of probabilities `[rows, S]` as possible successors and cumulative probabilities, both `[rows, P]`.
 
-    Rows with fewer successors repeat their last one, with a cumulative probability that no draw reaches.
+    Rows with fewer successors repeat their last one at a cumulative probability of 1, which no draw reaches.
     """
     possible = chances > 0
     number = possible.sum(1)
@@ -78,9 +78,7 @@ def packed(chances: Floats) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     place = np.minimum(np.arange(order.shape[1]), number[:, None] - 1)
     successor = np.take_along_axis(order, place, axis=1)
     running = np.cumsum(np.take_along_axis(np.where(possible, chances, 0.0), order, axis=1), axis=1)
-    cumulative = running / running[:, -1:]
-    cumulative[np.arange(order.shape[1]) >= number[:, None] - 1] = 1.0
-    return successor.astype(np.int32), cumulative.astype(np.float32)
+    return successor.astype(np.int32), (running / running[:, -1:]).astype(np.float32)
 
 
 def _drawn(key: Array, cumulative: Array) -> Any:

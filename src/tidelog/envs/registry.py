@@ -32,8 +32,8 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
     """Make `count` copies of an environment, stepped together.
 
     Takes a built-in name ("treatment", "point-mass", "icu-sepsis:PATH" with the path of dynamics.npz, "jax:..." for a
-    functional environment), a gymnasium id, a gymnasium environment or a function that makes one, a `Tabular`, a
-    `Functional`, or, of that many copies, a `gymnasium.vector.VectorEnv` or an `Environment`.
+    functional environment, "envpool:ID"), a gymnasium id, a gymnasium environment or a function that makes one, a
+    `Tabular`, a `Functional`, or, of that many copies, a `gymnasium.vector.VectorEnv` or an `Environment`.
     ConfigError for unknown names, with the nearest known one.
     """
     if isinstance(name_or_env, str):
@@ -68,6 +68,12 @@ def functional(name: str) -> Functional:
     return makers[_FUNCTIONAL.index(name)]()
 
 
+def _pool(name: str, count: int) -> Environment:
+    from tidelog.envs.pool import pool
+
+    return pool(name, count)
+
+
 def _hosted(functional: Functional, count: int) -> Environment:
     from tidelog.envs.hosted import Hosted
 
@@ -80,6 +86,8 @@ def _named(name: str, count: int) -> Environment:
         if not path:
             raise ConfigError(f"{kind} is read from a file: write {kind}:PATH")
         return _FROM_FILE[kind](path, count)
+    if kind == "envpool":
+        return _pool(path, count)
     if kind == "jax":
         return _hosted(functional(name), count)
     if name in _BUILT_IN:

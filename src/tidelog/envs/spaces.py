@@ -49,7 +49,7 @@ def action_space(space: Any) -> ActionSpace:
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
         return MultiDiscrete(tuple(int(n) for n in space.nvec))
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        return _bounded(space)
+        return bounds(space.low, space.high, space)
     raise SpecError(
         f"actions are {space}; taken are a Discrete, a one-dimensional MultiDiscrete, or a one-dimensional Box: "
         "wrap the environment with gymnasium.wrappers.TransformAction"
@@ -61,13 +61,14 @@ def action_start(space: Any) -> NDArray[np.int64]:
     return np.asarray(getattr(space, "start", 0), np.int64)
 
 
-def _bounded(space: Any) -> Continuous:
-    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+def bounds(low: NDArray[Any], high: NDArray[Any], told: Any) -> Continuous:
+    """Actions between bounds `[A]`; SpecError, naming the space as it was told, where those are not finite."""
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise SpecError(
-            f"actions are {space}, without finite bounds: give it some with "
+            f"actions are {told}, without finite bounds: give it some with "
             "gymnasium.wrappers.RescaleAction or TransformAction, or a Box with finite low and high"
         )
-    return Continuous(tuple(space.low.tolist()), tuple(space.high.tolist()))
+    return Continuous(tuple(low.tolist()), tuple(high.tolist()))
 
 
 def _reader(space: Any, what: str, key: str | None) -> Reader:

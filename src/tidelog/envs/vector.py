@@ -61,7 +61,7 @@ class VectorGymnasium:
         self._start = action_start(source.single_action_space)
         self._steps, self._masked = 0, False
         self._waiting: NDArray[np.bool_] | None = None  # [W]: ended in the last step; None: never reset
-        _, info = self._called("reset", 2, seed=0)
+        _, info = self._begun(0)
         self._masked = "action_mask" in info
         if self._masked and not isinstance(action, Discrete):
             raise SpecError(f"{self.name}: an action mask needs a discrete action, found {action}")
@@ -71,8 +71,7 @@ class VectorGymnasium:
         """Start every copy anew; what the source makes of one seed for all copies is its own affair."""
         self._steps = 0
         self._waiting = np.zeros(self.count, bool)
-        raw, info = self._called("reset", 2, seed=int(np.random.SeedSequence(seed).generate_state(1)[0]))
-        return self._read(raw, info)
+        return self._read(*self._begun(int(np.random.SeedSequence(seed).generate_state(1)[0])))
 
     def step(self, action: NDArray[Any]) -> Outcome:
         """Act in every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
@@ -97,6 +96,9 @@ class VectorGymnasium:
     def close(self) -> None:
         """Close the source."""
         self._source.close()
+
+    def _begun(self, seed: int) -> Any:
+        return self._called("reset", 2, seed=seed)
 
     def _restarts(self) -> str:
         from gymnasium.vector import AutoresetMode

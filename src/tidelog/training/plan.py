@@ -206,9 +206,10 @@ def _rounds(errand: Errand, learner: Learner) -> Learner:
     moving, fixed = eqx.partition(learner, eqx.is_array)
 
     def repeat(count: jax.Array, function: Callable[[Learner], Learner], moving: Any) -> Any:
-        """`function` so many times, 0 or more, in place."""
+        """`function` so many times, in place; without the barrier XLA would do its work ahead, even for 0 times."""
 
-        def body(_: Any, moving: Any) -> Any:
+        def body(time: jax.Array, moving: Any) -> Any:
+            moving, _ = jax.lax.optimization_barrier((moving, time))  # type: ignore[no-untyped-call]
             return eqx.filter(function(eqx.combine(moving, fixed)), eqx.is_array)
 
         return jax.lax.fori_loop(0, count, body, moving)

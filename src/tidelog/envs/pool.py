@@ -1,0 +1,52 @@
+"""envpool's environments: compiled, threaded, and seeded only when they are made.
+
+envpool restarts a copy in the step after its end and says so in its metadata; those rows are no decisions
+(`Outcome.valid`). Only pools that answer with all copies in each step are taken.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tidelog.envs.protocol import positive
+from tidelog.envs.vector import VectorGymnasium
+from tidelog.errors import ConfigError
+
+
+class Pool(VectorGymnasium):
+    """All copies of one pool, made anew by `maker(seed)` at each reset: a pool's seed is fixed when it is made."""
+
+    def __init__(self, maker: Callable[[int], Any], name: str | None = None) -> None:
+        self._maker = maker
+        super().__init__(maker(0), name)
+
+    def _begun(self, seed: int) -> Any:
+        self._source.close()
+        self._source = self._maker(seed % 2**31)  # envpool's seeds are 32-bit and signed
+        return self._called("reset", 2)
+
+    def _called(self, what: str, parts: int, *args: Any, **kwargs: Any) -> Any:
+        returned = super()._called(what, parts, *args, **kwargs)
+        order = returned[-1].get("env_id")
+        if order is not None and not np.array_equal(order, np.arange(self.count)):
+            raise self._batch().failure(None, f"{what} answered for the copies {order}; batch_size must be num_envs")
+        return returned
+
+
+def pool(name: str, count: int) -> Pool:
+    """`count` copies of one of envpool's environments; ConfigError where it is missing or has none of that name."""
+    try:
+        import envpool
+    except ImportError as error:
+        raise ConfigError(f"envpool cannot be used: {error}; pip install 'tidelog[envpool]'") from error
+    known = envpool.list_all_envs()
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        mend = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise ConfigError(f"envpool has no environment called {name!r}{mend}")
+    copies = positive("count", count)
+    return Pool(lambda seed: envpool.make_gymnasium(name, num_envs=copies, seed=seed), f"envpool:{name}")

@@ -1,0 +1,221 @@
+"""gymnax and brax by look-alikes, written from their sources (gymnax 0.0.9 and 1.0.1, brax 0.14.2)."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tidelog.envs import make, play
+from tidelog.envs.foreign import FromBrax, FromGymnax
+from tidelog.errors import ConfigError, SpecError
+from tidelog.types import Codes, Continuous, Discrete, Vector
+
+
+class Space(NamedTuple):  # gymnax's spaces have these attributes
+    low: Any = None
+    high: Any = None
+    shape: tuple = ()
+
+
+@dataclass
+class Choice:
+    n: int
+
+
+@dataclass
+class Mapping:
+    spaces: dict
+
+
+class Params(NamedTuple):
+    max_steps_in_episode: int = 4
+
+    def replace(self, **changes):
+        return self._replace(**changes)
+
+
+class Walk(NamedTuple):
+    place: jax.Array
+    time: jax.Array
+
+
+class OldGymnax:
+    """A walk to 3 by actions of 0 or 1; one flag says that it got there or that time is up, as gymnax 0.0.9 has it."""
+
+    name = "Walk-v0"
+    default_params = Params()
+
+    def observation_space(self, params):
+        return Space(0, 9, (2,))
+
+    def action_space(self, params):
+        return Choice(2)
+
+    def reset_env(self, key, params):
+        state = Walk(jnp.zeros((), jnp.int32), 0)  # gymnax starts its clocks as plain numbers
+        return self.shown(state), state
+
+    def shown(self, state):
+        return jnp.stack([state.place, state.time]).astype(jnp.float32)
+
+    def is_terminal(self, state, params):
+        return (state.place == 3) | (state.time >= params.max_steps_in_episode)
+
+    def step_env(self, key, state, action, params):
+        state = Walk(state.place + action, state.time + 1)
+        ended = self.is_terminal(state, params)
+        return self.shown(state), state, action * 2, ended, {"discount": 1.0 - ended}
+
+
+class NewGymnax(OldGymnax):
+    """The same as gymnax 1.0 has it: the time limit apart."""
+
+    def is_terminal(self, state, params):
+        return state.place == 3
+
+    def is_truncated(self, state, params):
+        return state.time >= params.max_steps_in_episode
+
+
+def walked(source, actions):
+    environment = make(FromGymnax(source), len(actions))
+    environment.reset(0)
+    return environment, [environment.step(np.array(column)) for column in zip(*actions, strict=True)]
+
+
+@pytest.mark.parametrize("source", [OldGymnax(), NewGymnax()])
+def test_getting_there_and_running_out_of_time_are_told_apart(source):
+    environment, outcomes = walked(source, [(1, 1, 1, 0), (0, 0, 0, 0), (0, 1, 1, 1)])
+    assert environment.name == "gymnax:Walk-v0"
+    assert environment.spec.observation == {"observation": Vector(2)}
+    assert environment.spec.action == Discrete(2)
+    assert [one.terminated.tolist() for one in outcomes[2:]] == [[True, False, False], [False, False, True]]
+    assert [one.truncated.tolist() for one in outcomes[2:]] == [[False, False, False], [False, True, True]]
+    assert outcomes[2].reward.tolist() == [2, 0, 2]
+    assert outcomes[2].following.observation["observation"].tolist() == [[3, 3], [0, 3], [2, 3]]
+    assert outcomes[2].current.observation["observation"].tolist() == [[0, 0], [0, 3], [2, 3]]
+    assert outcomes[3].following.observation["observation"].tolist() == [[0, 1], [0, 4], [3, 4]]
+
+
+class Many(OldGymnax):
+    def __init__(self, observation, action):
+        self.observation, self.action = observation, action
+
+    def observation_space(self, params):
+        return self.observation
+
+    def action_space(self, params):
+        return self.action
+
+
+def test_spaces_are_told_in_our_words():
+    nested = Mapping({"numbers": Space(0, 1, (3,)), "ward": Choice(4)})
+    spec = FromGymnax(Many(nested, Space(-2.0, np.array([1.0, 2.0]), (2,)))).spec
+    assert spec.observation == {"numbers": Vector(3), "ward": Codes((4,))}
+    assert spec.action == Continuous((-2.0, -2.0), (1.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("observation", "action", "words"),
+    [
+        (Space(0, 1, (3, 3)), Choice(2), "flatten"),
+        (Space(0, 1, (3,)), Space(-np.inf, 1, (1,)), "finite bounds"),
+        (Space(0, 1, (3,)), Space(0, 1, ()), "one-dimensional Box"),
+    ],
+)
+def test_spaces_that_are_not_taken_are_said(observation, action, words):
+    with pytest.raises(SpecError, match=words):
+        FromGymnax(Many(observation, action))
+
+
+@jax.tree_util.register_dataclass
+@dataclass
+class State:  # brax's has these fields
+    pipeline_state: Any
+    obs: Any
+    reward: jax.Array
+    done: jax.Array
+    metrics: dict = field(default_factory=dict)
+    info: dict = field(default_factory=dict)
+
+    def replace(self, **changes):
+        return replace(self, **changes)
+
+
+class Slide:
+    """Moves by its action; beyond 1 it is done. Flags are floats, as brax has them."""
+
+    action_size = 1
+
+    def reset(self, rng):
+        zero = jnp.zeros(())
+        return State(zero, jnp.stack([zero, zero]), zero, zero, {}, {})
+
+    def step(self, state, action):
+        place = state.pipeline_state + action[0]
+        done = jnp.where(place > 1, 1.0, 0.0)
+        return state.replace(pipeline_state=place, obs=jnp.stack([place, done]), reward=-place, done=done)
+
+
+class EpisodeWrapper:
+    """brax's: sets `done` at the limit and "truncation" unless the world ended then as well."""
+
+    def __init__(self, env, length):
+        self.env, self.length, self.action_size = env, length, env.action_size
+
+    def reset(self, rng):
+        state = self.env.reset(rng)
+        return state.replace(info={"steps": jnp.zeros(()), "truncation": jnp.zeros(())})
+
+    def step(self, state, action):
+        moved = self.env.step(state, action)
+        steps = state.info["steps"] + 1
+        late = steps >= self.length
+        info = {"steps": steps, "truncation": jnp.where(late, 1 - moved.done, 0.0)}
+        return moved.replace(done=jnp.where(late, 1.0, moved.done), info=info)
+
+
+class AutoResetWrapper(EpisodeWrapper):
+    pass
+
+
+@pytest.mark.parametrize("functional", [FromBrax(Slide(), 3), FromBrax(EpisodeWrapper(Slide(), 3), None)])
+def test_brax_is_cut_off_by_the_clock_and_ended_by_the_world(functional):
+    environment = make(functional, 3)
+    assert environment.name == "brax:Slide"
+    assert environment.spec.action == Continuous((-1.0,), (1.0,))
+    environment.reset(0)
+    outcomes = [environment.step(np.array([[1.0], [0.25], [0.4]])) for _ in range(3)]
+    assert [one.terminated.tolist() for one in outcomes] == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
+    assert [one.truncated.tolist()[:2] for one in outcomes] == [[0, 0], [0, 0], [0, 1]]
+    np.testing.assert_allclose(outcomes[1].reward, [-2.0, -0.5, -0.8])
+    np.testing.assert_allclose(outcomes[1].following.observation["observation"][0], [2, 1])
+    np.testing.assert_allclose(outcomes[1].current.observation["observation"][0], [0, 0])
+    np.testing.assert_allclose(outcomes[2].following.observation["observation"][:, 0], [1, 0.75, 1.2], rtol=1e-6)
+    played = play(environment, lambda observed, _: (np.full((3, 1), 0.1), None), episodes=6)
+    assert played.lengths.tolist() == [3] * 6
+    assert not played.terminated.any()
+
+
+class Pictures(Slide):
+    def reset(self, rng):
+        return super().reset(rng).replace(obs=jnp.zeros((4, 4, 3)))
+
+
+@pytest.mark.parametrize(
+    ("make_it", "error", "words"),
+    [
+        (lambda: FromBrax(AutoResetWrapper(Slide(), 3)), ConfigError, "AutoResetWrapper hides"),
+        (lambda: FromBrax(EpisodeWrapper(AutoResetWrapper(Slide(), 3), 3)), ConfigError, "bare environment"),
+        (lambda: FromBrax(Slide(), 0), ConfigError, "limit"),
+        (lambda: FromBrax(object()), ConfigError, "expected a brax"),
+        (lambda: FromBrax(Pictures()), SpecError, "no vector"),
+        (lambda: FromGymnax(Slide()), ConfigError, "without step_env"),
+    ],
+)
+def test_what_cannot_be_taken_is_said(make_it, error, words):
+    with pytest.raises(error, match=words):
+        make_it()
