@@ -1,12 +1,18 @@
 """A phasic algorithm that compiles in seconds, and trainers that play small environments with it."""
 
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
 
 from tidelog import PPG
+from tidelog.envs.functional import Moved
 from tidelog.training.learn import _places
 from tidelog.training.rounds import Rounds, fresh_players
 from tidelog.training.trainer import Member
+from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
 
 ENV = "jax:CartPole-v1"
 TINY = {
@@ -41,7 +47,52 @@ def moved(training: Rounds, updates: int, most: int = 1_000) -> Rounds:
     return training
 
 
+@dataclass(frozen=True)
+class Dials:
+    """Two dials at once; each step pays where both are set as the two numbers shown say."""
+
+    name: ClassVar[str] = "dials"
+    spec: ClassVar[Spec] = Spec({"observation": Vector(2)}, MultiDiscrete((2, 3)))
+
+    def start(self, key):
+        return jax.random.uniform(key, (2,)), jnp.int32(0)
+
+    def observe(self, world):
+        return {"observation": world[0]}
+
+    def mask(self, world):
+        return None
+
+    def step(self, world, action, key):
+        seen, age = world
+        right = (action[0] == (seen[0] > 0.5)) & (action[1] == jnp.int32(3 * seen[1]))
+        after = jax.random.uniform(key, (2,)), age + 1
+        return Moved(after, right.astype(jnp.float32), jnp.zeros((), bool), age >= 8)
+
+
+@dataclass(frozen=True)
+class Doors:
+    """Three doors, one of them locked in every step; opening that one is an error."""
+
+    name: ClassVar[str] = "doors"
+    spec: ClassVar[Spec] = Spec({"observation": Vector(1)}, Discrete(3), masked=True)
+
+    def start(self, key):
+        return jax.random.randint(key, (), 0, 3), jnp.int32(0)
+
+    def observe(self, world):
+        return {"observation": world[0][None].astype(jnp.float32)}
+
+    def mask(self, world):
+        return jnp.arange(3) != world[0]
+
+    def step(self, world, action, key):
+        locked, age = world
+        reward = jnp.where(action == locked, jnp.nan, (action > locked).astype(jnp.float32))
+        return Moved((jax.random.randint(key, (), 0, 3), age + 1), reward, age >= 5, jnp.zeros((), bool))
+
+
 @cache
-def after(updates: int, env: str = ENV, **changes: Any) -> Any:
+def after(updates: int, env: Any = ENV, **changes: Any) -> Any:
     """The learner of one seed after so many updates; its arrays are not to be given away."""
     return moved(players((tiny(**changes), 0), env=env), updates).learners[0]
