@@ -222,4 +222,5 @@ if __name__ == "__main__":
     for section, name in SECTIONS:
         if list(RESULTS.glob(f"{name}*.json")):
             parts.append(section())
+    parts = [part for part in parts if part]
     (DOCS / "evidence.md").write_text("\n".join(parts))

@@ -1,13 +1,25 @@
 """Advantages, returns and ratios by hand. Letters: `W` segments, `T` steps."""
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tidelog import PPG
+from tidelog.algorithms.auxiliary import Rewards, scale_rewards, standardised
+from tidelog.algorithms.running import nothing_seen
 from tidelog.losses.policy import categorical_divergence, gaussian_divergence, ratio_divergence, surrogate
 from tidelog.losses.returns import advantages, discounted, value_error
 from tidelog.networks.distributions import Categorical, Gaussian, Several
+
+
+class SimpleState(NamedTuple):
+    """Of a state, what scaling reads."""
+
+    rewards: Any
+
 
 NO = [False] * 4
 ALL = [True] * 4
@@ -122,3 +134,33 @@ def test_the_gaussian_divergence_agrees_with_samples():
     wide = [Gaussian(jnp.broadcast_to(one.mean, drawn.shape), one.log_std) for one in (old, new)]
     sampled = jnp.mean(wide[0].log_probability(drawn) - wide[1].log_probability(drawn))
     assert float(old.divergence(new)[0]) == pytest.approx(float(sampled), abs=0.01)
+
+
+def rollout(reward, ended=(False, False)):
+    """The columns that scaling reads, of one copy with two steps."""
+    flags = jnp.asarray([list(ended)])
+    return {
+        "reward": jnp.asarray([reward], jnp.float32), "terminated": flags, "truncated": jnp.zeros_like(flags),
+        "valid": jnp.ones_like(flags),
+    }  # fmt: skip
+
+
+def test_rewards_are_divided_by_the_running_deviation_of_the_discounted_return_and_cut():
+    h = PPG(environments=1, reward_discount=0.5, reward_clip=1.2, minibatches=1, auxiliary_epochs=0)
+    state = SimpleState(Rewards(nothing_seen(), jnp.zeros(1)))
+    state, first = scale_rewards(h, state, rollout([2.0, 0.0]))
+    # returns 2, 1: mean 1.5, deviation .5; rewards 4 and 0, cut at 1.2
+    np.testing.assert_allclose(first, [[1.2, 0.0]])
+    np.testing.assert_allclose(state.rewards.sums, [1.0])
+    state, second = scale_rewards(h, state, rollout([0.5, -1.0], ended=(True, False)))
+    # returns .5 * 1 + .5 = 1, then after the end -1; all four 2, 1, 1, -1: mean .75, variance 1.1875
+    np.testing.assert_allclose(state.rewards.returns.variance, 1.1875, rtol=1e-6)
+    np.testing.assert_allclose(second, np.asarray([[0.5, -1.0]]) / np.sqrt(1.1875), rtol=1e-6)
+    same, _ = scale_rewards(h, SimpleState(None), rollout([2.0, 0.0]))
+    assert same.rewards is None
+
+
+def test_advantages_are_standardised_over_what_counts():
+    values, valid = jnp.asarray([[1.0, 3.0], [5.0, 100.0]]), jnp.asarray([[True, True], [True, False]])
+    found = standardised(values, valid)
+    np.testing.assert_allclose(found[valid], np.asarray([-2.0, 0.0, 2.0]) / np.sqrt(8 / 3), rtol=1e-5, atol=1e-7)

@@ -11,8 +11,9 @@ import pytest
 from tests.algorithms.players import AUXILIARY_UPDATES, POLICY_UPDATES, after, moved, players, tiny
 from tests.conformance.cases import differ, same
 from tidelog import PPG, PPO
+from tidelog.algorithms.auxiliary import auxiliary_loss, freeze
 from tidelog.algorithms.contract import Collecting
-from tidelog.algorithms.ppg import auxiliary_loss, estimate, freeze, joint_loss, policy_loss, value_loss
+from tidelog.algorithms.ppg import estimate, joint_loss, policy_loss, value_loss
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import ARCHITECTURES
 from tidelog.training.learner import as_arrays

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
+
 from tidelog.acting.policy import Policy
 from tidelog.algorithms import check_fit, check_source
 from tidelog.algorithms.hyper import same_program
@@ -148,10 +150,14 @@ def reopened(
     recorder = None if log_out is None else Recorder(log_out, record.spec, len(members))
     if recorder is not None:
         recorder.go_on(int(found.learners[0].played.rounds))
-    for host, saved in zip(places.hosts, found.environments, strict=bool(places.hosts)):
-        host.restore(saved or None)
+    learners = list(found.learners)
+    for i, host in enumerate(places.hosts):
+        host.restore(found.environments[i] or None)
+        if not found.environments[i]:  # copies start anew, and with them the episodes that are counted
+            played = learners[i].played
+            learners[i] = learners[i]._replace(played=played._replace(sums=jnp.zeros_like(played.sums)))
     together = settings.together if together is None else together
-    trainer = Rounds(members, places, found.learners, settings.steps, found.position, together, recorder)
+    trainer = Rounds(members, places, learners, settings.steps, found.position, together, recorder)
     rows = rows_until(path, trainer.update)
     return Run(record, trainer, path, evaluators=own, sinks=sinks, metrics=rows, memory=found.memory)
 

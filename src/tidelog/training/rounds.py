@@ -123,7 +123,7 @@ class Rounds:
         rows, after, taken = self._plan(most, until)
         rollouts = [self._blank] * len(self._learners)
         if rows[0].collect and self._places.source is None:
-            rollouts = self._watch.timed(PLAYED, self._play)
+            rollouts = self._watch.timed(PLAYED, 1, self._play)
         names = tuple(phase.name for phase in self._phases)
         self._watch.count(rows, names)
         if self._watch.wants(rows, names):
@@ -144,7 +144,7 @@ class Rounds:
                 if name == PLAYED and self._places.source is None:
                     self._run([part], rollouts)
                 else:
-                    self._watch.timed(name, partial(self._run, [part], rollouts))
+                    self._watch.timed(name, sum(part.updates) or 1, partial(self._run, [part], rollouts))
 
     def _plan(self, most: int, until: int) -> tuple[list[Row], Position, int]:
         """Rows from here on, where they lead, and how many updates they take."""
@@ -281,8 +281,8 @@ class Watch:
     """How fast it goes, and where the time goes: of each stage one visit a report is timed by itself."""
 
     def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}  # of the last visit that was timed
-        self._visits: dict[str, int] = {}  # since the last report
+        self._seconds: dict[str, float] = {}  # an update, or a rollout, of the last visit that was timed
+        self._amounts: dict[str, int] = {}  # updates, or rollouts, since the last report
         self._fresh: set[str] = set()  # timed since then
         self._active, self._decisions = 0.0, 0  # time in chunks, and what was completed in it, since the last report
         self._rate = 0.0
@@ -300,27 +300,27 @@ class Watch:
 
     def count(self, rows: list[Row], names: tuple[str, ...]) -> None:
         """Take note of what is about to run."""
-        for name in [name for row in rows for name, _ in row.stages(names)]:
-            self._visits[name] = self._visits.get(name, 0) + 1
+        for name, part in [stage for row in rows for stage in row.stages(names)]:
+            self._amounts[name] = self._amounts.get(name, 0) + (sum(part.updates) or 1)
 
     def wants(self, rows: list[Row], names: tuple[str, ...]) -> bool:
         """Whether these rows have a stage that was not timed since the last report."""
         return any(name not in self._fresh for row in rows for name, _ in row.stages(names))
 
-    def timed(self, name: str, function: Callable[[], Any]) -> Any:
-        """What a function returns, its time taken down."""
+    def timed(self, name: str, amount: int, function: Callable[[], Any]) -> Any:
+        """What a function returns, its time taken down for each of an amount of updates or rollouts."""
         begin = time.monotonic()
         found = function()
-        self._seconds[name] = time.monotonic() - begin
+        self._seconds[name] = (time.monotonic() - begin) / amount
         self._fresh.add(name)
         return found
 
     def report(self, members: int) -> dict[str, float]:
         """Decisions a second of all members, and the share of time of each stage."""
-        spent = {name: self._seconds[name] * self._visits.get(name, 1) for name in self._seconds}
+        spent = {name: self._seconds[name] * self._amounts.get(name, 0) for name in self._seconds}
         whole = sum(spent.values()) or 1.0
         rate = {"time/decisions_per_second": members * self.rate()}
-        self._visits, self._fresh = {}, set()
+        self._amounts, self._fresh = {}, set()
         self._active, self._decisions = 0.0, 0
         return rate | {f"time/{name}_share": seconds / whole for name, seconds in spent.items()}
 
