@@ -25,7 +25,13 @@ KINDS = {
     "iql, prioritised": ["iql", "--steps", "15000", "--priority-exponent", "0.6"],
     "iql, memory": ["iql", "--steps", "1500", "--memory", "8", "--window", "4", "--burn-in", "2", "--batch-size", "16"],
     "bc": ["bc", "--steps", "30000"],
+    "ppg, function": ["ppg", "--env", "jax:CartPole-v1", "--steps", "60000"],
+    "ppg, host, 2 seeds": ["ppg", "--env", "point-mass", "--steps", "12000", "--seeds", "2"],
 }
+PLAYING = [
+    "--environments", "8", "--rollout-steps", "32", "--policy-iterations", "4", "--minibatches", "2", "--pieces", "1",
+    "--auxiliary-minibatch", "4", "--best", "collect/return",
+]  # fmt: skip
 
 
 def study(kills: int = KILLS) -> dict:
@@ -61,8 +67,9 @@ def _log() -> tl.Log:
 
 
 def _words(place: Path, words: list[str], log: Path) -> list[str]:
-    common = ["--data", str(log), "--out", str(place), "--hidden", "32", "32", "--save-seconds", "0.05"]
-    return [sys.executable, "-m", "tidelog", "train", *words, *common, "--best", "held_out/" + _loss(words[0])]
+    common = ["--out", str(place), "--hidden", "32", "32", "--save-seconds", "0.05"]
+    source = PLAYING if "--env" in words else ["--data", str(log), "--best", "held_out/" + _loss(words[0])]
+    return [sys.executable, "-m", "tidelog", "train", *words, *common, *source]
 
 
 def _loss(name: str) -> str:
@@ -98,7 +105,8 @@ def _state(place: Path) -> tuple:
     """The final learners' bits, the metrics, and the best policies."""
     run = tl.load(place)
     best = [run.best_policy(member.seed) for member in run.members]
-    return [fingerprint(learner) for learner in run.learners()], run.metrics, [fingerprint(p.acting) for p in best]
+    rows = [{name: value for name, value in row.items() if not name.startswith("time/")} for row in run.metrics]
+    return [fingerprint(learner) for learner in run.learners()], rows, [fingerprint(p.acting) for p in best]
 
 
 if __name__ == "__main__":

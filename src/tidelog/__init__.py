@@ -13,6 +13,8 @@ __all__ = [
     "BC",
     "BCQ",
     "IQL",
+    "PPG",
+    "PPO",
     "CheckpointError",
     "Columns",
     "ConfigError",
@@ -33,10 +35,12 @@ __all__ = [
     "finish",
     "fit",
     "judge",
+    "learn",
     "load",
     "load_policy",
     "open_log",
     "prepare",
+    "prepare_learning",
     "read_d4rl",
     "read_log",
     "read_minari",
@@ -55,6 +59,7 @@ if TYPE_CHECKING:
     from tidelog.algorithms.bcq import BCQ
     from tidelog.algorithms.discrete_bcq import DiscreteBCQ
     from tidelog.algorithms.iql import IQL
+    from tidelog.algorithms.ppg import PPG, PPO
     from tidelog.data.columns import Columns
     from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
     from tidelog.data.log import Log
@@ -74,6 +79,7 @@ if TYPE_CHECKING:
     from tidelog.judging.results import Verdict
     from tidelog.judging.verdict import judge
     from tidelog.training.fit import finish, fit, load, prepare, resume
+    from tidelog.training.learn import learn, prepare_learning
     from tidelog.training.run import Run
 
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -83,6 +89,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "algorithms.bcq": ("BCQ",),
     "algorithms.discrete_bcq": ("DiscreteBCQ",),
     "algorithms.iql": ("IQL",),
+    "algorithms.ppg": ("PPG", "PPO"),
     "data.columns": ("Columns",),
     "data.door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
     "data.log": ("Log",),
@@ -102,6 +109,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "judging.results": ("Verdict",),
     "judging.verdict": ("judge",),
     "training.fit": ("finish", "fit", "load", "prepare", "resume"),
+    "training.learn": ("learn", "prepare_learning"),
     "training.run": ("Run",),
 }
 _HOME = {name: f"tidelog.{module}" for module, names in _NAMES.items() for name in names}

@@ -1,7 +1,8 @@
 """What an algorithm is to the loop: the stores it keeps, the phases it runs over them, pure functions over one state.
 
 The loop knows nothing else. Offline learning is one phase over the store `log`; an algorithm with several phases lists
-them in the order of a round. Letters: `B` batch.
+them in the order of a round. An algorithm that learns in an environment says what is played before each round, and its
+stores hold segments that come and go. Letters: `B` batch, `C` segments in a store, `T` steps of a segment, `W` copies.
 """
 
 from __future__ import annotations
@@ -65,9 +66,25 @@ class Feedback(NamedTuple):
 
 @dataclass(frozen=True)
 class Keep:
-    """What a store holds: the columns that its phases read beyond observations and actions."""
+    """What a store holds: of a log, the columns that its phases read beyond observations and actions.
+
+    With a `capacity` it holds so many segments instead, of exactly these columns, until a phase empties it.
+    """
 
     columns: tuple[str, ...]
+    capacity: int | None = None
+
+
+@dataclass(frozen=True)
+class Collection:
+    """What is played before the phases of a round: `steps` decisions in each of `environments` copies.
+
+    Every copy's decisions are one segment, and every segment goes into the stores of these names.
+    """
+
+    environments: int
+    steps: int
+    into: tuple[str, ...]
 
 
 def check_components(weights: tuple[float, ...] | None, spec: Spec) -> None:
@@ -94,6 +111,10 @@ class Phase:
     `step(algorithm, state, batch) -> (state, feedback)` is pure. `losses(algorithm, state, batch, key) -> dict` gives
     the same losses without a step. `updates(algorithm, round)` is a host integer: how many steps this visit takes, 0 to
     skip it; None takes all that the run has left.
+
+    Over a store of segments a phase may do three more things. `prepare(algorithm, state, columns) -> (state, columns)`
+    runs once before a visit over the whole store and adds columns to it. `conclude(algorithm, state, columns) ->
+    metrics` runs once after a visit. Then the segments it read go into the store `into`, or are forgotten (`empties`).
     """
 
     name: str
@@ -101,6 +122,10 @@ class Phase:
     step: Callable[[Any, State, Any], tuple[State, Feedback]]
     losses: Callable[[Any, State, Any, jax.Array], dict[str, jax.Array]]
     updates: Callable[[Any, int], int] | None = None
+    prepare: Callable[[Any, State, dict[str, Any]], tuple[State, dict[str, Any]]] | None = None
+    conclude: Callable[[Any, State, dict[str, Any]], dict[str, jax.Array]] | None = None
+    into: str | None = None
+    empties: bool = False
 
 
 @runtime_checkable
@@ -142,3 +167,11 @@ class Algorithm(Protocol):
 
     def q_values(self, acting: Acting, observation: Observation) -> jax.Array | None:
         """Values of all actions [B, A], or None."""
+
+
+@runtime_checkable
+class Collecting(Algorithm, Protocol):
+    """An algorithm that learns in an environment: all its stores hold segments."""
+
+    def collection(self) -> Collection:
+        """What is played before each round."""

@@ -44,20 +44,20 @@ class Gathered(NamedTuple):
 
 
 class Unit(Protocol):
-    """What one sample is."""
+    """What one sample is; `store` is a log's, or one of segments where the unit is of those."""
 
-    def rows(self, store: Stored) -> tuple[int, jax.Array | None]:
+    def rows(self, store: Any) -> tuple[int, jax.Array | None]:
         """How many samples there are, and their rows (None: 0 .. count - 1)."""
 
-    def gather(self, store: Stored, rows: jax.Array) -> Gathered:
+    def gather(self, store: Any, rows: jax.Array) -> Gathered:
         """The samples at `rows` [B]."""
 
 
 class Order(Protocol):
     """In which order samples are drawn; `init` makes the state that the loop carries for it."""
 
-    def init(self, count: int) -> Any:
-        """The order's state over `count` samples."""
+    def init(self, count: int, key: jax.Array | None = None) -> Any:
+        """The order's state over `count` samples; the key is for orders that are random from the start."""
 
     def draw(
         self, state: Any, key: jax.Array, size: int, count: int, progress: jax.Array
@@ -72,7 +72,7 @@ class Order(Protocol):
 class Uniform:
     """Every sample equally likely, with replacement."""
 
-    def init(self, count: int) -> None:
+    def init(self, count: int, key: jax.Array | None = None) -> None:
         """Nothing is remembered."""
 
     def draw(self, state: None, key: jax.Array, size: int, count: int, progress: jax.Array) -> tuple[jax.Array, None]:
@@ -191,13 +191,13 @@ class Draw:
     unit: Unit
     order: Order = Uniform()
 
-    def batch(self, store: Stored, state: Any, key: jax.Array, progress: jax.Array) -> tuple[Batch, jax.Array]:
+    def batch(self, store: Any, state: Any, key: jax.Array, progress: jax.Array) -> tuple[Batch, jax.Array]:
         """A batch, and the indices that its feedback goes back to."""
         count, rows = self.unit.rows(store)
         indices, importance = self.order.draw(state, key, self.size, count, progress)
         return self.at(store, indices if rows is None else rows[indices], importance), indices
 
-    def at(self, store: Stored, rows: jax.Array, importance: jax.Array | None = None) -> Batch:
+    def at(self, store: Any, rows: jax.Array, importance: jax.Array | None = None) -> Batch:
         """The batch of given rows [B] of the store."""
         data, weight, valid = self.unit.gather(store, rows)
         if importance is not None:

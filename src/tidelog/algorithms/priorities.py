@@ -76,7 +76,7 @@ class Prioritised:
     exponent: Any  # 0: uniform; 1: in proportion. A float, or a tracer in a population
     correction: Any  # 0: weights are 1; 1: the mean is unbiased. Where it begins; it ends at 1
 
-    def init(self, count: int) -> SumTree:
+    def init(self, count: int, key: jax.Array | None = None) -> SumTree:
         """Every sample as likely as any other."""
         return full_tree(count)
 

@@ -1,4 +1,4 @@
-"""How far rewards spread, counted while training: a part of the state, so that a resumed run goes on with it.
+"""How far numbers spread, counted while training: a part of the state, so that a resumed run goes on with it.
 
 Chan, Golub, LeVeque 1979: batches are merged exactly. The variance is kept, not the sum of squares, so that nothing
 drifts when the count has outgrown float32. Letters: `B` batch.
@@ -15,7 +15,7 @@ from tidelog.algorithms.contract import Batch
 
 
 class Running(NamedTuple):
-    """Of all rewards drawn so far, each as often as its weight says."""
+    """Of all numbers seen so far, each as often as its weight says."""
 
     seen: jax.Array  # how many
     mean: jax.Array
@@ -23,7 +23,7 @@ class Running(NamedTuple):
 
 
 def nothing_seen() -> Running:
-    """Before the first reward."""
+    """Before the first number."""
     return Running(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
 
 
@@ -31,10 +31,14 @@ def counted(running: Running, batch: Batch) -> Running:
     """With the rewards of one more batch [B], or of the valid steps of its windows."""
     reward = batch.data.reward
     weight = jnp.ones_like(reward) if batch.weight is None else batch.weight
-    weight = weight if batch.valid is None else jnp.where(batch.valid, weight, 0.0)
+    return merged(running, reward, weight if batch.valid is None else jnp.where(batch.valid, weight, 0.0))
+
+
+def merged(running: Running, values: jax.Array, weight: jax.Array) -> Running:
+    """With more values, each as often as its weight of the same shape says."""
     count = jnp.sum(weight)
-    mean = jnp.sum(weight * reward) / jnp.maximum(count, 1e-12)
-    variance = jnp.sum(weight * jnp.square(reward - mean)) / jnp.maximum(count, 1e-12)
+    mean = jnp.sum(weight * values) / jnp.maximum(count, 1e-12)
+    variance = jnp.sum(weight * jnp.square(values - mean)) / jnp.maximum(count, 1e-12)
     share = count / jnp.maximum(running.seen + count, 1e-12)
     gap = mean - running.mean
     return Running(
@@ -45,6 +49,6 @@ def counted(running: Running, batch: Batch) -> Running:
 
 
 def deviation(running: Running) -> jax.Array:
-    """The standard deviation, or 1 while all rewards were the same."""
+    """The standard deviation, or 1 while all numbers were the same."""
     spread = jnp.sqrt(running.variance)
     return jnp.where(spread > 1e-8, spread, 1.0)

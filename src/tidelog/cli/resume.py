@@ -26,9 +26,12 @@ def run(words: list[str]) -> int:
     options = parse(Resume, words, "resume")
     training = load(options.run, checkpoint=options.checkpoint)
     if training.finished:
-        say(f"{options.run} is complete at update {training.update:,}: there is nothing to resume")
+        say(f"{options.run} is complete at {training.unit[:-1]} {training.done:,}: there is nothing to resume")
         return 0
     for difference in training.record.differences():
         say(f"note: {difference}; the last bits may differ from an uninterrupted run")
-    say(f"resuming {options.run} at update {training.update:,} of {training.record.settings.steps:,}")
+    for note in training.notes():
+        say(f"note: {note}")
+    steps = training.record.settings.steps
+    say(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
     return trained(training)

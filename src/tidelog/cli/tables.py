@@ -47,8 +47,13 @@ def show_run(run: Run) -> None:
     rows = [[name, *(_number(last[m].get(name)) for m in sorted(last))] for name in names]
     table(f"{run.record.algorithm}: last report, update {run.update:,}", head, rows)
     say(f"run folder: {run.folder}")
+    environment = run.record.environment or "NAME"
     named = bool(feature_names(run.record.spec))
-    then = f"act {run.folder} --data NEW_ROWS.csv --out actions.csv" if named else f"evaluate {run.folder} --env NAME"
+    then = (
+        f"act {run.folder} --data NEW_ROWS.csv --out actions.csv"
+        if named
+        else f"evaluate {run.folder} --env {environment}"
+    )
     if named and (run.record.spec.masked or run.policy().remembers):
         then += " --columns MAPPING.toml"
     say(f"next: tidelog {then}")

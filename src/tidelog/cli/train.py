@@ -1,4 +1,4 @@
-"""`tidelog train ALGORITHM --data LOG`: learn a policy from a log."""
+"""`tidelog train ALGORITHM --data LOG` or `--env NAME`: learn a policy from a log or in an environment."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from tidelog.algorithms import ALGORITHMS, algorithm_class
+from tidelog.algorithms import ALGORITHMS, CONFIGURATIONS, configured, learns_online
 from tidelog.algorithms.hyper import chosen_preset
 from tidelog.cli.options import flags_of, is_flag, pairs, parse, peek, read_config, with_defaults
-from tidelog.cli.tables import trained
+from tidelog.cli.tables import say, trained
 from tidelog.data.origin import read_any
 from tidelog.errors import ConfigError
 from tidelog.training.fit import prepare
+from tidelog.training.learn import prepare_learning
 from tidelog.training.sinks import TensorBoard, Trackio, WandB
 
 
@@ -56,21 +57,71 @@ class Train:
     """a TOML file with values for any of these flags; flags on the command line win"""
 
 
+@dataclass(kw_only=True)
+class Play:
+    """Learn a policy in an environment. Every hyper-parameter of the algorithm is a flag."""
+
+    env: str
+    """a built-in environment, a functional one (jax:NAME) or a gymnasium id"""
+    steps: int = 200_000
+    """decisions a seed, rounded up to whole rollouts"""
+    seeds: int = 1
+    """how many seeds to train side by side"""
+    out: str | None = None
+    """the run folder; default: runs/<algorithm>, with a number if that is taken"""
+    evaluate: tuple[str, ...] = ()
+    """environments to play at every report, as NAME=EPISODES; sampled:NAME=EPISODES draws the actions"""
+    every: int | None = None
+    """decisions between reports; default: 50 reports a run"""
+    best: str | None = None
+    """keep the policy at the best report of this metric"""
+    patience: int | None = None
+    """stop after so many reports without a better one"""
+    save_seconds: float = 30.0
+    """time between two checkpoints"""
+    log_out: str | None = None
+    """write all that was collected as a log with propensities, once the run is complete"""
+    sink: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    """where metrics go besides the run folder"""
+    preset: str | None = None
+    """settings for a family of problems to start from"""
+    config: str | None = None
+    """a TOML file with values for any of these flags; flags on the command line win"""
+
+
 def run(words: list[str]) -> int:
     """Train, and say what came of it and what to do next."""
     if not words or words[0].startswith("-"):
+        usage = " or ".join(_usage())
         if not words or words[0] in ("-h", "--help"):
-            print(f"usage: tidelog train {{{','.join(ALGORITHMS)}}} --data LOG [flags]")  # noqa: T201
+            print(f"usage: {usage}")  # noqa: T201
             return 0 if words else 2
-        raise ConfigError(f"name the algorithm first: tidelog train {{{','.join(ALGORITHMS)}}} --data LOG")
+        raise ConfigError(f"name the algorithm first: {usage}")
     name, rest = words[0], words[1:]
-    cls = algorithm_class(name)
-    flags = flags_of(cls, Train)
+    cls, settings = configured(name)
+    online = learns_online(cls)
+    flags = flags_of(cls, Play if online else Train)
     given = [*read_config(peek(rest, "--config"), flags), *rest]
-    options = parse(flags, given, f"train {name}", with_defaults(flags, _preset(cls, peek(given, "--preset"))))
+    defaults = _preset(cls, peek(given, "--preset")) | settings
+    options = parse(flags, given, f"train {name}", with_defaults(flags, defaults))
     algorithm = cls(**{f.name: getattr(options, f.name) for f in fields(cls) if is_flag(f)})
-    log = read_any(options.data, options.columns, memory_map=options.memory_map)
     folder = Path(options.out) if options.out else _free_folder(name)
+    return _play(algorithm, options, folder) if online else _read(algorithm, options, folder)
+
+
+def _usage() -> tuple[str, str]:
+    names = [*ALGORITHMS, *CONFIGURATIONS]
+    online = [name for name in names if learns_online(configured(name)[0])]
+    offline = [name for name in names if name not in online]
+    return (
+        f"tidelog train {{{','.join(offline)}}} --data LOG [flags]",
+        f"tidelog train {{{','.join(online)}}} --env NAME [flags]",
+    )
+
+
+def _read(algorithm: Any, options: Any, folder: Path) -> int:
+    """Learn from a log."""
+    log = read_any(options.data, options.columns, memory_map=options.memory_map)
     training = prepare(
         algorithm,
         log,
@@ -87,6 +138,27 @@ def run(words: list[str]) -> int:
         warm_start=pairs(options.warm_start, "PART=RUN, as in critic=runs/iql"),
         sinks=[_sink(kind, folder) for kind in options.sink],
     )
+    return trained(training)
+
+
+def _play(algorithm: Any, options: Any, folder: Path) -> int:
+    """Learn in an environment."""
+    training = prepare_learning(
+        algorithm,
+        options.env,
+        options.steps,
+        options.seeds,
+        folder,
+        evaluate=_episodes(options.evaluate),
+        every=options.every,
+        best=options.best,
+        patience=options.patience,
+        save_seconds=options.save_seconds,
+        log_out=options.log_out,
+        sinks=[_sink(kind, folder) for kind in options.sink],
+    )
+    for note in training.notes():
+        say(f"note: {note}")
     return trained(training)
 
 

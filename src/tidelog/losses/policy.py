@@ -1,9 +1,14 @@
-"""Weights of advantage-weighted policy extraction. Letters: `B` batch."""
+"""How a policy is pulled: weights of advantage-weighted extraction, clipped ratios, and divergences that hold it.
+
+Letters: `B` batch, `A` action size or number of actions.
+"""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+
+from tidelog.types import same_shape
 
 
 def advantage_weight(advantage: jax.Array, temperature: jax.Array | float, largest: jax.Array | float) -> jax.Array:
@@ -13,3 +18,39 @@ def advantage_weight(advantage: jax.Array, temperature: jax.Array | float, large
     Source: Kostrikov et al. 2021, equation 7.
     """
     return jax.lax.stop_gradient(jnp.minimum(jnp.exp(temperature * advantage), largest))
+
+
+def surrogate(log_ratio: jax.Array, advantage: jax.Array, clip: jax.Array | float | None) -> jax.Array:
+    """`-min(r A, clip(r, 1 - c, 1 + c) A)` with `r = exp(log_ratio)`, or `-r A` without a clip; all of one shape.
+
+    Source: Schulman et al. 2017, arXiv:1707.06347, equation 7.
+    """
+    same_shape(log_ratio=log_ratio, advantage=advantage)
+    ratio = jnp.exp(log_ratio)
+    if clip is None:
+        return -ratio * advantage
+    return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * advantage)
+
+
+def ratio_divergence(log_ratio: jax.Array) -> jax.Array:
+    """`0.5 log_ratio**2`, of the shape of `log_ratio`: to second order the divergence of two nearby policies."""
+    return 0.5 * jnp.square(log_ratio)
+
+
+def categorical_divergence(old: jax.Array, new: jax.Array) -> jax.Array:
+    """`KL(old || new)` over the full distributions: logits [..., A] -> [...]; forbidden actions (-inf) add nothing."""
+    same_shape(old=old, new=new)
+    old_log, new_log = jax.nn.log_softmax(old), jax.nn.log_softmax(new)
+    allowed = jnp.isfinite(old_log)
+    gap = jnp.where(allowed, old_log, 0.0) - jnp.where(allowed, new_log, 0.0)
+    return jnp.sum(jnp.exp(old_log) * gap, axis=-1)
+
+
+def gaussian_divergence(
+    old_mean: jax.Array, old_log_std: jax.Array, new_mean: jax.Array, new_log_std: jax.Array
+) -> jax.Array:
+    """`KL(old || new)` of diagonal Gaussians, summed over dimensions: means [..., A], log-stds [..., A] or [A]."""
+    same_shape(old_mean=old_mean, new_mean=new_mean)
+    spread = new_log_std - old_log_std
+    gap = (old_mean - new_mean) * jnp.exp(-new_log_std)
+    return jnp.sum(spread + 0.5 * (jnp.exp(-2.0 * spread) + jnp.square(gap) - 1.0), axis=-1)

@@ -1,17 +1,21 @@
 """What an actor returns: a distribution over actions. Letters: `B` batch, `A` action size or number of actions.
 
-All three answer the same calls; `log_probability` and `entropy` are None where there is no density.
+All answer the same calls; `log_probability` and `entropy` are None where there is no density. Those that have one also
+tell their `divergence` to another of their kind.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from tidelog.losses.imitation import categorical_log_probability, gaussian_log_probability, squared_distance
+from tidelog.losses.policy import categorical_divergence, gaussian_divergence
 
 
 class Distribution(Protocol):
@@ -59,6 +63,10 @@ class Gaussian(NamedTuple):
         """Entropy [B]."""
         spread = jnp.broadcast_to(self.log_std, self.mean.shape)
         return jnp.sum(spread + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
+
+    def divergence(self, to: Gaussian) -> jax.Array:
+        """KL divergence [B] from this distribution to another."""
+        return gaussian_divergence(self.mean, self.log_std, to.mean, to.log_std)
 
 
 class Point(NamedTuple):
@@ -114,4 +122,44 @@ class Categorical(NamedTuple):
         """Entropy [B]; forbidden actions contribute nothing."""
         log_p = jax.nn.log_softmax(self.logits)
         p = jnp.exp(log_p)
-        return -jnp.sum(jnp.where(p > 0, p * log_p, 0.0), axis=-1)
+        return -jnp.sum(p * jnp.where(p > 0, log_p, 0.0), axis=-1)
+
+    def divergence(self, to: Categorical) -> jax.Array:
+        """KL divergence [B] from this distribution to another that forbids the same actions."""
+        return categorical_divergence(self.logits, to.logits)
+
+
+class Several(NamedTuple):
+    """Several independent choices at once; whatever is said of an action is summed over them."""
+
+    choices: tuple[Categorical, ...]
+
+    def mode(self) -> jax.Array:
+        """The most likely choices [B, M]."""
+        return jnp.stack([choice.mode() for choice in self.choices], axis=-1)
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """Random choices [B, M]."""
+        keys = jax.random.split(key, len(self.choices))
+        return jnp.stack([choice.sample(k) for choice, k in zip(self.choices, keys, strict=True)], axis=-1)
+
+    def log_probability(self, action: jax.Array) -> jax.Array:
+        """Log-probability [B] of choices [B, M]."""
+        return sum_of(choice.log_probability(action[..., i]) for i, choice in enumerate(self.choices))
+
+    def imitation_error(self, action: jax.Array) -> jax.Array:
+        """Negative log-probability [B]."""
+        return -self.log_probability(action)
+
+    def entropy(self) -> jax.Array:
+        """Entropy [B]."""
+        return sum_of(choice.entropy() for choice in self.choices)
+
+    def divergence(self, to: Several) -> jax.Array:
+        """KL divergence [B] from this distribution to another."""
+        return sum_of(one.divergence(two) for one, two in zip(self.choices, to.choices, strict=True))
+
+
+def sum_of(parts: Iterable[jax.Array]) -> jax.Array:
+    """The sum of arrays of one shape."""
+    return functools.reduce(jnp.add, parts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 Activation = Callable[[jax.Array], jax.Array]
+ACTIVATIONS: Mapping[str, Activation] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 MakeLinear = Callable[[np.random.Generator, int, int], "Linear"]
 
 
@@ -97,12 +98,13 @@ class MLP(eqx.Module):
         layer_norm: bool = False,
         activate_last: bool = False,
         linear: MakeLinear | None = None,
+        activation: Activation = jax.nn.relu,
     ) -> MLP:
         """`sizes` are the widths from input to output; `linear` makes a layer (orthogonal unless told)."""
         layers = tuple((linear or Linear.create)(generator, a, b) for a, b in itertools.pairwise(sizes))
         hidden = sizes[1:] if activate_last else sizes[1:-1]
         norms = tuple(LayerNorm(from_host(np.ones(w)), zeros(w)) for w in hidden) if layer_norm else ()
-        return cls(layers, norms, activate_last=activate_last)
+        return cls(layers, norms, activation, activate_last)
 
     def __call__(
         self, x: jax.Array, *, dropout: jax.Array | float | None = None, key: jax.Array | None = None

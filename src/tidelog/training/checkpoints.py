@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ class Checkpoint(NamedTuple):
     learners: list[Learner]
     position: Position
     memory: dict[str, Any]  # what reports have to remember: the best so far
+    environments: Sequence[Named] = ()  # of each member on the host; {} where it has nothing to offer
 
 
 class Checkpoints:
@@ -40,6 +42,8 @@ class Checkpoints:
         files: dict[str, Any] = {
             f"member-{i}.safetensors": array_file(learner) for i, learner in enumerate(checkpoint.learners)
         }
+        for i, arrays in enumerate(checkpoint.environments):
+            files |= {f"environment-{i}.safetensors": array_file(arrays)} if arrays else {}
         manifest = {"position": list(checkpoint.position), "memory": checkpoint.memory}
         CHECKPOINT.write(self._folder / f"{update:010d}", files, manifest)
         for old in self.updates()[: -self._keep]:
@@ -76,13 +80,22 @@ class Checkpoints:
 
     def _read(self, folder: Path, templates: list[Learner]) -> Checkpoint:
         manifest = CHECKPOINT.manifest(folder)
-        if len(manifest["files"]) != len(templates):
+        if sum(name.startswith("member-") for name in manifest["files"]) != len(templates):
             raise CheckpointError(f"{folder} does not hold the {len(templates)} members of this run")
         learners = []
         for i, template in enumerate(templates):
             file = CHECKPOINT.file(folder, f"member-{i}.safetensors", manifest)
             learners.append(fill(template, read_arrays(file), str(file)))
-        return Checkpoint(learners, Position(*manifest["position"]), manifest["memory"])
+        environments = [_environment(folder, i, manifest) for i in range(len(templates))]
+        return Checkpoint(learners, Position(*manifest["position"]), manifest["memory"], environments)
+
+
+def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:
+    name = f"environment-{member}.safetensors"
+    if name not in manifest["files"]:
+        return {}
+    arrays = read_arrays(CHECKPOINT.file(folder, name, manifest))
+    return {place[2:-2]: array for place, array in arrays.items()}  # as they were called before they were a pytree
 
 
 def read_member(run: Path, member: int) -> tuple[int, Path, Named]:

@@ -12,11 +12,13 @@ from tidelog.acting.statistics import iqm
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError
 
+SAMPLED = "sampled:"  # before an environment's name: actions are drawn from the policy
+
 
 def check_playable(policy: Policy, episodes: Mapping[str, int]) -> None:
     """Raise ConfigError or SpecError where an environment is unknown or does not fit the policy."""
     for name in episodes:
-        environment = make(name, 1)
+        environment = make(name.removeprefix(SAMPLED), 1)
         try:
             Aligned(policy, environment.spec, environment.name)
         finally:
@@ -31,10 +33,13 @@ def evaluated(episodes: Mapping[str, int], own: Mapping[str, Any]) -> list[str]:
 def evaluate(
     policy: Policy, episodes: Mapping[str, int], own: Mapping[str, Callable[[Policy], float]]
 ) -> dict[str, float]:
-    """`{"play/<environment>": mean return, "play/<environment>/iqm": ..., "<own>": ...}`, deterministic play."""
+    """`{"play/<environment>": mean return, "play/<environment>/iqm": ..., "<own>": ...}`.
+
+    Play is deterministic, or where the name begins with `sampled:` drawn from the policy.
+    """
     found: dict[str, float] = {}
     for name, count in episodes.items():
-        returns = rollout(policy, name, count, seed=0)
+        returns = rollout(policy, name.removeprefix(SAMPLED), count, seed=0, sample=name.startswith(SAMPLED))
         found[f"play/{name}"] = float(returns.mean())
         found[f"play/{name}/iqm"] = iqm(returns)
     return found | {name: _number(name, function(policy)) for name, function in own.items()}

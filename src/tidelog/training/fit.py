@@ -9,8 +9,7 @@ from typing import Any
 
 from tidelog.acting.arrays import fill, named_arrays
 from tidelog.acting.policy import Policy
-from tidelog.algorithms import check_fit
-from tidelog.algorithms.contract import Algorithm
+from tidelog.algorithms import check_fit, check_source
 from tidelog.algorithms.hyper import same_program
 from tidelog.data import Log
 from tidelog.data.origin import reopen
@@ -20,8 +19,10 @@ from tidelog.errors import CheckpointError, ConfigError, LogError, nearest
 from tidelog.training.cache import use_cache
 from tidelog.training.checkpoints import Checkpoints, read_part
 from tidelog.training.evaluation import check_playable, evaluated
+from tidelog.training.learn import reopened
 from tidelog.training.learner import Learner, reported
 from tidelog.training.parts import Parts
+from tidelog.training.preparing import as_algorithms, evaluators, new_folder
 from tidelog.training.progress import Screen
 from tidelog.training.record import Record
 from tidelog.training.run import Run
@@ -92,15 +93,16 @@ def prepare(
 ) -> Run:
     """Check everything and make a run that has not taken a step; `run.stream()` trains it chunk by chunk."""
     use_cache()
-    algorithms = _as_algorithms(algorithm)
+    algorithms = as_algorithms(algorithm)
     if not isinstance(log, Log):
         raise ConfigError(
             f"expected a log, found {type(log).__name__}: read it first, as in tl.read_log(path, columns)"
         )
     same_program(algorithms)
+    check_source(algorithms[0], False)
     for one in algorithms:
         check_fit(one, log.spec)
-    episodes, own = _evaluators(evaluate or {})
+    episodes, own_evaluators = evaluators(evaluate or {})
     settings = Settings(
         steps=steps,
         seeds=as_seeds(seeds),
@@ -111,7 +113,7 @@ def prepare(
         best=best,
         patience=patience,
         episodes=episodes,
-        own_evaluators=tuple(own),
+        own_evaluators=tuple(own_evaluators),
         save_seconds=save_seconds,
         keep=keep,
         together=together,
@@ -128,11 +130,11 @@ def prepare(
     validation = _validation(parts, algorithms[0], scaler)
     if best is not None:
         losses = validation.names(algorithms[0], learners[0].state) if validation else []
-        Selection(settings).check([*reported(learners[0]), *losses, *evaluated(episodes, own)])
+        Selection(settings).check([*reported(learners[0]), *losses, *evaluated(episodes, own_evaluators)])
     trainer = Trainer(members, stores, learners, settings.steps, together=together)
     record = Record.of(algorithms, settings, log, scaler, parts.held_out_ids, _sketches(parts, warm_start))
-    folder = _new_folder(out, record)
-    return Run(record, trainer, folder, validation=validation, evaluators=own, sinks=sinks)
+    folder = new_folder(out, record)
+    return Run(record, trainer, folder, validation=validation, evaluators=own_evaluators, sinks=sinks)
 
 
 _OPTIONS = tuple(inspect.signature(prepare).parameters)
@@ -142,6 +144,7 @@ def resume(
     folder: str | Path,
     log: Log | None = None,
     *,
+    env: Any = None,
     algorithm: Any = None,
     evaluate: Mapping[str, Evaluator] | None = None,
     sinks: Sequence[Sink] = (),
@@ -150,18 +153,18 @@ def resume(
 ) -> Run:
     """Go on with an interrupted run, bit-equal to one never interrupted (same versions, device and thread count).
 
-    `log` where the run's log was made in memory, `algorithm` where it had parts of your own, `evaluate` where it had
-    evaluators of your own, `checkpoint` for an older one than the last.
+    `log` where the run's log was made in memory, `env` where its environment has no name, `algorithm` where it had
+    parts of your own, `evaluate` where it had evaluators of your own, `checkpoint` for an older one than the last.
     """
-    return finish(
-        load(folder, log, algorithm=algorithm, evaluate=evaluate, sinks=sinks, checkpoint=checkpoint), progress
-    )
+    found = load(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, sinks=sinks, checkpoint=checkpoint)
+    return finish(found, progress)
 
 
 def load(
     folder: str | Path,
     log: Log | None = None,
     *,
+    env: Any = None,
     algorithm: Any = None,
     evaluate: Mapping[str, Evaluator] | None = None,
     sinks: Sequence[Sink] = (),
@@ -172,10 +175,12 @@ def load(
     use_cache()
     path = Path(folder)
     record = Record.read(path)
-    _, own = _evaluators(evaluate or {})
+    _, own = evaluators(evaluate or {})
     lacking = sorted(set(record.settings.own_evaluators) - set(own))
     if lacking:
         raise ConfigError(f"the run had evaluators of your own, {', '.join(lacking)}: pass them again in evaluate=...")
+    if record.environment is not None:
+        return reopened(path, record, env, algorithm, own, sinks, checkpoint, together)
     log = _same_log(log, record)
     settings, algorithms = record.settings, record.algorithms(algorithm)
     parts = Parts(log, settings.held_out, settings.split_seed)
@@ -209,43 +214,6 @@ def _standardise(scale: str | None, log: Log) -> bool:
     if scale is not None:
         return scale == "standard"
     return any(isinstance(leaf, Vector) and bool(leaf.names) for leaf in log.spec.observation.values())
-
-
-def _as_algorithms(algorithm: Any) -> list[Any]:
-    algorithms = list(algorithm) if isinstance(algorithm, list | tuple) else [algorithm]
-    if not algorithms:
-        raise ConfigError("no algorithm was given")
-    for one in algorithms:
-        if isinstance(one, type):
-            raise ConfigError(f"{one.__name__} is a class: pass an algorithm with its numbers, as in {one.__name__}()")
-        if not isinstance(one, Algorithm):
-            raise ConfigError(f"{one!r} is no algorithm: pass one with its numbers, or a list of them")
-    return algorithms
-
-
-def _evaluators(evaluate: Mapping[str, Evaluator]) -> tuple[dict[str, int], dict[str, Any]]:
-    own = {name: value for name, value in evaluate.items() if callable(value)}
-    episodes = {name: whole(f"evaluate['{name}']", value) for name, value in evaluate.items() if name not in own}
-    for name, count in episodes.items():
-        if count < 1:
-            raise ConfigError(f"evaluate['{name}'] = {count}: expected a number of episodes of at least 1")
-    return episodes, own
-
-
-def _new_folder(out: str | Path | None, record: Record) -> Path | None:
-    if out is None:
-        return None
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file: choose another folder, nothing was written")
-    if folder.exists() and any(folder.iterdir()):
-        mend = f"resume it with `tidelog resume {folder}`" if (folder / "run.json").exists() else "it is not a run"
-        raise ConfigError(f"{folder} exists and is not empty ({mend}): choose another folder, nothing was written")
-    try:
-        record.write(folder)
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be made: {error}; choose another folder") from error
-    return folder
 
 
 def _same_log(log: Log | None, record: Record) -> Log:

@@ -6,7 +6,7 @@ run is cut into chunks. Letters: `S` members side by side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -16,11 +16,13 @@ import numpy as np
 
 from tidelog.algorithms.contract import Algorithm, Phase
 from tidelog.algorithms.draws import Draw, Stored
+from tidelog.algorithms.segments import Segments
 from tidelog.training.streams import Stream
 
-Stores = Mapping[str, Stored | Stream]
+Stores = Mapping[str, Stored | Stream | Segments]
 MetricNames = dict[str, tuple[str, ...]]  # by phase
 BLOCK = 16  # updates between two looks at whether metrics are finite; the first ones are looked at one by one
+FIRST_ORDERS = 2**31 - 1  # no update has this number: what orders begin with, apart from what updates draw
 
 
 class Tally(NamedTuple):
@@ -39,13 +41,29 @@ class Learner(NamedTuple):
     key: jax.Array  # for sampling
     update: jax.Array  # int32: updates taken, over all phases
     failed: jax.Array  # int32: the first update (or the first of its block) with a metric not finite, or -1
+    segments: dict[str, Segments] = {}  # noqa: RUF012 - stores of its own, where it learns in an environment
+    played: Any = None  # and where it stands there
 
 
-def create_learner(algorithm: Algorithm, state: Any, stores: Stores, seed: int, metrics: MetricNames) -> Learner:
+def create_learner(
+    algorithm: Algorithm,
+    state: Any,
+    stores: Stores,
+    seed: int,
+    metrics: MetricNames,
+    segments: dict[str, Segments] | None = None,
+    played: Any = None,
+) -> Learner:
     """A learner at update 0 whose samples depend on the seed alone."""
-    tallies = {phase: Tally({name: jnp.zeros(()) for name in names}, jnp.int32(0)) for phase, names in metrics.items()}
+    tallies = {phase: no_tally(names) for phase, names in metrics.items()}
     key = jax.random.fold_in(jax.random.key(seed), 1)
-    return Learner(state, _orders(algorithm, stores), tallies, key, jnp.int32(0), jnp.int32(-1))
+    orders = _orders(algorithm, {**stores, **(segments or {})}, jax.random.fold_in(key, FIRST_ORDERS))
+    return Learner(state, orders, tallies, key, jnp.int32(0), jnp.int32(-1), segments or {}, played)
+
+
+def no_tally(names: Iterable[str]) -> Tally:
+    """Nothing added up yet of these metrics."""
+    return Tally({name: jnp.zeros(()) for name in names}, jnp.int32(0))
 
 
 def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricNames:
@@ -53,7 +71,7 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
 
     def shown(draw: Draw) -> Any:
         store = stores[draw.store]
-        return draw.batch(store if isinstance(store, Stored) else store.example(draw), *_first(draw))[0]
+        return draw.batch(store.example(draw) if isinstance(store, Stream) else store, *_first(draw, store))[0]
 
     def trace(phase: Phase) -> dict[str, jax.Array]:
         return phase.step(algorithm, state, _each(phase, shown))[1].metrics
@@ -61,18 +79,21 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
     return {phase.name: tuple(jax.eval_shape(lambda p=phase: trace(p))) for phase in algorithm.phases()}
 
 
-def _first(draw: Draw) -> tuple[Any, jax.Array, jax.Array]:
-    return draw.order.init(1), jax.random.key(0), jnp.zeros(())
+def _first(draw: Draw, store: Any) -> tuple[Any, jax.Array, jax.Array]:
+    samples = count(draw, store) if isinstance(store, Segments) else 1
+    return draw.order.init(samples, jax.random.key(0)), jax.random.key(0), jnp.zeros(())
 
 
-def count(draw: Draw, store: Stored | Stream) -> int:
+def count(draw: Draw, store: Any) -> int:
     """How many samples a draw has to choose from."""
-    return draw.unit.rows(store)[0] if isinstance(store, Stored) else store.count(draw.unit)
+    return store.count(draw.unit) if isinstance(store, Stream) else draw.unit.rows(store)[0]
 
 
-def _orders(algorithm: Algorithm, stores: Stores) -> dict[str, Any]:
-    phases = algorithm.phases()
-    return {p.name: _each(p, lambda draw: draw.order.init(count(draw, stores[draw.store]))) for p in phases}
+def _orders(algorithm: Algorithm, stores: Stores, key: jax.Array) -> dict[str, Any]:
+    def of(phase: Phase, key: jax.Array) -> Any:
+        return _each(phase, lambda draw, k: draw.order.init(count(draw, stores[draw.store]), k), _keys(phase, key))
+
+    return {phase.name: of(phase, jax.random.fold_in(key, i)) for i, phase in enumerate(algorithm.phases())}
 
 
 def _each(phase: Phase, function: Callable[..., Any], *trees: Any) -> Any:
@@ -120,10 +141,11 @@ def _drawn(work: Work, phase: Phase, learner: Learner) -> tuple[Any, Any]:
     if work.begin is not None:
         at = learner.update - work.begin
         return _split(phase, _each(phase, lambda draw, ready: ready.batch(draw, at), work.ahead))
+    stores: Any = learner.segments or work.stores
     keys, progress = _moment(phase, learner, learner.update, work.steps)
     batches = _each(
         phase,
-        lambda draw, order, key: draw.batch(work.stores[draw.store], order, key, progress),
+        lambda draw, order, key: draw.batch(stores[draw.store], order, key, progress),
         learner.orders[phase.name],
         keys,
     )
@@ -164,7 +186,7 @@ def fetch_ahead(
     return _each(phase, lambda draw, drawn: _fetched(draw, stores[draw.store], *drawn), found)
 
 
-def _fetched(draw: Draw, store: Stored | Stream, indices: jax.Array, importance: jax.Array | None) -> Ready:
+def _fetched(draw: Draw, store: Any, indices: jax.Array, importance: jax.Array | None) -> Ready:
     if isinstance(store, Stored):
         rows = draw.unit.rows(store)[1]
         return Ready(store, indices if rows is None else rows[indices], indices, importance)
@@ -185,14 +207,17 @@ def one_update(work: Work, phase: Phase, learner: Learner) -> Learner:
     orders = _taught(phase, learner.orders[phase.name], indices, feedback.priority)
     tally = learner.tallies[phase.name]
     sums = {name: tally.sums[name] + value for name, value in feedback.metrics.items()}
-    return Learner(
-        state,
-        {**learner.orders, phase.name: orders},
-        {**learner.tallies, phase.name: Tally(sums, tally.updates + 1)},
-        learner.key,
-        learner.update + 1,
-        learner.failed,
+    return learner._replace(
+        state=state,
+        orders={**learner.orders, phase.name: orders},
+        tallies={**learner.tallies, phase.name: Tally(sums, tally.updates + 1)},
+        update=learner.update + 1,
     )
+
+
+def watched_update(work: Work, phase: Phase, learner: Learner) -> Learner:
+    """One update, and a look whether the sums of metrics are still finite."""
+    return _marked(phase, one_update(work, phase, learner), learner.update)
 
 
 def _advance(phase_index: int, work: Work, learner: Learner) -> Learner:

@@ -15,16 +15,17 @@ class Progress:
     """What a run says after each chunk; `rows` are the reports that it made."""
 
     doing: str  # "compiling", "training" or "done"
-    update: int
+    update: int  # how far it is, in units of its steps
     steps: int
-    rate: float = 0.0  # updates a second, all members together
+    rate: float = 0.0  # of these a second, all members together
     left: float = 0.0  # seconds
     metrics: dict[str, float] = field(default_factory=dict)
     rows: tuple[dict[str, Any], ...] = ()
+    unit: str = "updates"
 
     def line(self, name: str) -> str:
         """One line for a terminal."""
-        head = f"{name}  {self.update:,} / {self.steps:,} updates"
+        head = f"{name}  {self.update:,} / {self.steps:,} {self.unit}"
         if self.doing == "compiling":
             return f"{head}  compiling ..."
         metrics = "  ".join(f"{k} {v:.4g}" for k, v in list(self.metrics.items())[:MOST_METRICS])

@@ -34,7 +34,7 @@ class Record:
     settings: Settings
     spec: Spec
     scaler: Scaler
-    data: dict[str, Any]  # fingerprint, origin, steps, episodes
+    data: dict[str, Any]  # of a log: fingerprint, origin, steps, episodes; else: environment, named, log_out
     held_out: list[Any]  # ids of the held-out episodes
     machine: dict[str, Any]
     sketches: dict[str, Any] = field(
@@ -61,6 +61,18 @@ class Record:
         configs = [to_config(algorithm) for algorithm in algorithms]
         name, machine = algorithm_name(algorithms[0]), this_machine()
         return cls(name, configs, settings, log.spec, scaler, data, held_out, machine, sketches)
+
+    @classmethod
+    def online(cls, algorithms: Sequence[Any], settings: Settings, spec: Spec, data: Mapping[str, Any]) -> Record:
+        """The record of a run that is about to play; `data` says where: `environment`, `named`, `log_out`."""
+        configs = [to_config(algorithm) for algorithm in algorithms]
+        name = algorithm_name(algorithms[0])
+        return cls(name, configs, settings, spec, Scaler(), dict(data), [], this_machine())
+
+    @property
+    def environment(self) -> str | None:
+        """The environment that the run plays in, or None where it learns from a log."""
+        return self.data.get("environment")
 
     def write(self, folder: Path) -> None:
         """Write `run.json` into a new run folder, whole or not at all."""
@@ -125,7 +137,7 @@ class Record:
         """
         metric = (self.settings.best or "").removeprefix("max:").removeprefix("min:")
         chosen = metric.startswith("held_out/") and (best or self.settings.patience is not None)
-        return {**facts, "data": self.data["fingerprint"], "chosen_by": metric if chosen else None, **self.sketches}
+        return {**facts, "data": self.data.get("fingerprint"), "chosen_by": metric if chosen else None, **self.sketches}
 
     def differences(self) -> list[str]:
         """What is different on this machine, so that a resumed run may not be bit-equal."""

@@ -1,4 +1,4 @@
-"""A run: members that train on a log, what they report, and the folder that remembers it."""
+"""A run: members that train, on a log or in an environment, what they report, and the folder that remembers it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.acting.policy import Policy, load_policy
-from tidelog.errors import CheckpointError, ConfigError, DivergenceError
+from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
 from tidelog.folders import forget_half_written
 from tidelog.training.checkpoints import Checkpoint, Checkpoints
 from tidelog.training.evaluation import evaluate
 from tidelog.training.learner import BLOCK
 from tidelog.training.progress import Progress
 from tidelog.training.record import Record
+from tidelog.training.rounds import Rounds
 from tidelog.training.selection import Selection
 from tidelog.training.signals import Interrupts
 from tidelog.training.sinks import Csv, JsonLines, Sink, rewind
@@ -29,12 +30,12 @@ CHUNK_SECONDS = 0.5  # a chunk's length: short enough for a live line and a quic
 
 
 class Run:
-    """What `fit` and `resume` return: metrics, policies, and a folder if one was asked for."""
+    """What `fit`, `learn` and `resume` return: metrics, policies, and a folder if one was asked for."""
 
     def __init__(
         self,
         record: Record,
-        trainer: Trainer,
+        trainer: Trainer | Rounds,
         folder: Path | None = None,
         *,
         validation: Validation | None = None,
@@ -62,9 +63,23 @@ class Run:
         return self._trainer.update
 
     @property
+    def done(self) -> int:
+        """How far each member is, in the units of the run's steps: updates on a log, decisions in an environment."""
+        return self._trainer.done
+
+    @property
+    def unit(self) -> str:
+        """What the run's steps are: "updates" or "decisions"."""
+        return self._trainer.unit
+
+    def notes(self) -> list[str]:
+        """What a user should know before the run goes on."""
+        return self._trainer.notes()
+
+    @property
     def finished(self) -> bool:
-        """Whether all updates were taken, or patience ended the run."""
-        return self.update >= self.record.settings.steps or self._selection.exhausted
+        """Whether all steps were taken, or patience ended the run."""
+        return self.done >= self.record.settings.steps or self._selection.exhausted
 
     def policy(self, seed: int | None = None, member: int = 0) -> Policy:
         """The policy as it stands; `member` counts the algorithms of a population, `seed` picks one of its seeds."""
@@ -111,7 +126,7 @@ class Run:
                 self._go_on_in(self.folder)
             sinks = self._open_sinks(stack)
             yield from self._train(interrupts, sinks)
-        yield Progress("done", self.update, self.record.settings.steps)
+        yield Progress("done", self.done, self.record.settings.steps, unit=self.unit)
 
     def _go_on_in(self, folder: Path) -> None:
         """Forget what the folder holds of later updates, and of writing that was cut off."""
@@ -134,22 +149,37 @@ class Run:
         saved = time.monotonic()
         while not self.finished:
             if self._trainer.needs_compiling():
-                yield Progress("compiling", self.update, settings.steps)
+                yield Progress("compiling", self.done, settings.steps, unit=self.unit)
                 self._trainer.compile()
                 pace.restart()
-            boundary = min(settings.steps, (self.update // settings.every + 1) * settings.every)
-            taken = self._trainer.advance(pace.chunk, boundary - self.update)
+            boundary = min(settings.steps, (self.done // settings.every + 1) * settings.every)
+            taken = self._advance(pace.chunk, boundary - self.done)
             self._check_finite()
             pace.took(taken)
             live = self._trainer.peek()
-            rows = self._report(sinks) if self.update == boundary else ()
+            rows = self._report(sinks) if self.done >= boundary else ()
             due = time.monotonic() - saved >= settings.save_seconds
+            if self.finished:
+                self._trainer.close()
             if self.folder is not None and (due or self.finished or interrupts.received is not None):
                 self._save()
                 saved = time.monotonic()
-            rate = pace.rate * len(self.members)
-            yield Progress("training", self.update, settings.steps, rate, pace.left(self.update), live, rows)
+            rate = self._trainer.rate(pace.rate)
+            left = (settings.steps - self.done) / rate if rate else 0.0
+            every = rate * len(self.members)
+            yield Progress("training", self.done, settings.steps, every, left, live, rows, self.unit)
             interrupts.leave()
+
+    def _advance(self, most: int, until: int) -> int:
+        """One chunk; where an environment breaks, what was learnt before is saved first."""
+        try:
+            return self._trainer.advance(most, until)
+        except EnvironmentFailure as error:
+            if self.folder is None:
+                raise
+            self._save(self._trainer.environments_before())
+            kept = f"what was learnt until then is saved in {self.folder}: `tidelog resume` goes on from there"
+            raise EnvironmentFailure(f"{error}; {kept}") from error
 
     def _check_finite(self) -> None:
         failures = self._trainer.failures()
@@ -199,12 +229,12 @@ class Run:
             raise CheckpointError("this run has no folder: give one, as in fit(..., out='runs/name')")
         return Checkpoints(self.folder / "checkpoints", self.record.settings.keep)
 
-    def _save(self) -> None:
+    def _save(self, environments: list[Any] | None = None) -> None:
         if self._saved != self.update:
-            learners = self._trainer.learners
-            self._checkpoints().save(
-                self.update, Checkpoint(learners, self._trainer.position, self._selection.memory())
-            )
+            places = self._trainer.environments() if environments is None else environments
+            memory = self._selection.memory()
+            checkpoint = Checkpoint(self._trainer.learners, self._trainer.position, memory, places)
+            self._checkpoints().save(self.update, checkpoint)
             self._saved = self.update
 
 
@@ -214,10 +244,10 @@ def _around(update: int) -> str:
 
 
 class _Pace:
-    """How many updates make a chunk, how fast they go, and how long the rest will take."""
+    """How many updates make a chunk, and how fast they go."""
 
     def __init__(self, settings_steps: int) -> None:
-        self._steps, self.chunk, self.rate = settings_steps, 10, 0.0
+        self.chunk, self.rate = min(10, settings_steps), 0.0
         self._since = time.monotonic()
 
     def restart(self) -> None:
@@ -231,10 +261,6 @@ class _Pace:
         if updates >= self.chunk:
             self.chunk = max(1, min(2 * self.chunk, int(self.rate * CHUNK_SECONDS)))
         self._since = time.monotonic()
-
-    def left(self, update: int) -> float:
-        """Seconds until the last update, at the present rate."""
-        return (self._steps - update) / self.rate if self.rate else 0.0
 
 
 def _copy(tree: Any) -> Any:

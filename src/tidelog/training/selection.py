@@ -34,8 +34,7 @@ class Selection:
         """Look at a report; True where it is the member's best so far."""
         if self._name is None:
             return False
-        self.check(row)
-        value = float(row[self._name])
+        value = float(row.get(self._name, math.nan))  # a report may lack it: say, where no episode ended
         better = math.isfinite(value) and (
             member not in self.best or self._sign * value > self._sign * self.best[member]
         )

@@ -55,6 +55,8 @@ class Position(NamedTuple):
 class Trainer:
     """Moves all members through their phases, `advance` by `advance`."""
 
+    unit = "updates"
+
     def __init__(
         self,
         members: list[Member],
@@ -82,6 +84,11 @@ class Trainer:
     ) -> Trainer:
         """A trainer at update 0."""
         return cls(members, stores, fresh_learners(members, spec, stores, steps), steps, together=together)
+
+    @property
+    def done(self) -> int:
+        """How far the run is: updates of each member."""
+        return self.update
 
     @property
     def learners(self) -> list[Learner]:
@@ -164,6 +171,23 @@ class Trainer:
         draws = reads.values() if isinstance(reads, dict) else (reads,)
         streams = [(self._stores[draw.store], draw) for draw in draws]
         return min(store.block(draw) for store, draw in streams if isinstance(store, Stream))
+
+    def rate(self, updates: float) -> float:
+        """Of what `done` counts, how much a second."""
+        return updates
+
+    def environments(self) -> list[dict[str, Any]]:
+        """Nothing is played."""
+        return []
+
+    environments_before = environments
+
+    def notes(self) -> list[str]:
+        """Nothing that the user did not ask for."""
+        return []
+
+    def close(self) -> None:
+        """Nothing to finish."""
 
     def failures(self) -> list[tuple[Member, int]]:
         """Members with a metric that was not finite, and the update at which it first was so."""

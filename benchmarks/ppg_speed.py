@@ -1,0 +1,101 @@
+"""Decisions a second on CartPole: collecting alone, training, and the time to a return of 475.
+
+64 environments x 128 steps, 64 x 64 tanh, 4 minibatches. `ppo` is the published baseline, one trunk and 3 epochs;
+`ppo_two_networks` has two and 4 epochs, which `benchmarks/sb3_ppo.py` runs in Stable-Baselines3 too; `ppg` is that one
+with its auxiliary phase. `python -m benchmarks.ppg_speed`. Rates are of chunks of whole rounds, after compilation.
+"""
+
+import sys
+import time
+from dataclasses import replace
+
+import jax
+import numpy as np
+
+import tidelog as tl
+from benchmarks.keep import keep
+from tidelog.envs.registry import functional
+from tidelog.training.collect import rollout, unplayed
+from tidelog.training.learn import prepare_learning
+
+PPO = tl.PPO(environments=64, rollout_steps=128, minibatches=4, discount=0.99, learning_rate=2.5e-3, entropy_bonus=0.0)
+TWO = replace(PPO, architecture="dual", policy_epochs=4, value_epochs=4)
+PPG = replace(TWO, auxiliary_epochs=6, policy_iterations=16, auxiliary_minibatch=16)
+SETTINGS = {"ppo": PPO, "ppo_two_networks": TWO, "ppg": PPG}
+ENVIRONMENTS = ("jax:CartPole-v1", "CartPole-v1")
+COMMAND = "python -m benchmarks.ppg_speed"
+REPEATS, SOLVED = 9, 475.0
+
+
+def training(algorithm: tl.PPG, env: str, seconds: float = 4.0) -> dict:
+    """Decisions a second while learning, of one seed, in chunks of whole rounds."""
+    size = algorithm.environments * algorithm.rollout_steps
+    updates = algorithm.policy_epochs * algorithm.minibatches
+    trainer = prepare_learning(algorithm, env, 10**9, every=10**9)._trainer
+    trainer.compile()
+    for _ in range(2 * algorithm.policy_iterations):
+        trainer.advance(updates, size)
+    chunk = 8 * size if env.startswith("jax:") else size
+    rates, begin = [], time.monotonic()
+    while len(rates) < REPEATS or time.monotonic() - begin < seconds:
+        done, since = trainer.done, time.monotonic()
+        while trainer.done - done < chunk:
+            trainer.advance(10**6, chunk)
+        rates.append((trainer.done - done) / (time.monotonic() - since))
+    return spread(rates)
+
+
+def collecting(env: str) -> dict:
+    """Decisions a second of playing alone."""
+    algorithm = PPO
+    run = prepare_learning(algorithm, env, 10**6)
+    state, steps = run._trainer.learners[0].state, algorithm.rollout_steps
+    acting = algorithm.acting(state)
+    if env.startswith("jax:"):
+        source = functional(env)
+        names = ("observation", "action", "log_probability", "following")
+        worlds = unplayed(source, algorithm.environments, jax.random.key(0)).worlds
+        play = jax.jit(lambda worlds, key: rollout(source, algorithm, acting, worlds, key, steps, names))
+        once = lambda i: jax.block_until_ready(play(worlds, jax.random.key(i)))  # noqa: E731
+    else:
+        (host,) = run._trainer._places.hosts
+        once = lambda i: host.rollout(algorithm, acting, jax.random.key(i), i, steps)  # noqa: E731
+    once(0)
+    rates = []
+    for i in range(REPEATS):
+        begin = time.monotonic()
+        once(i + 1)
+        rates.append(algorithm.environments * steps / (time.monotonic() - begin))
+    return spread(rates)
+
+
+def solved(algorithm: tl.PPG, env: str, seed: int = 0) -> dict:
+    """Seconds, compilation included, until the episodes of one report reach 475 on average."""
+    size = algorithm.environments * algorithm.rollout_steps
+    run = prepare_learning(algorithm, env, 3_000_000, seeds=[seed], every=size)
+    begin = time.monotonic()
+    for now in run.stream():
+        if any(row.get("collect/return", 0.0) >= SOLVED for row in now.rows):
+            return {"seconds": time.monotonic() - begin, "decisions": run.done}
+    return {"seconds": None, "decisions": run.done}
+
+
+def spread(rates: list[float]) -> dict:
+    return {"median": float(np.median(rates)), "min": min(rates), "max": max(rates)}
+
+
+def study() -> dict:
+    found = {
+        env: {
+            "collecting": collecting(env),
+            **{name: training(h, env) for name, h in SETTINGS.items()},
+            "solved": solved(PPO, env),
+        }
+        for env in ENVIRONMENTS
+    }
+    keep("ppg_speed_cpu", COMMAND, {"environments": PPO.environments, "rollout_steps": PPO.rollout_steps, **found})
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(print(study()))

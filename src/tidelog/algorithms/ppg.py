@@ -1,0 +1,383 @@
+"""Phasic policy gradient, and PPO where it has no auxiliary phase.
+
+Cobbe, Hilton, Klimov, Schulman 2020, arXiv:2009.04416; reference behaviour: openai/phasic-policy-gradient.
+
+A round plays a rollout and runs the policy phase on it; every `policy_iterations` rounds the auxiliary phase follows.
+
+| phase | loss (per step) | reads |
+|---|---|---|
+| value, if its epochs are apart | `value_weight (V - target)**2` | targets by the **value** network before the round |
+| policy, else with that | `-min(r A, clip(r) A) - entropy_bonus H` | A likewise; pi of the **sampled** action then |
+| auxiliary | `0.5 (Vaux - target)**2 + beta_clone KL(old, new)` | every rollout's targets; pi **before** this phase |
+| the same update | `0.5 (V - target)**2` | the same targets |
+
+The reference runs the value epochs before the policy epochs, and so do we. At the ends of its dials: without auxiliary
+epochs it is PPO (with `shared` and equal epochs the textbook one); `beta_clone` 0 lets the auxiliary phase forget the
+policy.
+
+Deliberate differences from the reference: a time limit bootstraps from what truly followed (there it counts as an end);
+rows in which an environment only restarts count nowhere; `single` and `shared` have no second value head, their value
+is the auxiliary one; heads begin small and orthogonal.
+
+Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store, `W` copies, `A` actions or action size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.algorithms import fields
+from tidelog.algorithms.auxiliary import (
+    Rewards,
+    auxiliary_loss,
+    drift,
+    explained,
+    freeze,
+    scale_rewards,
+    seen_by,
+    standardised,
+    value_unit,
+)
+from tidelog.algorithms.contract import Batch, Collection, Feedback, Keep, Phase, one_reward
+from tidelog.algorithms.draws import Draw
+from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
+from tidelog.algorithms.optim import Schedule, Transformation, brought, constant, improve, optimiser_memory
+from tidelog.algorithms.running import Running, merged, nothing_seen
+from tidelog.algorithms.segments import Columns, Epochs, Whole, check_divides
+from tidelog.losses.policy import ratio_divergence, surrogate
+from tidelog.losses.returns import advantages, value_error
+from tidelog.networks import phasic
+from tidelog.networks.convolution import Layers, by_size
+from tidelog.networks.distributions import Distribution
+from tidelog.networks.encode import Sight
+from tidelog.networks.mlp import ACTIVATIONS, Activation, host_generator
+from tidelog.networks.phasic import ARCHITECTURES, Architecture, Shape
+from tidelog.types import Act, Continuous, Discrete, MultiDiscrete, Observation, Spec
+
+
+class Optimisers(NamedTuple):
+    """What the optimisers remember: of the policy phase, of value epochs apart from it, of the auxiliary phase."""
+
+    policy: Any
+    value: Any
+    auxiliary: Any
+
+
+class State(NamedTuple):
+    """Everything that a resumed run needs; None where a switch turns it off."""
+
+    network: Any
+    optimisers: Optimisers
+    rewards: Rewards | None
+    values: Running | None
+    step: jax.Array  # int32: updates taken
+    updates: jax.Array  # int32: updates planned, for the schedules
+
+
+# Before the policy phase: rewards in units of their spread, advantages, value targets.
+
+
+def estimate(h: PPG, state: State, columns: Columns) -> tuple[State, Columns]:
+    """Advantages, value targets and values [C, T] of a fresh rollout, by the value network."""
+    state, reward = scale_rewards(h, state, columns)
+    unit = value_unit(state)
+    value, following = (unit * seen_by(state.network.worth, columns[name]) for name in ("observation", "following"))
+    flags = columns["terminated"], columns["truncated"], columns["valid"]
+    advantage = advantages(reward, value, following, *flags, h.discount, h.gae_lambda)
+    target = value + advantage
+    if state.values is not None:
+        state = state._replace(values=merged(state.values, target, columns["valid"].astype(jnp.float32)))
+    if h.advantage_normalisation:
+        advantage = standardised(advantage, columns["valid"])
+    return state, {"advantage": advantage, "target": target, "value": value}
+
+
+# Losses of the policy phase: each returns the mean over the minibatch and its metrics.
+
+
+def policy_loss(network: Any, h: PPG, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The clipped surrogate with its entropy bonus, and the divergence of the ratio where it has a weight."""
+    data = batch.data
+    return _policy_loss(network.policy(data["observation"], data.get("mask")), h, batch)
+
+
+def value_loss(network: Any, h: PPG, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The weighted squared error of the value, in units of the value network."""
+    data = batch.data
+    return _value_loss(network(data["observation"], data.get("mask"))[1], h, batch, unit)
+
+
+def joint_loss(network: Any, h: PPG, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Both at once."""
+    policy, value = network(batch.data["observation"], batch.data.get("mask"))
+    (p_loss, p_told), (v_loss, v_told) = _policy_loss(policy, h, batch), _value_loss(value, h, batch, unit)
+    return p_loss + v_loss, p_told | v_told
+
+
+def _policy_loss(policy: Any, h: PPG, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+    log_ratio = policy.log_probability(batch.data["action"]) - batch.data["log_probability"]
+    gain, entropy = batch.mean(surrogate(log_ratio, batch.data["advantage"], h.clip)), batch.mean(policy.entropy())
+    divergence = batch.mean(ratio_divergence(log_ratio))
+    loss = gain - h.entropy_bonus * entropy
+    beyond = 0.0 if h.clip is None else jnp.abs(jnp.exp(log_ratio) - 1.0) > h.clip
+    return loss if h.divergence_weight is None else loss + h.divergence_weight * divergence, {
+        "policy_loss": gain,
+        "entropy": entropy,
+        "approx_kl": divergence,
+        "clip_fraction": batch.average(jnp.broadcast_to(beyond, log_ratio.shape)),
+        "advantage_max": jnp.max(jnp.abs(batch.data["advantage"])),
+    }
+
+
+def _value_loss(
+    value: jax.Array, h: PPG, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    target, old = batch.data["target"] / unit, batch.data["value"] / unit
+    error = batch.mean(value_error(value, target, old, h.value_clip))
+    told = {"value_loss": 0.5 * error, "explained_variance": explained(target, old, batch)}
+    return h.value_weight * error, told
+
+
+# The updates.
+
+
+def policy_step(h: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+    """One update of the policy, and of the value where their epochs agree."""
+    loss = joint_loss if h.policy_epochs == h.value_epochs else policy_loss
+    return _step(h, state, batch, loss, "policy", h.learning_rate)
+
+
+def value_step(h: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+    """One update of the value, where its epochs are apart."""
+    return _step(h, state, batch, value_loss, "value", h.learning_rate)
+
+
+def auxiliary_step(h: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+    """One update of everything, by the auxiliary phase's own optimiser."""
+    return _step(h, state, batch, auxiliary_loss, "auxiliary", h.auxiliary_learning_rate)
+
+
+def _step(h: PPG, state: State, batch: Batch, loss: Callable[..., Any], kind: str, rate: Any) -> tuple[State, Feedback]:
+    rate = rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
+    memory = getattr(state.optimisers, kind)
+    found = improve(loss, state.network, memory, rate, h, batch, value_unit(state))
+    optimisers = state.optimisers._replace(**{kind: found.memory})
+    moved = state._replace(network=found.network, optimisers=optimisers, step=state.step + 1)
+    return moved, Feedback({**found.told, "learning_rate": rate})
+
+
+def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
+    """The losses of a phase as the networks stand, without a step."""
+
+    def losses(h: PPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+        told: dict[str, jax.Array] = loss(state.network, h, batch, value_unit(state))[1]
+        return {name: value for name, value in told.items() if name.endswith("loss")}
+
+    return losses
+
+
+# A fresh state.
+
+
+def init(h: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
+    """A fresh network; nothing seen of rewards and values."""
+    one_reward("PPG", spec)
+    sight = Sight(h.embedding, h.hidden[0], h.convolutions)
+    shape = Shape(h.hidden, h.activation, h.layer_norm, sight)
+    generator = host_generator(key)
+    network = brought(h.network, lambda: phasic.create(h.architecture, generator, spec, shape), spec, key)
+    apart = h.policy_epochs != h.value_epochs
+    memories = Optimisers(
+        optimiser_memory(h.optimiser, network),
+        optimiser_memory(h.optimiser, network) if apart else None,
+        optimiser_memory(h.optimiser, network) if h.auxiliary_epochs else None,
+    )
+    rewards = Rewards(nothing_seen(), jnp.zeros(h.environments)) if h.reward_normalisation else None
+    values = nothing_seen() if h.value_normalisation else None
+    return State(network, memories, rewards, values, jnp.int32(0), jnp.int32(updates))
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "procgen": {},  # Cobbe et al. 2020, appendix A: the defaults; pictures as in the paper
+    "atari": {"environments": 8, "rollout_steps": 128, "discount": 0.99, "clip": 0.1, "learning_rate": 2.5e-4},
+    "classic-control": {
+        "environments": 16,
+        "rollout_steps": 128,
+        "policy_iterations": 4,
+        "policy_epochs": 4,
+        "value_epochs": 4,
+        "minibatches": 4,
+        "auxiliary_minibatch": 8,
+        "discount": 0.99,
+        "entropy_bonus": 0.0,
+        "learning_rate": 2.5e-3,
+        "auxiliary_learning_rate": 1e-3,
+    },
+    "mujoco": {
+        "environments": 4,
+        "rollout_steps": 512,
+        "policy_iterations": 8,
+        "policy_epochs": 10,
+        "value_epochs": 10,
+        "minibatches": 32,
+        "pieces": 8,
+        "auxiliary_minibatch": 1,
+        "discount": 0.99,
+        "entropy_bonus": 0.0,
+        "learning_rate": 3e-4,
+        "auxiliary_learning_rate": 3e-4,
+        "gradient_clip": 0.5,
+    },
+}
+
+
+@hyper
+class PPG:
+    """Phasic policy gradient: a policy phase by clipped ratios, an auxiliary phase that distils values into it."""
+
+    policy_iterations: int = static(32, least=1, help="rounds between two auxiliary phases")
+    policy_epochs: int = static(1, least=1)
+    value_epochs: int = static(1, least=1, help="as many as policy epochs: both in one update; else before them")
+    auxiliary_epochs: int = static(6, least=0, help="0: no auxiliary phase, which is PPO")
+    beta_clone: float = number(1.0, least=0.0, help="weight of what holds the policy in the auxiliary phase")
+    clip: float | None = number(0.2, least=0.0, open_ends=True, help="how far a ratio may gain")
+    divergence_weight: float | None = number(
+        None, least=0.0, help="of 0.5 (log ratio)**2: instead of a clip, or beside"
+    )
+    entropy_bonus: float = number(0.01, least=0.0)
+    value_weight: float = number(0.5, least=0.0, help="of the squared error, in the policy phase")
+    discount: float = fields.discount(0.999)
+    gae_lambda: float = number(0.95, least=0.0, most=1.0)
+    learning_rate: float = fields.learning_rate(5e-4)
+    auxiliary_learning_rate: float = fields.learning_rate(5e-4)
+    schedule: Schedule = fields.schedule(constant)
+    optimiser: Transformation = fields.optimiser("adam")
+    gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
+    value_clip: float | None = number(
+        None, least=0.0, open_ends=True, help="how far a value may gain, in its own units"
+    )
+    environments: int = static(64, least=1, help="copies played side by side")
+    rollout_steps: int = static(256, least=1, help="decisions of each copy in a round")
+    minibatches: int = static(8, least=1, help="updates that an epoch of the policy phase takes")
+    pieces: int = static(1, least=1, help="parts that a copy's decisions are cut into for these minibatches")
+    auxiliary_minibatch: int = static(4, least=1, help="whole segments in an auxiliary update")
+    reward_normalisation: bool = static(True)
+    reward_discount: float = number(
+        0.99, least=0.0, most=1.0, help="of the returns whose spread is the unit of rewards"
+    )
+    reward_clip: float = number(10.0, least=0.0, open_ends=True, help="largest normalised reward")
+    value_normalisation: bool = static(False)
+    advantage_normalisation: bool = static(True)
+    architecture: Architecture = static(ARCHITECTURES["dual"], choices=ARCHITECTURES)
+    hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers")
+    activation: Activation = static(ACTIVATIONS["tanh"], choices=ACTIVATIONS)
+    layer_norm: bool = fields.layer_norm(False)
+    embedding: int = fields.embedding(32)
+    convolutions: Layers = fields.convolutions(by_size)
+    network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own, used like a Phasic")
+
+    takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous)
+    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+
+    @classmethod
+    def preset(cls, name: str) -> PPG:
+        """Settings for a family of problems: procgen (the paper's), atari, classic-control or mujoco."""
+        return cls(**chosen_preset("PPG", PRESETS, name))
+
+    def check(self) -> None:
+        """Raise ConfigError where minibatches do not use every step once."""
+        check_divides("pieces", self.pieces, "rollout_steps", self.rollout_steps)
+        parts = self.environments * self.pieces
+        check_divides("minibatches", self.minibatches, "environments * pieces", parts)
+        if self.auxiliary_epochs:
+            held = self.environments * self.policy_iterations
+            check_divides("auxiliary_minibatch", self.auxiliary_minibatch, "environments * policy_iterations", held)
+
+    def collection(self) -> Collection:
+        """A rollout a round."""
+        return Collection(self.environments, self.rollout_steps, ("fresh",))
+
+    def stores(self, spec: Spec) -> dict[str, Keep]:
+        """The rollout at hand, and with an auxiliary phase the memory of a whole policy phase."""
+        mask = ("mask",) if spec.masked else ()
+        taken = ("action", "log_probability", "reward", "terminated", "truncated", "following")
+        fresh = Keep(("observation", "valid", *mask, *taken), self.environments)
+        if not self.auxiliary_epochs:
+            return {"fresh": fresh}
+        held = self.environments * self.policy_iterations
+        return {"fresh": fresh, "memory": Keep(("observation", "valid", *mask, "target"), held)}
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Value epochs where they are apart, the policy phase, and every so many rounds the auxiliary phase."""
+        joint, distils = self.policy_epochs == self.value_epochs, self.auxiliary_epochs > 0
+        size = self.environments * self.pieces // self.minibatches
+        reads = Draw("fresh", size, Whole(self.pieces), Epochs())
+        loss, before = (joint_loss, estimate) if joint else (policy_loss, None)
+        into = "memory" if distils else None
+        value = Phase("value", reads, value_step, losses_of(value_loss), _value_updates, estimate)
+        policy = Phase("policy", reads, policy_step, losses_of(loss), _policy_updates, before, into=into)
+        memory = Draw("memory", self.auxiliary_minibatch, Whole(), Epochs())
+        losses = losses_of(auxiliary_loss)
+        auxiliary = Phase("auxiliary", memory, auxiliary_step, losses, _auxiliary_updates, freeze, drift, empties=True)
+        return (*(() if joint else (value,)), policy, *((auxiliary,) if distils else ()))
+
+    def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
+        """A fresh network for a run of `updates` steps."""
+        return init(self, spec, key, updates)
+
+    def acting(self, state: State) -> Any:
+        """The network."""
+        return state.network
+
+    def start(self, acting: Any, batch: int) -> None:
+        """Nothing is carried."""
+
+    def act(
+        self,
+        acting: Any,
+        observation: Observation,
+        *,
+        mask: jax.Array | None = None,
+        carry: Any = None,
+        key: jax.Array | None = None,
+    ) -> Act:
+        """The policy's mode, or with a key a sample."""
+        policy = acting.policy(observation, mask)
+        action = policy.mode() if key is None else policy.sample(key)
+        return Act(action, policy.log_probability(action), carry)
+
+    def distribution(
+        self, acting: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+    ) -> Distribution:
+        """The sampled policy."""
+        found: Distribution = acting.policy(observation, mask)
+        return found
+
+    def q_values(self, acting: Any, observation: Observation) -> None:
+        """None: it rates states, not actions."""
+
+
+def _value_updates(h: PPG, round: int) -> int:
+    return h.value_epochs * h.minibatches
+
+
+def _policy_updates(h: PPG, round: int) -> int:
+    return h.policy_epochs * h.minibatches
+
+
+def _auxiliary_updates(h: PPG, round: int) -> int:
+    due = (round + 1) % h.policy_iterations == 0
+    return h.auxiliary_epochs * h.environments * h.policy_iterations // h.auxiliary_minibatch if due else 0
+
+
+# The published baseline (Cobbe et al. 2020, appendix A): one trunk, three epochs, no auxiliary phase.
+PPO_SETTINGS: dict[str, Any] = {"architecture": "shared", "policy_epochs": 3, "value_epochs": 3, "auxiliary_epochs": 0}
+
+
+def PPO(**settings: Any) -> PPG:  # noqa: N802 - named as people call it
+    """PPG without an auxiliary phase, with one trunk and three epochs; every setting can be changed."""
+    return PPG(**{**PPO_SETTINGS, **settings})

@@ -1,0 +1,180 @@
+"""Policy and value for training in two phases: who shares a trunk, and where the value's gradient stops.
+
+| architecture | trunks | value's gradient, policy phase | value's gradient, auxiliary phase | auxiliary value |
+|---|---|---|---|---|
+| `dual` | two | into its own | into its own | a head on the policy's trunk |
+| `detach` | one | stops at the trunk | stops at the trunk | a head on the trunk |
+| `single` | one | stops at the trunk | into the trunk | the value itself |
+| `shared` | one | into the trunk | into the trunk | the value itself |
+
+Letters: `B` batch (or `B, T`), `A` number of actions or action size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.networks.distributions import Categorical, Distribution, Gaussian, Several
+from tidelog.networks.encode import Encoder, Sight
+from tidelog.networks.mlp import MLP, Activation, Linear, zeros
+from tidelog.support import allow
+from tidelog.types import Continuous, Discrete, MultiDiscrete, Observation, Spec
+
+SMALL_HEAD = 0.01  # a policy begins near the same for all observations
+LOG_STD_RANGE = (-5.0, 2.0)
+
+
+class Trunk(eqx.Module):
+    """Observation -> features [B, F]."""
+
+    encoder: Encoder
+    body: MLP
+
+    def __call__(self, observation: Observation) -> jax.Array:
+        return self.body(self.encoder(observation))
+
+
+class LogitsHead(eqx.Module):
+    """Features -> one choice (`sizes` has one number) or several at once."""
+
+    linear: Linear
+    sizes: tuple[int, ...] = eqx.field(static=True)
+    several: bool = eqx.field(static=True)
+
+    def __call__(self, features: jax.Array, mask: jax.Array | None) -> Categorical | Several:
+        made = self.linear(features)
+        if not self.several:
+            return Categorical(allow(made, mask))
+        parts = jnp.split(made, np.cumsum(self.sizes)[:-1].tolist(), axis=-1)
+        return Several(tuple(Categorical(part) for part in parts))
+
+
+class MeanHead(eqx.Module):
+    """Features -> a Gaussian: a linear mean, not squashed, and one log-std a dimension that no observation changes."""
+
+    mean: Linear
+    log_std: jax.Array  # [A]
+
+    def __call__(self, features: jax.Array, mask: jax.Array | None) -> Gaussian:
+        mean = self.mean(features)
+        return Gaussian(mean, jnp.broadcast_to(jnp.clip(self.log_std, *LOG_STD_RANGE), mean.shape))
+
+
+class Phasic(eqx.Module):
+    """A policy, its value, and an auxiliary value on the policy's trunk where the value is not on it, or held off."""
+
+    trunk: Trunk
+    head: LogitsHead | MeanHead
+    auxiliary: Linear | None
+    value_trunk: Trunk | None  # None: the value reads the policy's trunk
+    value: Linear
+    stops: bool = eqx.field(static=True)  # in the policy phase, the value's gradient at the shared trunk
+    stops_always: bool = eqx.field(static=True)
+
+    def __call__(self, observation: Observation, mask: jax.Array | None = None) -> tuple[Distribution, jax.Array]:
+        """The policy and its value [B], as the policy phase trains them."""
+        features = self.trunk(observation)
+        return self.head(features, mask), self._value(observation, features, self.stops)
+
+    def both_values(
+        self, observation: Observation, mask: jax.Array | None = None
+    ) -> tuple[Distribution, jax.Array, jax.Array | None]:
+        """The policy, its value [B] and its auxiliary value [B] or None, as the auxiliary phase trains them."""
+        features = self.trunk(observation)
+        auxiliary = None if self.auxiliary is None else self.auxiliary(features)[..., 0]
+        return self.head(features, mask), self._value(observation, features, self.stops_always), auxiliary
+
+    def policy(self, observation: Observation, mask: jax.Array | None = None) -> Distribution:
+        """The policy alone."""
+        return self.head(self.trunk(observation), mask)
+
+    def worth(self, observation: Observation) -> jax.Array:
+        """The value alone [B]."""
+        return self._value(observation, None, False)
+
+    def _value(self, observation: Observation, features: jax.Array | None, stop: bool) -> jax.Array:
+        if self.value_trunk is not None:
+            seen = self.value_trunk(observation)
+        else:
+            seen = self.trunk(observation) if features is None else features
+            seen = jax.lax.stop_gradient(seen) if stop else seen
+        return self.value(seen)[..., 0]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a Phasic network."""
+
+    hidden: tuple[int, ...]
+    activation: Activation
+    layer_norm: bool
+    sight: Sight
+
+
+class Parts(NamedTuple):
+    """What architectures are put together from; each call makes a new part."""
+
+    trunk: Callable[[], Trunk]
+    head: Callable[[], LogitsHead | MeanHead]
+    value: Callable[[], Linear]
+
+
+Architecture = Callable[[Parts], Phasic]
+
+
+def dual(parts: Parts) -> Phasic:
+    """Two networks; the policy's carries the auxiliary value head."""
+    return Phasic(parts.trunk(), parts.head(), parts.value(), parts.trunk(), parts.value(), False, False)
+
+
+def detach(parts: Parts) -> Phasic:
+    """One network; the value never moves the trunk, the auxiliary value does."""
+    return Phasic(parts.trunk(), parts.head(), parts.value(), None, parts.value(), True, True)
+
+
+def single(parts: Parts) -> Phasic:
+    """One network; the value moves the trunk in the auxiliary phase only."""
+    return Phasic(parts.trunk(), parts.head(), None, None, parts.value(), True, False)
+
+
+def shared(parts: Parts) -> Phasic:
+    """One network, moved by policy and value alike."""
+    return Phasic(parts.trunk(), parts.head(), None, None, parts.value(), False, False)
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {"dual": dual, "detach": detach, "single": single, "shared": shared}
+
+
+def create(architecture: Architecture, generator: np.random.Generator, spec: Spec, shape: Shape) -> Phasic:
+    """A network of that architecture for a spec's observations and actions."""
+    width = shape.hidden[-1]
+
+    def trunk() -> Trunk:
+        sizes = (shape.sight.size(spec), *shape.hidden)
+        encoder = Encoder.create(generator, spec, shape.sight)
+        body = MLP.create(
+            generator, sizes, layer_norm=shape.layer_norm, activate_last=True, activation=shape.activation
+        )
+        return Trunk(encoder, body)
+
+    return architecture(Parts(trunk, lambda: _head(generator, spec, width), lambda: _value(generator, width)))
+
+
+def _value(generator: np.random.Generator, width: int) -> Linear:
+    return Linear.create(generator, width, 1, gain=1.0)
+
+
+def _head(generator: np.random.Generator, spec: Spec, width: int) -> LogitsHead | MeanHead:
+    space = spec.action
+    if isinstance(space, Continuous):
+        return MeanHead(Linear.create(generator, width, space.size, gain=SMALL_HEAD), zeros(space.size))
+    sizes = (space.n,) if isinstance(space, Discrete) else space.sizes
+    linear = Linear.create(generator, width, sum(sizes), gain=SMALL_HEAD)
+    return LogitsHead(linear, sizes, isinstance(space, MultiDiscrete))

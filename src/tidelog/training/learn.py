@@ -1,0 +1,181 @@
+"""`learn`: from an algorithm and an environment to a run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+
+from tidelog.acting.policy import Policy
+from tidelog.algorithms import check_fit, check_source
+from tidelog.algorithms.hyper import same_program
+from tidelog.data.scaling import Scaler
+from tidelog.envs.functional import Functional
+from tidelog.envs.hosted import Hosted
+from tidelog.envs.protocol import Environment
+from tidelog.envs.registry import make
+from tidelog.errors import CheckpointError, ConfigError, nearest
+from tidelog.training.cache import use_cache
+from tidelog.training.checkpoints import Checkpoints
+from tidelog.training.collect import Host
+from tidelog.training.evaluation import check_playable, evaluated
+from tidelog.training.learner import reported
+from tidelog.training.preparing import as_algorithms, evaluators, new_folder
+from tidelog.training.progress import Screen
+from tidelog.training.record import Record
+from tidelog.training.recorder import Recorder
+from tidelog.training.rounds import Places, Rounds, fresh_players
+from tidelog.training.run import Run
+from tidelog.training.selection import Selection
+from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
+from tidelog.training.sinks import Sink, rows_until
+from tidelog.training.trainer import Member
+
+REPORTS = 50  # reports a run makes unless it is told otherwise
+
+
+def learn(
+    algorithm: Any,
+    env: Any,
+    steps: int,
+    seeds: int | Sequence[int] = 1,
+    out: str | Path | None = None,
+    *,
+    progress: bool | None = None,
+    **options: Any,
+) -> Run:
+    """Learn in an environment from `steps` decisions a seed, rounded up to whole rollouts.
+
+    `env` is what `tidelog.envs.make` takes; functional environments ("jax:...") run compiled. Options: `evaluate` as
+    `{environment: episodes}` (deterministic; `"sampled:NAME"` draws actions) or `{name: function of the policy}`,
+    `every` decisions between reports, `best` a metric, `patience` in reports, `sinks`, `log_out` a folder for the log
+    of all that was collected, `save_seconds`, `keep`, `together` (seeds under one `vmap`, functional environments).
+    Raises ConfigError, SpecError, EnvironmentFailure, DivergenceError.
+    """
+    for name in options:
+        if name not in _OPTIONS:
+            raise ConfigError(f"learn has no option '{name}': {nearest(name, _OPTIONS)}")
+    run = prepare_learning(algorithm, env, steps, seeds, out, **options)
+    with Screen(run.record.algorithm, progress) as screen:
+        for now in run.stream():
+            screen.show(now)
+    return run
+
+
+def prepare_learning(
+    algorithm: Any,
+    env: Any,
+    steps: int,
+    seeds: int | Sequence[int] = 1,
+    out: str | Path | None = None,
+    *,
+    evaluate: Mapping[str, Evaluator] | None = None,
+    every: int | None = None,
+    best: str | None = None,
+    patience: int | None = None,
+    sinks: Sequence[Sink] = (),
+    log_out: str | Path | None = None,
+    save_seconds: float = 30.0,
+    keep: int = 3,
+    together: bool | None = None,
+) -> Run:
+    """Check everything and make a run that has not played a step; `run.stream()` trains it chunk by chunk."""
+    use_cache()
+    algorithms = as_algorithms(algorithm)
+    same_program(algorithms)
+    check_source(algorithms[0], True)
+    episodes, own = evaluators(evaluate or {})
+    settings = Settings(
+        steps=steps,
+        seeds=as_seeds(seeds),
+        every=max(1, whole("steps", steps) // REPORTS) if every is None else every,
+        best=best,
+        patience=patience,
+        episodes=episodes,
+        own_evaluators=tuple(own),
+        save_seconds=save_seconds,
+        keep=keep,
+        together=together,
+    )
+    members = as_members(algorithms, settings.seeds)
+    places = _places(env, members, log_out is not None)
+    for one in algorithms:
+        check_fit(one, places.spec, "environment")
+    learners = fresh_players(members, places.spec, places.source, settings.steps, log_out is not None)
+    check_playable(Policy(algorithms[0], places.spec, Scaler(), algorithms[0].acting(learners[0].state)), episodes)
+    if best is not None:
+        Selection(settings).check([*reported(learners[0]), *evaluated(episodes, own)])
+    recorder = None if log_out is None else Recorder(log_out, places.spec, len(members))
+    if recorder is not None:
+        recorder.check_free()
+    trainer = Rounds(members, places, learners, settings.steps, together=together, recorder=recorder)
+    data = {
+        "environment": _name(env, places),
+        "named": isinstance(env, str),
+        "log_out": None if log_out is None else str(Path(log_out).resolve()),
+    }
+    record = Record.online(algorithms, settings, places.spec, data)
+    return Run(record, trainer, new_folder(out, record), evaluators=own, sinks=sinks)
+
+
+_OPTIONS = tuple(inspect.signature(prepare_learning).parameters)
+
+
+def reopened(
+    path: Path,
+    record: Record,
+    env: Any,
+    algorithm: Any,
+    own: Mapping[str, Any],
+    sinks: Sequence[Sink],
+    checkpoint: int | None,
+    together: bool | None,
+) -> Run:
+    """A run that learns in an environment, as its checkpoint left it."""
+    settings, algorithms = record.settings, record.algorithms(algorithm)
+    log_out = record.data["log_out"]
+    members = as_members(algorithms, settings.seeds)
+    if env is None and not record.data["named"]:
+        raise CheckpointError(
+            f"the run's environment, {record.environment}, has no name: pass it again, as in resume(folder, env=env)"
+        )
+    places = _places(record.environment if env is None else env, members, log_out is not None)
+    if places.spec != record.spec:
+        raise CheckpointError(f"this is not the run's environment: it has {places.spec}, the run's had {record.spec}")
+    templates = fresh_players(members, record.spec, places.source, settings.steps, log_out is not None)
+    found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint)
+    recorder = None if log_out is None else Recorder(log_out, record.spec, len(members))
+    if recorder is not None:
+        recorder.go_on(int(found.learners[0].played.rounds))
+    learners = list(found.learners)
+    for i, host in enumerate(places.hosts):
+        host.restore(found.environments[i] or None)
+        if not found.environments[i]:  # copies start anew, and with them the episodes that are counted
+            played = learners[i].played
+            learners[i] = learners[i]._replace(played=played._replace(sums=jnp.zeros_like(played.sums)))
+    together = settings.together if together is None else together
+    trainer = Rounds(members, places, learners, settings.steps, found.position, together, recorder)
+    rows = rows_until(path, trainer.update)
+    return Run(record, trainer, path, evaluators=own, sinks=sinks, metrics=rows, memory=found.memory)
+
+
+def _places(env: Any, members: list[Member], recorded: bool) -> Places:
+    count = members[0].algorithm.collection().environments
+    first = make(env, count)
+    if isinstance(first, Hosted):
+        return Places(first.spec, first.functional)
+    if isinstance(env, Environment) and len(members) > 1:
+        raise ConfigError(f"one {first.name} cannot be played by {len(members)} members: pass its name or its maker")
+    environments = [first, *(make(env, count) for _ in members[1:])]
+    hosts = [Host(one, member.seed, recorded) for one, member in zip(environments, members, strict=True)]
+    return Places(first.spec, None, hosts)
+
+
+def _name(env: Any, places: Places) -> str:
+    if isinstance(env, str):
+        return env
+    source: Functional | Environment = places.source or places.hosts[0].environment
+    return source.name

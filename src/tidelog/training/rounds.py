@@ -1,0 +1,356 @@
+"""The trainer of runs that learn in an environment: rounds of playing and phases, members side by side.
+
+It offers what the trainer of a log offers; `done` counts the decisions of rounds that are complete. Where the
+environment is a function whole rounds run compiled, several in one call; on the host every rollout is played first.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.algorithms.contract import Collecting
+from tidelog.algorithms.segments import Columns
+from tidelog.envs.functional import Functional
+from tidelog.errors import EnvironmentFailure
+from tidelog.training.collect import Host, Named, shapes
+from tidelog.training.learner import (
+    Learner,
+    Work,
+    as_arrays,
+    create_learner,
+    metric_names,
+    report,
+    stack,
+    unstack,
+    without_tallies,
+)
+from tidelog.training.plan import (
+    PLAYED,
+    RECORDING,
+    ROWS,
+    Errand,
+    Row,
+    extra_metrics,
+    make_stores,
+    packed,
+    played_at_first,
+    played_key,
+    run_rounds,
+    run_rounds_together,
+)
+from tidelog.training.recorder import Recorder, flat_columns
+from tidelog.training.trainer import Member, Position
+from tidelog.types import Spec
+
+
+@dataclass
+class Places:
+    """Where members play: one function for all, or on the host an environment each."""
+
+    spec: Spec
+    source: Functional | None
+    hosts: list[Host] = field(default_factory=list)
+
+
+class Rounds:
+    """Moves all members through their rounds, `advance` by `advance`."""
+
+    unit = "decisions"
+
+    def __init__(
+        self,
+        members: list[Member],
+        places: Places,
+        learners: list[Learner],
+        steps: int,
+        position: Position | None = None,
+        together: bool | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.members, self.position = members, position or Position()
+        self.update = int(learners[0].update)
+        self._steps, self._places, self._recorder = steps, places, recorder
+        first: Collecting = members[0].algorithm
+        self._phases, self._collection = first.phases(), first.collection()
+        self._size = self._collection.environments * self._collection.steps
+        self._updates = planned_updates(first, steps)
+        together = jax.default_backend() != "cpu" if together is None else together
+        self._together = together and len(members) > 1 and places.source is not None
+        numbers = [as_arrays(member.algorithm) for member in members]
+        self._algorithms = [stack(numbers)] if self._together else numbers
+        self._learners = [stack(learners)] if self._together else list(learners)
+        self._compiled = False
+        self._blank = None if places.source else self._blank_rollout()
+        self._watch = Watch()
+
+    @property
+    def done(self) -> int:
+        """Decisions of complete rounds, of each member."""
+        return self.position.round * self._size
+
+    @property
+    def learners(self) -> list[Learner]:
+        """One learner a member; their buffers are taken over by the next `advance`."""
+        if self._together:
+            return [unstack(self._learners[0], i) for i in range(len(self.members))]
+        return self._learners
+
+    def needs_compiling(self) -> bool:
+        """Whether nothing was compiled yet."""
+        return not self._compiled
+
+    def compile(self) -> None:
+        """Compile the program, by a plan without rows."""
+        self._run([], [self._blank] * len(self._learners))
+        self._compiled = True
+
+    def advance(self, most: int, until: int) -> int:
+        """Take up to `most` updates, or so many that `until` more decisions are complete; returns how many.
+
+        Raises EnvironmentFailure where an environment broke; nothing has moved then since the round began.
+        """
+        begun, before = time.monotonic(), self.done
+        rows, after, taken = self._plan(most, until)
+        rollouts = [self._blank] * len(self._learners)
+        if rows[0].collect and self._places.source is None:
+            rollouts = self._watch.timed(PLAYED, 1, self._play)
+        names = tuple(phase.name for phase in self._phases)
+        self._watch.count(rows, names)
+        if self._watch.wants(rows, names):
+            self._run_by_stages(rows, names, rollouts)
+        else:
+            self._run(rows, rollouts)
+        if self._recorder is not None and rows[0].collect:
+            self._record(self._recorder)
+        self.update += taken
+        self.position = after
+        self._watch.took(time.monotonic() - begun, self.done - before)
+        return taken
+
+    def _run_by_stages(self, rows: list[Row], names: tuple[str, ...], rollouts: list[Columns | None]) -> None:
+        """The same, each stage by itself and timed; what the host played was timed before."""
+        for row in rows:
+            for name, part in row.stages(names):
+                if name == PLAYED and self._places.source is None:
+                    self._run([part], rollouts)
+                else:
+                    self._watch.timed(name, sum(part.updates) or 1, partial(self._run, [part], rollouts))
+
+    def _plan(self, most: int, until: int) -> tuple[list[Row], Position, int]:
+        """Rows from here on, where they lead, and how many updates they take."""
+        rows: list[Row] = []
+        position, taken, begun = self.position, 0, self.position.round
+        one_by_one = self._places.source is None or self._recorder is not None
+        limit = 1 if one_by_one else ROWS
+        while len(rows) < limit and taken < most and (position.round - begun) * self._size < until:
+            row, position, updates = self._row(position, most - taken)
+            rows.append(row)
+            taken += updates
+        return rows, position, taken
+
+    def _row(self, position: Position, most: int) -> tuple[Row, Position, int]:
+        """One round from a position on, cut after `most` updates."""
+        count = len(self._phases)
+        begin, updates, end = [False] * count, [0] * count, [False] * count
+        collect, taken = position.phase == position.taken == 0, 0
+        for i in range(position.phase, count):
+            asked = self._asked(i, position.round)
+            before = position.taken if i == position.phase else 0
+            updates[i] = min(asked - before, most - taken)
+            begin[i], end[i] = before == 0 < updates[i], 0 < asked == before + updates[i]
+            taken += updates[i]
+            if before + updates[i] < asked:
+                at = Position(position.round, i, before + updates[i])
+                return Row(collect, tuple(begin), tuple(updates), tuple(end)), at, taken
+        return Row(collect, tuple(begin), tuple(updates), tuple(end)), Position(position.round + 1), taken
+
+    def _asked(self, phase: int, round: int) -> int:
+        asked = self._phases[phase].updates
+        if asked is None:
+            raise TypeError(f"phase '{self._phases[phase].name}' of a round has to say how many updates it takes")
+        return asked(self.members[0].algorithm, round)
+
+    def _run(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
+        program = run_rounds_together if self._together else run_rounds
+        plan = packed(rows, len(self._phases))
+
+        def one(index: int) -> Learner:
+            work = Work(self._algorithms[index], {}, jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+            errand = Errand(work, plan, self._places.source, rollouts[index])
+            moved: Learner = jax.block_until_ready(program(errand, self._learners[index]))  # type: ignore[no-untyped-call]
+            return moved
+
+        self._learners = self._each(one, self._compiled)
+
+    def _each(self, function: Callable[[int], Any], at_once: bool = True) -> list[Any]:
+        """What a function makes of every learner, on a pool of threads once it is compiled."""
+        count = len(self._learners)
+        if count == 1 or not at_once:
+            return [function(i) for i in range(count)]
+        with ThreadPoolExecutor(min(count, os.cpu_count() or 1)) as pool:
+            return list(pool.map(function, range(count)))
+
+    def _play(self) -> list[Columns | None]:
+        """A rollout of every member on the host; EnvironmentFailure says whose environment it was."""
+
+        def one(index: int) -> Columns:
+            learner, algorithm = self._learners[index], self._algorithms[index]
+            acting, round = algorithm.acting(learner.state), self.position.round
+            host, key = self._places.hosts[index], played_key(learner.key, round)
+            try:
+                return host.rollout(algorithm, acting, key, round, self._collection.steps)
+            except EnvironmentFailure as error:
+                raise EnvironmentFailure(f"{error} (seed {self.members[index].seed})") from error
+
+        return self._each(one, self.position.round > 0)
+
+    def _blank_rollout(self) -> Columns:
+        """Columns of the shapes and types that the host brings; never read."""
+        algorithm, state = self._algorithms[0], self._learners[0].state
+        recorded = self._recorder is not None
+        found = shapes(algorithm, algorithm.acting(state), self._places.spec, self._collection, recorded)
+        return {name: jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), found[name]) for name in found}
+
+    def _record(self, recorder: Recorder) -> None:
+        for i, learner in enumerate(self.learners):
+            columns = flat_columns(jax.device_get(learner.segments[RECORDING].columns))
+            begins = self._places.hosts[i].began if self._places.hosts else self.position.round == 0
+            recorder.take(i, self.position.round, columns, begins)
+
+    def environments(self) -> list[Named]:
+        """What environments on the host are, as checkpoints hold it; of each {} where it has nothing to offer."""
+        return [host.save() or {} for host in self._places.hosts]
+
+    def environments_before(self) -> list[Named]:
+        """The same as it was before the rollout that failed."""
+        return [host.before() or {} for host in self._places.hosts]
+
+    def notes(self) -> list[str]:
+        """What is rounded, which phases never come, and what cannot be resumed exactly."""
+        rounds, algorithm = -(-self._steps // self._size), self.members[0].algorithm
+        found = []
+        if rounds * self._size != self._steps:
+            found.append(f"{self._steps:,} decisions are rounded up to {rounds} rollouts, {rounds * self._size:,}")
+        for phase in self._phases:
+            if phase.updates is not None and not any(phase.updates(algorithm, round) for round in range(rounds)):
+                found.append(
+                    f"the {phase.name} phase never comes in {rounds} rounds: ask for more steps, or a shorter round"
+                )
+        if not all(host.resumable for host in self._places.hosts):
+            name = self._places.hosts[0].environment.name
+            found.append(f"{name} cannot be saved: a resumed run starts new episodes and differs from one that went on")
+        return found
+
+    def close(self) -> None:
+        """Write the log where one was asked for; the run is at its end."""
+        if self._recorder is not None:
+            self._recorder.finish(self.position.round)
+
+    def failures(self) -> list[tuple[Member, int]]:
+        """Members with a metric that was not finite, and the update at which it first was so."""
+        failed = [int(learner.failed) for learner in self.learners]
+        return [(member, at) for member, at in zip(self.members, failed, strict=True) if at >= 0]
+
+    def report(self) -> list[dict[str, float]]:
+        """Decisions, mean metrics and time of every member since the last call."""
+        times = self._watch.report(len(self.members))
+        rows = [{"decisions": int(learner.played.decisions)} | report(learner) | times for learner in self.learners]
+        self._learners = [without_tallies(learner) for learner in self._learners]
+        return rows
+
+    def peek(self) -> dict[str, float]:
+        """The first member's metrics so far, without starting a new window."""
+        return report(self.learners[0])
+
+    def rate(self, updates: float) -> float:
+        """Decisions a second, whatever the rate of updates."""
+        return self._watch.rate()
+
+
+class Watch:
+    """How fast it goes, and where the time goes: of each stage one visit a report is timed by itself."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}  # an update, or a rollout, of the last visit that was timed
+        self._amounts: dict[str, int] = {}  # updates, or rollouts, since the last report
+        self._fresh: set[str] = set()  # timed since then
+        self._active, self._decisions = 0.0, 0  # time in chunks, and what was completed in it, since the last report
+        self._rate = 0.0
+
+    def took(self, seconds: float, decisions: int) -> None:
+        """A chunk took so long and completed so many decisions."""
+        self._active += seconds
+        self._decisions += decisions
+        if self._decisions:
+            self._rate = self._decisions / max(self._active, 1e-9)
+
+    def rate(self) -> float:
+        """Decisions a second, without the time that reports and checkpoints take."""
+        return self._rate
+
+    def count(self, rows: list[Row], names: tuple[str, ...]) -> None:
+        """Take note of what is about to run."""
+        for name, part in [stage for row in rows for stage in row.stages(names)]:
+            self._amounts[name] = self._amounts.get(name, 0) + (sum(part.updates) or 1)
+
+    def wants(self, rows: list[Row], names: tuple[str, ...]) -> bool:
+        """Whether these rows have a stage that was not timed since the last report."""
+        return any(name not in self._fresh for row in rows for name, _ in row.stages(names))
+
+    def timed(self, name: str, amount: int, function: Callable[[], Any]) -> Any:
+        """What a function returns, its time taken down for each of an amount of updates or rollouts."""
+        begin = time.monotonic()
+        found = function()
+        self._seconds[name] = (time.monotonic() - begin) / amount
+        self._fresh.add(name)
+        return found
+
+    def report(self, members: int) -> dict[str, float]:
+        """Decisions a second of all members, and the share of time of each stage."""
+        spent = {name: self._seconds[name] * self._amounts.get(name, 0) for name in self._seconds}
+        whole = sum(spent.values()) or 1.0
+        rate = {"time/decisions_per_second": members * self.rate()}
+        self._amounts, self._fresh = {}, set()
+        self._active, self._decisions = 0.0, 0
+        return rate | {f"time/{name}_share": seconds / whole for name, seconds in spent.items()}
+
+
+def planned_updates(algorithm: Collecting, steps: int) -> int:
+    """How many updates a run of so many decisions takes."""
+    collection = algorithm.collection()
+    rounds = -(-steps // (collection.environments * collection.steps))
+    asked = [phase.updates for phase in algorithm.phases()]
+    return sum(updates(algorithm, round) for round in range(rounds) for updates in asked if updates is not None)
+
+
+def fresh_players(
+    members: list[Member], spec: Spec, source: Functional | None, steps: int, recorded: bool
+) -> list[Learner]:
+    """Learners before their first decision; each depends on nothing but its own seed and settings."""
+    updates = planned_updates(members[0].algorithm, steps)
+    states = [member.algorithm.init(spec, jax.random.key(member.seed), updates) for member in members]
+    numbers = as_arrays(members[0].algorithm)
+    stores = make_stores(numbers, states[0], spec, recorded)
+    metrics = metric_names(numbers, states[0], stores) | extra_metrics(numbers, states[0], stores)
+    return [
+        create_learner(
+            member.algorithm,
+            state,
+            {},
+            member.seed,
+            metrics,
+            jax.tree.map(jnp.array, stores),
+            played_at_first(member.algorithm, source, member.seed),
+        )
+        for member, state in zip(members, states, strict=True)
+    ]

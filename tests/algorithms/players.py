@@ -1,0 +1,98 @@
+"""A phasic algorithm that compiles in seconds, and trainers that play small environments with it."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from tidelog import PPG
+from tidelog.envs.functional import Moved
+from tidelog.training.learn import _places
+from tidelog.training.rounds import Rounds, fresh_players
+from tidelog.training.trainer import Member
+from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
+
+ENV = "jax:CartPole-v1"
+TINY = {
+    "environments": 4, "rollout_steps": 16, "policy_iterations": 2, "policy_epochs": 2, "value_epochs": 2,
+    "auxiliary_epochs": 2, "minibatches": 2, "auxiliary_minibatch": 2, "hidden": (8,), "embedding": 2,
+    "learning_rate": 1e-2, "auxiliary_learning_rate": 1e-2, "discount": 0.9,
+}  # fmt: skip
+POLICY_UPDATES, AUXILIARY_UPDATES = 4, 8  # of a round, of an auxiliary phase
+ROUNDS = 2 * POLICY_UPDATES + AUXILIARY_UPDATES  # updates of two rounds
+
+
+def tiny(**changes: Any) -> PPG:
+    """PPG with rates at which a few updates show."""
+    return PPG(**(TINY | changes))
+
+
+def players(*members: tuple[Any, int], env: Any = ENV, together: bool = False, steps: int = 10_000) -> Rounds:
+    """A trainer of (algorithm, seed) pairs."""
+    numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members or ((tiny(), 0),))]
+    places = _places(env, numbered, False)
+    learners = fresh_players(numbered, places.spec, places.source, steps, False)
+    return Rounds(numbered, places, learners, steps, together=together)
+
+
+def moved(training: Rounds, updates: int, most: int = 1_000) -> Rounds:
+    """The trainer after so many updates, taken at most so many at a time."""
+    if training.needs_compiling():
+        training.compile()
+    end = training.update + updates
+    while training.update < end:
+        training.advance(min(most, end - training.update), 10**9)
+    return training
+
+
+@dataclass(frozen=True)
+class Dials:
+    """Two dials at once; each step pays where both are set as the two numbers shown say."""
+
+    name: ClassVar[str] = "dials"
+    spec: ClassVar[Spec] = Spec({"observation": Vector(2)}, MultiDiscrete((2, 3)))
+
+    def start(self, key):
+        return jax.random.uniform(key, (2,)), jnp.int32(0)
+
+    def observe(self, world):
+        return {"observation": world[0]}
+
+    def mask(self, world):
+        return None
+
+    def step(self, world, action, key):
+        seen, age = world
+        right = (action[0] == (seen[0] > 0.5)) & (action[1] == jnp.int32(3 * seen[1]))
+        after = jax.random.uniform(key, (2,)), age + 1
+        return Moved(after, right.astype(jnp.float32), jnp.zeros((), bool), age >= 8)
+
+
+@dataclass(frozen=True)
+class Doors:
+    """Three doors, one of them locked in every step; opening that one is an error."""
+
+    name: ClassVar[str] = "doors"
+    spec: ClassVar[Spec] = Spec({"observation": Vector(1)}, Discrete(3), masked=True)
+
+    def start(self, key):
+        return jax.random.randint(key, (), 0, 3), jnp.int32(0)
+
+    def observe(self, world):
+        return {"observation": world[0][None].astype(jnp.float32)}
+
+    def mask(self, world):
+        return jnp.arange(3) != world[0]
+
+    def step(self, world, action, key):
+        locked, age = world
+        reward = jnp.where(action == locked, jnp.nan, (action > locked).astype(jnp.float32))
+        return Moved((jax.random.randint(key, (), 0, 3), age + 1), reward, age >= 5, jnp.zeros((), bool))
+
+
+@cache
+def after(updates: int, env: Any = ENV, **changes: Any) -> Any:
+    """The learner of one seed after so many updates; its arrays are not to be given away."""
+    return moved(players((tiny(**changes), 0), env=env), updates).learners[0]

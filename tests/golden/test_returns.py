@@ -1,0 +1,166 @@
+"""Advantages, returns and ratios by hand. Letters: `W` segments, `T` steps."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tidelog import PPG
+from tidelog.algorithms.auxiliary import Rewards, scale_rewards, standardised
+from tidelog.algorithms.running import nothing_seen
+from tidelog.losses.policy import categorical_divergence, gaussian_divergence, ratio_divergence, surrogate
+from tidelog.losses.returns import advantages, discounted, value_error
+from tidelog.networks.distributions import Categorical, Gaussian, Several
+
+
+class SimpleState(NamedTuple):
+    """Of a state, what scaling reads."""
+
+    rewards: Any
+
+
+NO = [False] * 4
+ALL = [True] * 4
+
+
+def estimate(reward, value, following, terminated=NO, truncated=NO, valid=ALL, discount=0.5, trace=0.5):
+    """One segment's advantages [T]."""
+    rows = [jnp.asarray([row], jnp.float32) for row in (reward, value, following)]
+    flags = [jnp.asarray([row], bool) for row in (terminated, truncated, valid)]
+    return advantages(*rows, *flags, discount, trace)[0]
+
+
+def test_a_chain_without_an_end():
+    # surprises: 1 + .5*2 - 1 = 1; 0 + .5*4 - 2 = 0; 2 + .5*0 - 4 = -2; 1 + .5*6 - 0 = 4; passes .25
+    # backwards: 4; -2 + .25*4 = -1; 0 + .25*-1 = -.25; 1 + .25*-.25 = .9375
+    found = estimate([1, 0, 2, 1], [1, 2, 4, 0], [2, 4, 0, 6])
+    np.testing.assert_allclose(found, [0.9375, -0.25, -1.0, 4.0])
+
+
+def test_a_termination_bootstraps_nothing_and_a_truncation_what_truly_followed():
+    # the second step ends: terminated 0 - 2 = -2, truncated 0 + .5*8 - 2 = 2 (V after it is 8, not the 4 of the reset)
+    ends = [False, True, False, False]
+    terminated = estimate([1, 0, 2, 1], [1, 2, 4, 0], [2, 8, 0, 6], terminated=ends)
+    np.testing.assert_allclose(terminated, [1 + 0.25 * -2, -2.0, -1.0, 4.0])
+    truncated = estimate([1, 0, 2, 1], [1, 2, 4, 0], [2, 8, 0, 6], truncated=ends)
+    np.testing.assert_allclose(truncated, [1 + 0.25 * 2, 2.0, -1.0, 4.0])
+    both = estimate([1, 0, 2, 1], [1, 2, 4, 0], [2, 8, 0, 6], terminated=ends, truncated=ends)
+    np.testing.assert_allclose(both, terminated)
+
+
+def test_a_row_that_only_restarts_is_0_and_cuts_the_chain():
+    valid = [True, True, False, True]
+    found = estimate([1, 0, 99, 1], [1, 2, 50, 0], [2, 4, 70, 6], valid=valid)
+    np.testing.assert_allclose(found, [1.0, 0.0, 0.0, 4.0])
+    same = estimate([1, 0, -7, 1], [1, 2, 3, 0], [2, 4, 5, 6], valid=valid)
+    np.testing.assert_allclose(found, same)
+
+
+def test_trace_1_is_the_discounted_return_and_trace_0_the_surprise():
+    reward, value, following = [1, 1, 1, 1], [3, 1, 4, 1], [1, 4, 1, 5]
+    whole = estimate(reward, value, following, trace=1.0)
+    np.testing.assert_allclose(whole[0], 1 + 0.5 + 0.25 + 0.125 + 0.0625 * 5 - 3, rtol=1e-6)
+    np.testing.assert_allclose(estimate(reward, value, following, trace=0.0), [-1.5, 2.0, -2.5, 2.5])
+
+
+def test_discounted_sums_forget_at_ends_and_go_on_across_segments():
+    reward, ended = jnp.asarray([[1.0, 2.0, 3.0]]), jnp.asarray([[False, True, False]])
+    sums, last = discounted(jnp.asarray([8.0]), reward, ended, jnp.ones((1, 3), bool), 0.5)
+    np.testing.assert_allclose(sums, [[5.0, 4.5, 3.0]])
+    np.testing.assert_allclose(last, [3.0])
+    restarts = jnp.asarray([[True, False, True]])
+    sums, last = discounted(jnp.asarray([8.0]), reward, jnp.zeros((1, 3), bool), restarts, 0.5)
+    np.testing.assert_allclose(sums, [[5.0, 5.0, 5.5]])
+
+
+def test_the_surrogate_takes_the_worse_of_the_ratio_and_the_clipped_one():
+    ratio = jnp.asarray([1.5, 1.5, 0.5, 0.5, 1.1])
+    advantage = jnp.asarray([2.0, -2.0, 2.0, -2.0, 3.0])
+    found = surrogate(jnp.log(ratio), advantage, 0.2)
+    np.testing.assert_allclose(found, [-1.2 * 2, 1.5 * 2, -0.5 * 2, 0.8 * 2, -3.3], rtol=1e-6)
+    np.testing.assert_allclose(surrogate(jnp.log(ratio), advantage, None), -ratio * advantage, rtol=1e-6)
+    slope = jax.vmap(jax.grad(lambda x, a: surrogate(x, a, 0.2)))(jnp.log(ratio), advantage)
+    np.testing.assert_allclose(slope, [0.0, 3.0, -1.0, 0.0, -3.3], rtol=1e-6)
+    np.testing.assert_allclose(ratio_divergence(jnp.asarray([0.2, -0.4])), [0.02, 0.08], rtol=1e-6)
+
+
+def test_values_that_are_clipped_count_by_the_larger_error():
+    value, old, target = jnp.asarray([2.0, 0.1, 1.0]), jnp.zeros(3), jnp.asarray([2.0, 1.0, -1.0])
+    np.testing.assert_allclose(value_error(value, target, old, None), [0.0, 0.81, 4.0], rtol=1e-6)
+    np.testing.assert_allclose(value_error(value, target, old, 0.5), [2.25, 0.81, 4.0], rtol=1e-6)
+
+
+def test_divergences_are_old_first_over_the_full_distribution():
+    old, new = jnp.log(jnp.asarray([[0.5, 0.5]])), jnp.log(jnp.asarray([[0.25, 0.75]]))
+    expected = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
+    np.testing.assert_allclose(categorical_divergence(old, new), [expected], rtol=1e-5)
+    assert abs(float(categorical_divergence(new, old)[0]) - expected) > 1e-2
+    # N(0, 1) to N(1, 2): log 2 + (1 + 1) / 8 - 1/2, in each of two dimensions
+    one = gaussian_divergence(jnp.zeros((1, 2)), jnp.zeros(2), jnp.ones((1, 2)), jnp.log(2.0) * jnp.ones(2))
+    np.testing.assert_allclose(one, [2 * (np.log(2) + 0.25 - 0.5)], rtol=1e-6)
+
+
+def test_several_choices_add_up():
+    logits = [jnp.log(jnp.asarray([[0.5, 0.5]])), jnp.log(jnp.asarray([[0.2, 0.3, 0.5]]))]
+    both = Several(tuple(Categorical(one) for one in logits))
+    np.testing.assert_allclose(both.log_probability(jnp.asarray([[1, 2]])), [np.log(0.25)], rtol=1e-6)
+    np.testing.assert_allclose(both.entropy(), sum(Categorical(one).entropy() for one in logits))
+    other = Several((Categorical(logits[0] + jnp.asarray([1.0, 0.0])), Categorical(logits[1])))
+    np.testing.assert_allclose(
+        both.divergence(other), Categorical(logits[0]).divergence(other.choices[0]), rtol=1e-5, atol=1e-7
+    )
+    assert both.sample(jax.random.key(0)).shape == both.mode().shape == (1, 2)
+
+
+def test_forbidden_actions_keep_everything_finite():
+    logits, mask = jnp.asarray([[1.0, 2.0, 3.0]]), jnp.asarray([[True, False, True]])
+
+    def total(logits):
+        policy = Categorical(jnp.where(mask, logits, -jnp.inf))
+        old = Categorical(jax.lax.stop_gradient(policy.logits) + jnp.asarray([[0.5, 0.0, 0.0]]))
+        return (policy.entropy() + old.divergence(policy) + policy.log_probability(jnp.asarray([2])))[0]
+
+    value, slope = jax.value_and_grad(total)(logits)
+    assert jnp.isfinite(value)
+    assert jnp.isfinite(slope).all()
+    assert slope[0, 1] == 0.0
+
+
+def test_the_gaussian_divergence_agrees_with_samples():
+    old, new = Gaussian(jnp.asarray([[0.3, -0.2]]), jnp.asarray([0.1, -0.5])), Gaussian(jnp.zeros((1, 2)), jnp.zeros(2))
+    drawn = old.mean + jnp.exp(old.log_std) * jax.random.normal(jax.random.key(0), (200_000, 2))
+    wide = [Gaussian(jnp.broadcast_to(one.mean, drawn.shape), one.log_std) for one in (old, new)]
+    sampled = jnp.mean(wide[0].log_probability(drawn) - wide[1].log_probability(drawn))
+    assert float(old.divergence(new)[0]) == pytest.approx(float(sampled), abs=0.01)
+
+
+def rollout(reward, ended=(False, False)):
+    """The columns that scaling reads, of one copy with two steps."""
+    flags = jnp.asarray([list(ended)])
+    return {
+        "reward": jnp.asarray([reward], jnp.float32), "terminated": flags, "truncated": jnp.zeros_like(flags),
+        "valid": jnp.ones_like(flags),
+    }  # fmt: skip
+
+
+def test_rewards_are_divided_by_the_running_deviation_of_the_discounted_return_and_cut():
+    h = PPG(environments=1, reward_discount=0.5, reward_clip=1.2, minibatches=1, auxiliary_epochs=0)
+    state = SimpleState(Rewards(nothing_seen(), jnp.zeros(1)))
+    state, first = scale_rewards(h, state, rollout([2.0, 0.0]))
+    # returns 2, 1: mean 1.5, deviation .5; rewards 4 and 0, cut at 1.2
+    np.testing.assert_allclose(first, [[1.2, 0.0]])
+    np.testing.assert_allclose(state.rewards.sums, [1.0])
+    state, second = scale_rewards(h, state, rollout([0.5, -1.0], ended=(True, False)))
+    # returns .5 * 1 + .5 = 1, then after the end -1; all four 2, 1, 1, -1: mean .75, variance 1.1875
+    np.testing.assert_allclose(state.rewards.returns.variance, 1.1875, rtol=1e-6)
+    np.testing.assert_allclose(second, np.asarray([[0.5, -1.0]]) / np.sqrt(1.1875), rtol=1e-6)
+    same, _ = scale_rewards(h, SimpleState(None), rollout([2.0, 0.0]))
+    assert same.rewards is None
+
+
+def test_advantages_are_standardised_over_what_counts():
+    values, valid = jnp.asarray([[1.0, 3.0], [5.0, 100.0]]), jnp.asarray([[True, True], [True, False]])
+    found = standardised(values, valid)
+    np.testing.assert_allclose(found[valid], np.asarray([-2.0, 0.0, 2.0]) / np.sqrt(8 / 3), rtol=1e-5, atol=1e-7)

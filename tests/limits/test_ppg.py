@@ -1,0 +1,256 @@
+"""PPG where it must be something known: PPO without its second phase, a clone that stands still, gradients stopped."""
+
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+
+from tests.algorithms.players import AUXILIARY_UPDATES, POLICY_UPDATES, after, moved, players, tiny
+from tests.conformance.cases import differ, same
+from tidelog import PPG, PPO
+from tidelog.algorithms.auxiliary import auxiliary_loss, freeze
+from tidelog.algorithms.contract import Collecting
+from tidelog.algorithms.ppg import estimate, joint_loss, policy_loss, value_loss
+from tidelog.envs.registry import functional
+from tidelog.networks.phasic import ARCHITECTURES
+from tidelog.training.learner import as_arrays
+
+SPEC = functional("jax:CartPole-v1").spec
+
+
+def phase(h, name):
+    return next(phase for phase in h.phases() if phase.name == name)
+
+
+def batch(h, learner, name):
+    """The first minibatch of a phase."""
+    draw = phase(h, name).reads
+    return draw.batch(learner.segments[draw.store], learner.orders[name], jax.random.key(0), jnp.zeros(()))[0]
+
+
+@cache
+def remembered(env="jax:CartPole-v1", **changes):
+    """The learner before its first auxiliary phase, the phase prepared."""
+    h, learner = tiny(**changes), after(2 * POLICY_UPDATES, env=env, **changes)
+    memory = learner.segments["memory"]
+    columns = memory.columns | eqx.filter_jit(freeze)(as_arrays(h), learner.state, memory.columns)[1]
+    return learner._replace(segments=learner.segments | {"memory": memory._replace(columns=columns)})
+
+
+def clone_loss(network, data):
+    return jnp.mean(data["old"].divergence(network.policy(data["observation"], data.get("mask"))))
+
+
+# The counts of the paper.
+
+
+def updates(h, rounds):
+    return {phase.name: sum(phase.updates(h, round) for round in range(rounds)) for phase in h.phases()}
+
+
+def test_a_phase_at_paper_size_is_256_policy_and_3072_auxiliary_updates():
+    assert updates(PPG(), 32) == {"policy": 256, "auxiliary": 3072}
+    assert updates(PPG(), 31) == {"policy": 31 * 8, "auxiliary": 0}
+    assert updates(PPG(value_epochs=2), 32) == {"value": 512, "policy": 256, "auxiliary": 3072}
+    assert updates(PPO(), 32) == {"policy": 3 * 256}
+    assert PPG().collection().environments * PPG().collection().steps == 16_384
+    assert [phase.name for phase in PPG(value_epochs=2).phases()] == ["value", "policy", "auxiliary"]
+
+
+def test_it_is_an_algorithm_that_collects():
+    assert isinstance(PPG(), Collecting)
+
+
+def test_the_defaults_are_the_papers():
+    h = PPG()
+    assert (h.policy_iterations, h.policy_epochs, h.value_epochs, h.auxiliary_epochs) == (32, 1, 1, 6)
+    assert (h.beta_clone, h.clip, h.entropy_bonus, h.discount, h.gae_lambda) == (1.0, 0.2, 0.01, 0.999, 0.95)
+    assert (h.learning_rate, h.auxiliary_learning_rate, h.environments, h.rollout_steps) == (5e-4, 5e-4, 64, 256)
+    assert (h.minibatches, h.auxiliary_minibatch, h.reward_discount, h.reward_clip) == (8, 4, 0.99, 10.0)
+    assert (h.reward_normalisation, h.value_normalisation, h.advantage_normalisation) == (True, False, True)
+    assert (h.gradient_clip, h.value_clip, h.divergence_weight) == (None, None, None)
+    assert PPG.preset("procgen") == h
+    assert PPO() == PPG(architecture="shared", policy_epochs=3, value_epochs=3, auxiliary_epochs=0)
+
+
+# The clone.
+
+
+@pytest.mark.parametrize("env", ["jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment"])
+def test_at_the_first_auxiliary_minibatch_the_clone_neither_costs_nor_pulls(env):
+    data = batch(tiny(), remembered(env), "auxiliary").data
+    value, slope = eqx.filter_jit(eqx.filter_value_and_grad(clone_loss))(remembered(env).state.network, data)
+    assert abs(float(value)) < 1e-6
+    assert max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(slope)) < 1e-6
+
+
+@pytest.mark.parametrize("env", ["jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment"])
+def test_fifty_clone_only_steps_bring_a_perturbed_policy_back(env):
+    learner = remembered(env)
+    data, adam = learner.segments["memory"].columns, optax.adam(5e-3)
+    leaves, form = jax.tree.flatten(learner.state.network)
+    keys = jax.random.split(jax.random.key(1), len(leaves))
+    noisy = [leaf + 0.2 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
+
+    @jax.jit
+    def learn(network):
+        def one(carry, _):
+            network, memory = carry
+            loss, slope = jax.value_and_grad(clone_loss)(network, data)
+            step, memory = adam.update(slope, memory)
+            return (optax.apply_updates(network, step), memory), loss
+
+        (network, _), losses = jax.lax.scan(one, (network, adam.init(network)), None, length=50)
+        return clone_loss(network, data), losses
+
+    last, losses = learn(jax.tree.unflatten(form, noisy))
+    assert jnp.isfinite(losses).all()
+    assert losses[0] > 1e-3
+    assert last < losses[0] / 5
+
+
+def test_beta_holds_the_policy_while_the_auxiliary_value_is_learnt():
+    changes, gone = {"auxiliary_learning_rate": 2e-2, "auxiliary_epochs": 10}, {}
+    for beta in (0.0, 10.0):
+        training = moved(players((tiny(beta_clone=beta, **changes), 0)), 2 * POLICY_UPDATES)
+        (learner,) = training.learners
+        firm = eqx.tree_at(lambda n: n.head.linear.weight, learner.state.network, replace_fn=lambda w: 100.0 * w)
+        training._learners = [learner._replace(state=learner.state._replace(network=firm))]  # one that has opinions
+        before = eqx.filter_jit(estimate_of)(training.learners[0])
+        training.report()
+        moved(training, 5 * AUXILIARY_UPDATES)
+        assert eqx.filter_jit(estimate_of)(training.learners[0]) < 0.9 * before
+        gone[beta] = training.report()[0]["after auxiliary/clone_kl_after"]
+    assert gone[0.0] > 1e-2
+    assert gone[10.0] < gone[0.0] / 10
+
+
+def estimate_of(learner):
+    """The auxiliary value's mean squared error over the memory."""
+    data = learner.segments["memory"].columns
+    return jnp.mean(jnp.square(learner.state.network.both_values(data["observation"])[2] - data["target"]))
+
+
+# Where gradients go, and who is read.
+
+
+def moves(slope):
+    return any(float(jnp.abs(leaf).max()) > 0 for leaf in jax.tree.leaves(slope))
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def slopes(request):
+    """Gradients of value, policy and joint losses of the policy phase, and of the auxiliary phase without its clone."""
+    h = tiny(architecture=request.param, entropy_bonus=0.0)
+    learner = remembered()
+    fresh, memory = batch(tiny(), learner, "policy"), batch(tiny(), learner, "auxiliary")
+    network = h.init(SPEC, jax.random.key(0), 1).network
+    free = tiny(architecture=request.param, beta_clone=0.0)
+
+    @eqx.filter_jit
+    def found(network):
+        def of(loss, h, data):
+            return eqx.filter_grad(lambda n: loss(n, h, data, 1.0)[0])(network)
+
+        return (
+            of(value_loss, h, fresh),
+            of(policy_loss, h, fresh),
+            of(joint_loss, h, fresh),
+            of(auxiliary_loss, free, memory),
+        )
+
+    return request.param, *found(network)
+
+
+def test_the_values_gradient_stops_where_the_architecture_says(slopes):
+    name, value, policy, _, auxiliary = slopes
+    assert moves(value.value)
+    assert moves(value.trunk) == (name == "shared")
+    assert moves(policy.trunk)
+    assert moves(policy.head)
+    assert not moves(policy.value)
+    assert (value.value_trunk is not None) == (name == "dual")
+    assert moves(auxiliary.trunk)
+    assert moves(auxiliary.value)
+    if name == "dual":
+        assert moves(value.value_trunk)
+        assert not moves(policy.value_trunk)
+
+
+def test_the_policy_phase_sends_nothing_into_the_auxiliary_head(slopes):
+    name, value, policy, joint, auxiliary = slopes
+    assert (joint.auxiliary is not None) == (name in ("dual", "detach"))
+    if joint.auxiliary is not None:
+        assert not any(moves(slope.auxiliary) for slope in (value, policy, joint))
+        assert moves(auxiliary.auxiliary)
+
+
+def test_detach_moves_the_trunk_by_the_auxiliary_head_alone(slopes):
+    name = slopes[0]
+    if name != "detach":
+        return
+    data = batch(tiny(), remembered(), "auxiliary").data
+    network = tiny(architecture="detach").init(SPEC, jax.random.key(0), 1).network
+
+    def error(network):
+        return jnp.mean(jnp.square(network.both_values(data["observation"])[1] - data["target"]))
+
+    slope = eqx.filter_grad(error)(network)
+    assert not moves(slope.trunk)
+    assert moves(slope.value)
+
+
+def test_over_a_policy_phase_the_auxiliary_head_stays_to_the_bit():
+    before, learner = tiny().init(SPEC, jax.random.key(0), 1).network, after(2 * POLICY_UPDATES)
+    same(learner.state.network.auxiliary, before.auxiliary)
+    assert differ(learner.state.network.value, before.value)
+    assert differ(learner.state.network.head, before.head)
+
+
+def test_advantages_read_the_value_network_and_not_the_auxiliary_head():
+    learner, h = after(2 * POLICY_UPDATES), tiny(advantage_normalisation=False)
+    columns, network = learner.segments["fresh"].columns, learner.state.network
+    run = eqx.filter_jit(lambda network: estimate(h, learner.state._replace(network=network), columns)[1])
+    found = run(network)
+    shifted = run(eqx.tree_at(lambda n: n.auxiliary.bias, network, network.auxiliary.bias + 5.0))
+    same(found, shifted)
+    other = run(eqx.tree_at(lambda n: n.value.bias, network, network.value.bias + 5.0))
+    assert differ(found["value"], other["value"], by=4.9)
+    assert differ(found["advantage"], other["advantage"], by=0.1)
+
+
+# PPO.
+
+
+def test_one_update_without_an_auxiliary_phase_is_the_textbooks():
+    """Schulman et al. 2017, written down anew: two networks, one Adam, clipped ratios, squared values, entropy."""
+    h, learner = tiny(auxiliary_epochs=0), after(0 + POLICY_UPDATES, auxiliary_epochs=0)
+    data = batch(h, learner, "policy").data
+    state, network = learner.state, learner.state.network
+
+    def textbook(network):
+        logits, value = network(data["observation"])
+        logits = logits.logits
+        chosen = jnp.take_along_axis(jax.nn.log_softmax(logits), data["action"][..., None], axis=-1)[..., 0]
+        ratio, a = jnp.exp(chosen - data["log_probability"]), data["advantage"]
+        gain = jnp.minimum(ratio * a, jnp.clip(ratio, 0.8, 1.2) * a).mean()
+        entropy = -(jax.nn.softmax(logits) * jax.nn.log_softmax(logits)).sum(-1).mean()
+        return -gain - 0.01 * entropy + 0.5 * jnp.square(value - data["target"]).mean()
+
+    adam = optax.scale_by_adam()
+    step, _ = jax.jit(adam.update)(jax.jit(jax.grad(textbook))(network), state.optimisers.policy)
+    expected = jax.tree.map(lambda leaf, d: leaf - 1e-2 * d, network, step)
+    found, _ = eqx.filter_jit(phase(h, "policy").step)(as_arrays(h), state, batch(h, learner, "policy"))
+    same(found.network, expected, rtol=1e-4, atol=1e-6)
+    assert differ(found.network, network)
+
+
+def test_until_its_first_auxiliary_phase_ppg_is_ppo_to_the_bit():
+    ours, theirs = after(2 * POLICY_UPDATES), after(2 * POLICY_UPDATES, auxiliary_epochs=0)
+    same(ours.state.network, theirs.state.network)
+    same(ours.state.optimisers.policy, theirs.state.optimisers.policy)
+    assert "memory" not in theirs.segments
+    assert theirs.state.optimisers.auxiliary is None

@@ -1,0 +1,232 @@
+"""`learn` from its door to its folder: reports, logs of what was collected, resuming, and environments that break."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tidelog as tl
+from tests.algorithms.players import tiny
+from tests.training.runs import chunks_of, finish, stop_at
+from tidelog.acting.arrays import fingerprint
+from tidelog.cli import main
+from tidelog.envs.toys import PointMass
+from tidelog.training.learn import prepare_learning
+from tidelog.training.trainer import Position
+
+STEPS, EVERY = 320, 128  # five rounds of 64; reports after the second and fourth
+FUNCTION, HOST = "jax:CartPole-v1", "point-mass"
+
+
+def begin(env, out=None, algorithm=None, **options):
+    return prepare_learning(algorithm or tiny(), env, **{"steps": STEPS, "every": EVERY, "out": out, **options})
+
+
+def all_of(run):
+    """Everything that a resumed run has to repeat; times are not among it."""
+    rows = [{name: value for name, value in row.items() if not name.startswith("time/")} for row in run.metrics]
+    return [fingerprint(learner) for learner in run.learners()], rows
+
+
+@pytest.fixture(scope="module", params=[FUNCTION, HOST])
+def whole(request, tmp_path_factory):
+    """An environment, and all that comes of a run in it that is not stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    run = finish(begin(request.param, folder / "run", seeds=2, log_out=folder / "log"))
+    return request.param, all_of(run), run, folder
+
+
+def test_reports_come_after_whole_rounds(whole):
+    _, _, run, folder = whole
+    assert [row["decisions"] for row in run.metrics if row["member"] == 1] == [128, 256, 320]
+    assert run.done == STEPS
+    assert run.finished
+    assert run.unit == "decisions"
+    assert json.loads((folder / "run" / "run.json").read_text())["data"]["environment"] == run.record.environment
+    assert len((folder / "run" / "metrics.jsonl").read_text().splitlines()) == 6
+
+
+@pytest.mark.parametrize("stop", [3, 6, 13], ids=["first round", "second round", "auxiliary phase"])
+def test_a_stopped_run_goes_on_bit_equal(whole, stop, tmp_path, monkeypatch):
+    env, expected, _, folder = whole
+    chunks_of(3, monkeypatch)
+    options = {"seeds": 2, "save_seconds": 0.0, "log_out": tmp_path / "log"}
+    run = stop_at(begin(env, tmp_path / "run", **options), stop)
+    assert stop <= run.update < stop + 4
+    loaded = tl.load(tmp_path / "run")
+    assert loaded._trainer.position == run._trainer.position
+    assert all_of(finish(loaded)) == expected
+    ours, theirs = (tl.open_log(place / "log") for place in (tmp_path, folder))
+    assert ours.fingerprint() == theirs.fingerprint()
+
+
+def test_the_log_holds_every_decision_with_its_propensity(whole):
+    env, _, run, folder = whole
+    log = tl.open_log(folder / "log")
+    assert log.steps == 2 * STEPS
+    assert not list(folder.glob("*.pieces"))
+    ends = np.append(log.episode[1:] != log.episode[:-1], True)
+    np.testing.assert_array_equal(log.terminated | log.truncated, ends)
+    policy = tl.Policy(tiny(), run.record.spec, run.record.scaler, tiny().acting(fresh_state(run)))
+    first = np.flatnonzero(np.arange(log.steps) < 8)  # of the first copy's first rollout, by the fresh policy
+    rows = log.transitions
+    seen = {name: leaf[first] for name, leaf in rows.observation.items()}
+    likely = policy.log_probability(seen, log.action[first])
+    np.testing.assert_allclose(log.propensity[first], np.exp(likely), rtol=1e-4)
+    if env == HOST:
+        cut = np.asarray(log.extra["cut"], bool)
+        assert 0.1 < cut.mean() < 0.6  # a standard normal leaves [-1, 1] about one time in three
+        np.testing.assert_array_equal(np.abs(log.action[cut]), 1.0)
+        assert (np.abs(log.action) <= 1.0).all()
+
+
+def fresh_state(run):
+    member = run.members[0]
+    import jax
+
+    return member.algorithm.init(run.record.spec, jax.random.key(member.seed), 1)
+
+
+def test_iql_learns_from_the_log(whole, tmp_path, capsys):
+    _, _, _, folder = whole
+    small = ["--steps", "2", "--hidden", "4", "--batch-size", "8"]
+    assert main(["train", "iql", "--data", str(folder / "log"), "--out", str(tmp_path / "iql"), *small]) == 0
+    assert "last report, update 2" in capsys.readouterr().out
+
+
+def test_policies_of_the_run_act_and_are_saved(whole, tmp_path):
+    env, _, run, folder = whole
+    policy = run.policy(seed=1)
+    policy.save(tmp_path / "policy")
+    again = tl.load_policy(tmp_path / "policy")
+    played = [tl.rollout(one, env, 3, sample=True) for one in (policy, again)]
+    np.testing.assert_array_equal(*played)
+    assert main(["evaluate", str(folder / "run"), "--env", env, "--episodes", "2", "--sample"]) == 0
+
+
+def test_play_is_deterministic_or_sampled_and_named_so():
+    run = finish(begin(HOST, evaluate={HOST: 2, f"sampled:{HOST}": 2}, steps=64, every=64))
+    found = run.metrics[-1]
+    assert {f"play/{HOST}", f"play/sampled:{HOST}"} < set(found)
+    policy = run.policy()
+    assert found[f"play/{HOST}"] == pytest.approx(tl.rollout(policy, HOST, 2, seed=0).mean())
+    assert found[f"play/sampled:{HOST}"] == pytest.approx(tl.rollout(policy, HOST, 2, seed=0, sample=True).mean())
+    assert found[f"play/{HOST}"] != found[f"play/sampled:{HOST}"]
+
+
+class Breaking(PointMass):
+    """A point mass that breaks at one step of its life, and can be repaired."""
+
+    broken_at = 40
+
+    def __init__(self, count):
+        super().__init__(count)
+        self.lived = 0
+
+    def step(self, action):
+        self.lived += 1
+        if self.lived == self.broken_at:
+            raise tl.EnvironmentFailure(f"{self.name}, copy 2, step {self.lived}: it broke")
+        return super().step(action)
+
+
+def test_a_run_whose_environment_breaks_is_saved_and_goes_on(tmp_path):
+    run = begin(Breaking(4), tmp_path / "run", save_seconds=1e9)
+    with pytest.raises(tl.EnvironmentFailure, match=r"copy 2, step 40: it broke \(seed 0\); .* saved in .*resume"):
+        finish(run)
+    loaded = tl.load(tmp_path / "run", env=PointMass(4))
+    assert loaded._trainer.position == Position(2)
+    assert loaded.done == 128
+    through = finish(begin(PointMass(4)))
+    assert all_of(finish(loaded))[0] == all_of(through)[0]
+
+
+def test_the_command_line_exits_4_where_an_environment_breaks(tmp_path, monkeypatch, capsys):
+    from tidelog.envs import registry
+
+    monkeypatch.setitem(registry._BUILT_IN, "breaking", Breaking)
+    monkeypatch.chdir(tmp_path)
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY_FLAGS.items()]
+    words = ["train", "ppg", "--env", "breaking", "--steps", "320", "--out", "run", "--hidden", "8", *flags]
+    assert main(words) == 4
+    assert "point-mass, copy 2, step 40: it broke (seed 0)" in capsys.readouterr().err
+    monkeypatch.setattr(Breaking, "broken_at", -1)
+    assert main(["resume", "run"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("resuming run at decision 128 of 320\n")
+    assert "tidelog evaluate run --env breaking" in " ".join(said.split())
+
+
+TINY_FLAGS = {
+    "environments": 4, "rollout_steps": 16, "policy_iterations": 2, "policy_epochs": 2, "value_epochs": 2,
+    "auxiliary_epochs": 2, "minibatches": 2, "auxiliary_minibatch": 2, "learning_rate": 1e-2,
+    "auxiliary_learning_rate": 1e-2, "discount": 0.9,
+}  # fmt: skip
+
+
+class Forgetful:
+    """A point mass that cannot say where it stands."""
+
+    def __init__(self, count):
+        self._inner = PointMass(count)
+        self.name, self.spec, self.count = self._inner.name, self._inner.spec, count
+        self.reset, self.step, self.close = self._inner.reset, self._inner.step, self._inner.close
+
+
+def test_a_run_in_an_environment_that_cannot_be_saved_says_so_and_goes_on(tmp_path):
+    stop_at(begin(Forgetful(4), tmp_path / "run", save_seconds=0.0, log_out=tmp_path / "log"), 5)
+    with pytest.raises(tl.CheckpointError, match=r"point-mass, has no name: pass it again, as in resume\(folder, env="):
+        tl.load(tmp_path / "run")
+    loaded = tl.load(tmp_path / "run", env=Forgetful(4))
+    (note,) = loaded.notes()
+    assert "point-mass cannot be saved: a resumed run starts new episodes" in note
+    assert finish(loaded).finished
+    log = tl.open_log(tmp_path / "log")
+    assert log.steps == STEPS
+
+
+def test_what_is_rounded_or_never_comes_is_said():
+    notes = begin(FUNCTION, steps=65).notes()
+    assert notes == ["65 decisions are rounded up to 2 rollouts, 128"]
+    (note,) = begin(FUNCTION, steps=64).notes()
+    assert note.startswith("the auxiliary phase never comes in 1 rounds")
+
+
+def test_a_run_whose_loss_diverges_stops_and_keeps_the_last_good_checkpoint(tmp_path):
+    run = begin(FUNCTION, tmp_path / "run", algorithm=tiny(learning_rate=1e30, hidden=(4,)))
+    with pytest.raises(tl.DivergenceError, match="a loss of PPG with seed 0 became NaN or infinite at update"):
+        finish(run)
+    assert tl.load(tmp_path / "run").update == 0
+
+
+def test_a_population_learns_side_by_side():
+    algorithms = [tiny(), replace(tiny(), learning_rate=1e-3)]
+    run = finish(begin(FUNCTION, algorithm=algorithms, steps=64))
+    assert [row["policy/learning_rate"] for row in run.metrics] == pytest.approx([1e-2, 1e-3])
+
+
+REFUSALS = {
+    "no such environment": ({"env": "CartPole-v9"}, "CartPole-v"),
+    "steps": ({"steps": 0}, "steps = 0"),
+    "best": ({"best": "collect/retrun"}, "did you mean 'collect/return'"),
+    "evaluate": ({"evaluate": {"nowhere": 1}}, "nowhere"),
+}
+
+
+@pytest.mark.parametrize("wrong", REFUSALS)
+def test_wrong_input_is_refused_and_nothing_is_written(wrong, tmp_path):
+    options, said = REFUSALS[wrong]
+    with pytest.raises(tl.ConfigError, match=said):
+        begin(**({"env": FUNCTION, "out": tmp_path / "run"} | options))
+    assert not (tmp_path / "run").exists()
+
+
+def test_places_that_are_taken_are_refused(tmp_path):
+    (tmp_path / "log").mkdir()
+    with pytest.raises(tl.ConfigError, match=r"log exists: choose another place for the log, nothing was written"):
+        begin(FUNCTION, tmp_path / "run", log_out=tmp_path / "log")
+    with pytest.raises(tl.ConfigError, match="one point-mass cannot be played by 2 members"):
+        begin(PointMass(4), seeds=2)
+    with pytest.raises(tl.ConfigError, match=r"learn has no option 'held_out'"):
+        tl.learn(tiny(), FUNCTION, 64, held_out=0.1)
