@@ -153,7 +153,7 @@ WORDS = {
     "no episodes": (["collect", "--env", "treatment", "--out", "log", "--episodes", "0"], "nothing to play: asked for"),
     "no environment": (["collect", "--env", "tretment", "--out", "log", "--steps", "5"], "did you mean 'treatment'"),
     "no repeats": (["bench", "--repeats", "0"], "seeds and repeats are at least 1"),
-    "nothing to measure": (["bench", "--algorithm", "nope"], "no algorithm 'nope'"),
+    "nothing to measure": (["bench", "--algorithm", "nope"], "nothing to measure is called 'nope'"),
     "no patients": (["demo", "--patients", "0", "--out", "demo"], "patients, steps and episodes are at least 2"),
     "no demo": (["demo", "--seeds", "0", "--out", "demo"], "seeds at least 1"),
 }  # fmt: skip
