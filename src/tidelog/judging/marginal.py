@@ -16,7 +16,7 @@ logged episodes of `sum_t w r` is then the target's value.
   class for u and f that is a linear solve; with one feature a state it is the table. Features are random rectified ones
   of what is seen; a ridge draws u towards 1, which with one-step episodes is importance sampling; ratios below 0 are
   cut. Time is seen where episodes are truncated. What is learnt knows nothing of actions, whose ratio is the better
-  known one: on 5,000 logged treatments a linear class over pairs missed a value of 0.742 by 0.042, this by 0.005.
+  known one.
 
 Both are cross-fitted: the ratios of an episode come from the other folds. Double reinforcement learning (Kallus and
 Uehara 2020, "Double Reinforcement Learning for Efficient Off-Policy Evaluation in Markov Decision Processes") adds them
