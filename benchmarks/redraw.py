@@ -191,6 +191,51 @@ Command: `{found["command"]}`. Algorithms at their defaults; the mix was chosen 
 """
 
 
+def calibration() -> str:
+    """Verdicts on policies of known worth."""
+    found = kept("calibration")
+    rows = "\n".join(_calibrated(group) for group in found["groups"])
+    whole, refitted = found["summary"], found["refits"]
+    ratios = ", ".join(f"{one['half_width'] / one['refitted_half_width']:.2f}" for one in refitted)
+    return f"""## How often verdicts are right
+
+One verdict, at the defaults, for each log and each policy of known worth; the difference is from whoever made the log.
+Coverage and errors are counts of verdicts; 95 % intervals of shares are Wilson's.
+
+| problem | propensities | episodes | policy | true difference | unsupported | better | worse | interval covers |
+|---|---|---|---|---|---|---|---|---|
+{rows}
+
+Of {whole["verdicts"]:,} verdicts {whole["unsupported"]:,} were *unsupported*. Among the others the 95 % interval of the
+difference covered the truth in {_of(whole["covered"])}. *Better* was said of
+{_of(whole["better_though_not"])} that were not; *worse* of {_of(whole["worse_though_not"])} that were not.
+Width of the interval over that of 50 refits of everything, log by log: {ratios}.
+
+Command: `{found["command"]}`. All policies of a problem are judged from the same logs: their verdicts are not
+independent.
+"""
+
+
+def _calibrated(group: dict) -> str:
+    covered = group["covered"]
+    share = f"{covered['count']} of {covered['of']}" if covered["of"] else ""
+    cells = [
+        group["problem"],
+        group["propensities"],
+        f"{group['episodes']:,}",
+        group["target"],
+        f"{group['truth']:+.3g}",
+    ]
+    cells += [f"{group['unsupported']} of {group['verdicts']}", str(group["better"]), str(group["worse"]), share]
+    return f"| {' | '.join(cells)} |"
+
+
+def _of(share: dict) -> str:
+    if not share["of"]:
+        return "none of 0"
+    return f"{share['count']} of {share['of']} ({share['share']:.1%}, {share['low']:.1%} to {share['high']:.1%})"
+
+
 def kills() -> str:
     """SIGKILL and resume."""
     found = kept("kills")
@@ -348,6 +393,7 @@ Command: `{found["command"]}`.
 SECTIONS = ((speed, "speed"), (icu, "icu_sepsis_iql"), (icu_bcq, "icu_sepsis_bcq"), (pendulum, "pendulum_iql_bc"))
 SECTIONS += ((imperfect_pendulum, "imperfect_pendulum"), (imperfect_hopper, "imperfect_hopper"), (kills, "kills"))
 SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "ppg_speed"))
+SECTIONS += ((calibration, "calibration"),)
 SECTIONS += ((sampling, "sampling"), (door, "door_size"))
 SECTIONS += ((cartpole, "cartpole_discrete_bcq"),)
 

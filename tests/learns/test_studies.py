@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import cartpole, icu_sepsis, icu_sepsis_bcq, imperfect, pendulum
+from benchmarks import calibration, cartpole, icu_sepsis, icu_sepsis_bcq, imperfect, pendulum
 from benchmarks.icu_sepsis_bcq import cell
 from tests.shared import shared
 
@@ -51,3 +51,10 @@ def test_bcq_on_imperfect_demonstrations(task: str) -> None:
         pytest.importorskip("mujoco", reason="Hopper needs MuJoCo: pip install 'tidelog[mujoco]'")
     found = imperfect.study(task)
     assert found["returns"]["bcq"]
+
+
+def test_calibration_verdicts_are_as_often_right_as_they_say() -> None:
+    shared("data/icu_sepsis/dynamics.npz")
+    found = calibration.study()["summary"]
+    assert found["covered"]["low"] > 0.90
+    assert found["better_though_not"]["share"] <= 0.025
