@@ -13,7 +13,7 @@ from tests.algorithms.worlds import compiled, drawn, small, world
 from tidelog import ConfigError
 from tidelog.algorithms.bcq import drawn as noise_of
 from tidelog.algorithms.bcq import losses, step, target_value
-from tidelog.networks.encode import after, now
+from tidelog.networks.encode import now
 
 close, equal = np.testing.assert_allclose, np.testing.assert_array_equal
 LOG = world("continuous")
@@ -55,10 +55,14 @@ def test_what_followed_is_rated_from_its_predecessors_state():
     noise = noise_of(H, state, BATCH, jax.random.key(1))
     found = target_value(H, state.generator, state, row, noise.after)
     assert found.shape == row.reward.shape == (16, 4)
-    made = [state.generator.decode(after(state.generator, row), z) for z in noise.after]
+
+    def seen(network):
+        return network.encoder.both(row)[1]
+
+    made = [state.generator.decode(seen(state.generator), z) for z in noise.after]
     correct = state.target_perturbation
-    moved = [jnp.clip(a + 0.05 * correct(after(correct, row), a), -1, 1) for a in made]
-    rated = jnp.stack([jnp.stack([m(after(m, row), a) for m in state.target_critic.members]) for a in moved])
+    moved = [jnp.clip(a + 0.05 * correct(seen(correct), a), -1, 1) for a in made]
+    rated = jnp.stack([jnp.stack([m(seen(m), a) for m in state.target_critic.members]) for a in moved])
     mixed = 0.75 * rated.min(axis=1) + 0.25 * rated.max(axis=1)
     close(found, row.reward + row.discount * mixed.max(axis=0), rtol=1e-5, atol=1e-5)
 
