@@ -3,12 +3,12 @@
 Every value is a linear solve at the discount that was trained with. Beside each learnt policy stand the best policy
 within the same support of the *true* clinicians' policy (`oracle`), and what the same rule makes of the log's counts
 without any network (`counted`): exact value iteration over the moves that were seen, within the actions that were seen
-at least `threshold` times as often as the commonest. The second is what a network could reach with this log; the rest
-of its gap to the oracle is the log's size.
+at least `threshold` times as often as the commonest. What lies between these two is due to the log's size.
 
-Settings were chosen on logs played with seed 1 (at 100,000 episodes, discount 1: batch sizes 64 to 1024, learning rates
-3e-4 to 3e-3, target rates 0.005 to 0.02, tables of 32 to 256, one or two hidden layers of 32 to 256; what mattered was
-a learning rate that falls to zero) and are reported on logs played with seed 0. IQL has the settings of its own study
+Settings were chosen on a log played with seed 1, at 100,000 episodes, threshold 0.3, discount 1 and one training seed:
+after 20,000 updates the defaults reached 0.814, and nine others whose rate falls linearly to zero (from 1e-3 to 3e-3,
+batches of 256 to 1024, target rates of 0.005 to 0.02, tables of 64 to 256, one hidden layer of 32 to 128) 0.824 to
+0.846; twice the updates gave 0.847. They are reported on logs played with seed 0. IQL has the settings of its own study
 (`icu_sepsis`), BC its defaults.
 """
 

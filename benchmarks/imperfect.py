@@ -39,7 +39,7 @@ class Task(NamedTuple):
 
 TASKS = {
     "pendulum": Task("Pendulum-v1", lambda: pendulum_controller, 20_000, 10_000),
-    "hopper": Task("Hopper-v5", hopper_demonstrator.demonstrator, 100_000, 20_000),
+    "hopper": Task("Hopper-v5", hopper_demonstrator.demonstrator, 100_000, 10_000),
 }
 
 

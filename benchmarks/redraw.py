@@ -80,7 +80,7 @@ def icu_bcq() -> str:
 Episodes played by the clinicians' policy; {found["steps"]:,} updates, {found["seeds"]} seeds; values by linear solve at
 the discount that was trained with. Mean with a 95 % t interval over seeds, all on the same log. The oracle is the best
 policy within the clinicians' true support; "counts alone" is the same rule on the log's counts, exactly and without a
-network: what is between them is the log's size, not the algorithm.
+network: what lies between these two is due to the log's size.
 
 {tables}
 At threshold 0 nothing is filtered: at {sizes[-1]:,} episodes and discount 1, Q says {believed[0]:.1f} on average of the
