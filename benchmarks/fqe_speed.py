@@ -19,8 +19,9 @@ from tidelog.algorithms.iql import critic_loss
 from tidelog.algorithms.optim import descend, follow
 from tidelog.bench.speed import rate_of, synthetic_log
 from tidelog.data.scaling import Scaler
-from tidelog.judging.fqe import FQE, derived
+from tidelog.judging.fqe import FQE
 from tidelog.judging.target import Target
+from tidelog.judging.values import derived
 from tidelog.training.stores import stores_of
 from tidelog.training.trainer import Member, Trainer
 

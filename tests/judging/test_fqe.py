@@ -17,8 +17,9 @@ from tidelog.envs import play
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import clinician, treatment
 from tidelog.judging.folds import episode_folds
-from tidelog.judging.fqe import ANSWERS, FQE, derived, network_values, step, to_go, trained, updates_for
+from tidelog.judging.fqe import ANSWERS, FQE, step
 from tidelog.judging.target import Target, target_of
+from tidelog.judging.values import derived, network_values, to_go, trained, updates_for
 from tidelog.training.stores import stores_of
 
 QUICK = {"hidden": (32, 32), "embedding": 4}
@@ -190,12 +191,12 @@ def test_the_target_critic_is_read_and_moves(small):
     state = h.init(small.spec, jax.random.key(0), 10)
     draw = h.phases()[0].reads
     batch, _ = draw.batch(stores_of(h, small, Scaler())["log"], None, jax.random.key(1), 0.0)
-    moved, _ = step(h, state, batch)
+    moved, _ = eqx.filter_jit(step)(h, state, batch)
     w = [np.asarray(s.critic.body.layers[0].weight) for s in (state, moved)]
     assert np.asarray(moved.target_critic.body.layers[0].weight) == pytest.approx((w[0] + w[1]) / 2, abs=1e-6)
     assert (w[0] != w[1]).any()
     other = state._replace(target_critic=jax.tree.map(lambda x: 2 * x if eqx.is_array(x) else x, state.target_critic))
-    assert (step(h, other, batch)[0].critic.body.layers[0].weight != w[1]).any()
+    assert (eqx.filter_jit(step)(h, other, batch)[0].critic.body.layers[0].weight != w[1]).any()
 
 
 def test_seeds_differ_and_repeat(small):

@@ -10,6 +10,7 @@ from tests.algorithms.worlds import world
 from tests.judging.played import better, policy_of, treated
 from tidelog import ConfigError, SpecError
 from tidelog.envs.treatment import clinician, treatment
+from tidelog.judging import propensities, values
 from tidelog.judging.gather import gather
 from tidelog.judging.marginal import double_reinforcement
 
@@ -22,6 +23,14 @@ def log():
 @pytest.fixture(scope="module")
 def policy():
     return policy_of(treatment(), better())
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Fewer updates, where it is not about what networks find."""
+    for page in (propensities, values):
+        monkeypatch.setattr(page, "FEWEST", 60)
+        monkeypatch.setattr(page, "MOST", 60)
 
 
 def test_tables_are_chosen_where_the_log_is_one_and_double_reinforcement_finds_the_value(log, policy):
@@ -55,7 +64,7 @@ def test_estimated_propensities_give_the_sampled_clone_weights_of_one(log, polic
     assert found.occupancy.mean() == pytest.approx(1.0, abs=0.1)
 
 
-def test_networks_are_chosen_for_short_logs_and_asking_decides(log, policy):
+def test_networks_are_chosen_for_short_logs_and_asking_decides(log, policy, quick):
     some = log.take_episodes(range(60))
     neural = gather(policy, some, sample=True)
     assert (neural.model, neural.folds.max()) == ("neural", 1)
@@ -83,7 +92,7 @@ def test_one_step_logs_need_nothing_else():
     assert found.occupancy == pytest.approx(found.target / found.behaviour)
 
 
-def test_continuous_actions_with_and_without_a_bandwidth():
+def test_continuous_actions_with_and_without_a_bandwidth(quick):
     log = world("continuous")
     policy = tl.fit(tl.BC(hidden=(8,), embedding=2), log, 5).policy()
     smooth = gather(policy, log, bandwidth=0.3)

@@ -23,12 +23,12 @@ from tidelog.data import Log
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.judging.evidence import Evidence
 from tidelog.judging.folds import Ordinals, episode_folds
-from tidelog.judging.fqe import network_values
 from tidelog.judging.given import check_log
 from tidelog.judging.marginal import feature_ratios, tabular_ratios
 from tidelog.judging.propensities import Propensities, out_of_fold, propensities_of
 from tidelog.judging.tabular import States, Values, distinct, is_tabular, tabular_values
 from tidelog.judging.target import Floats, Target, target_of
+from tidelog.judging.values import network_values
 from tidelog.types import Continuous, Discrete, MultiDiscrete
 
 Model = Literal["tabular", "neural", "none"]
