@@ -17,7 +17,6 @@ from tidelog.report.run_page import report_of
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next((path for name in NAMES if (path := shutil.which(name))), None)
-WITHOUT_SCRIPTS = "--blink-settings=scriptEnabled=false"
 DARK = "--blink-settings=preferredColorScheme=0"
 
 pytestmark = pytest.mark.skipif(
@@ -60,6 +59,7 @@ def profile(tmp_path_factory):
 def picture(page, profile, width, *flags):
     """Pixels [height, width, 3] of the top of a page."""
     shot = page.with_suffix(".png")
+    shot.unlink(missing_ok=True)
     browse(profile, *flags, f"--window-size={width},1600", f"--screenshot={shot}", page.as_uri())
     return matplotlib.image.imread(shot)[:, :, :3]
 
@@ -87,8 +87,18 @@ def test_a_report_is_drawn_at_a_desk_and_on_a_phone(pages, profile, phone):
     assert looks_drawn(phone)
 
 
-def test_a_report_needs_no_script(pages, profile, phone):
-    np.testing.assert_array_equal(picture(pages / "one.html", profile, 390, WITHOUT_SCRIPTS), phone)
+FORBIDDEN = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">"""
+PROBE = "<script>document.body.style.background = 'red'</script>"
+
+
+@pytest.mark.parametrize("rule", [FORBIDDEN, ""], ids=["forbidden", "allowed"])
+def test_a_report_needs_no_script_and_no_network(rule, pages, profile, phone):
+    """The browser is told to allow neither; a script put there shows whether it listens."""
+    text = (pages / "one.html").read_text(encoding="utf-8")
+    copy = pages / "forbidden.html"
+    copy.write_text(text.replace('<meta charset="utf-8">', f'<meta charset="utf-8">{rule}') + PROBE, encoding="utf-8")
+    seen = picture(copy, profile, 390)
+    assert bool((np.abs(seen - phone) < 0.05).all()) == bool(rule)
 
 
 def test_a_dark_room_gets_a_dark_page(pages, profile, phone):

@@ -1,6 +1,7 @@
 """The page of runs: what stands on it, that it is alone and escaped, and what is refused."""
 
 import json
+import os
 import re
 import shutil
 
@@ -17,6 +18,9 @@ from tidelog.acting.statistics import Interval
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
 from tidelog.judging.results import Estimates
 from tidelog.report.run_page import report_of
+from tidelog.training.acting import member_policy
+from tidelog.training.agreement import agreement
+from tidelog.training.record import Record
 
 
 def page_of(folders, out, **options):
@@ -44,7 +48,8 @@ def test_the_verdict_comes_first_in_words_with_its_reasons_and_numbers(decision,
              "algorithm", "Losses", "91.25 of 200", "hyper-parameters", "Versions and")  # fmt: skip
     given = verdict(decision).difference
     assert f"policy minus logger {given.estimate:.4g} ({given.low:.4g} to {given.high:.4g})" in said
-    assert "used once" in said
+    assert "have been used once" in said
+    assert ("Not an answer" in said) == (decision == "unsupported")
     assert len({attributes.get("class") for tag, attributes in page.tags if tag == "p"} & {
         "banner better", "banner worse", "banner same", "banner unknown"}) == 1  # fmt: skip
 
@@ -66,6 +71,25 @@ def test_of_several_verdicts_the_newest_counts_and_their_number_is_said(runs):
     assert "banner better" in text
     assert "used 7 times" in said
     in_order(said, "All verdicts on this run", "-0.13 to -0.05", "-0.2 to 0.6")
+
+
+def test_of_verdicts_on_different_episodes_the_youngest_file_is_the_newest(runs):
+    """Counts of earlier uses are comparable on the same episodes only."""
+    old = put(runs / "bc", "a", verdict("better", before=4, context={"log": {"fingerprint": "x"}, "judged_before": 4}))
+    os.utime(old, ns=(1, 1))
+    put(runs / "bc", "b", verdict("worse", context={"log": {"fingerprint": "y"}, "judged_before": 0}))
+    text, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert "banner worse" in text
+    assert "used once" in said
+
+
+def test_verdicts_that_differ_between_policies_of_a_run_are_pointed_out(runs):
+    for place, (name, decision) in enumerate((("member-0", "better"), ("member-1", "worse"), ("member-1", "better"))):
+        context = {"name": name, "sample": False, "judged_before": place}
+        put(runs / "bc", f"{place}", verdict(decision, context=context))
+        _, _, said = page_of([runs / "bc"], runs / "report.html")
+        warned = "judged differently. member-0, deterministic: better; member-1, deterministic: worse" in said
+        assert warned == (place == 1)
 
 
 def test_without_a_verdict_the_command_that_makes_one_is_given(runs, continuous):
@@ -95,11 +119,11 @@ def test_runs_and_members_of_a_population_are_overlaid_and_their_differences_lis
     text, _, said = page_of([runs / "bc", runs / "iql"], runs / "report.html")
     (drawn,) = re.findall(r"<figcaption><b>entropy</b></figcaption>(.*?)</svg>", text)
     assert {"c0", "c1", "c2"} == set(re.findall(r'<path class="curve (c\d)"', drawn))
-    in_order(said, "No verdict yet", "Worse", "iql [0]", "iql [1]")
-    (table,) = re.findall(r"<caption>In what they differ</caption>(.*?)</table>", text)
+    in_order(said, "No verdict yet", "Worse", "iql [temperature 1]", "iql [temperature 3]")
+    (table,) = re.findall(r"<caption>In what they differ, of the settings that they share</caption>(.*?)</table>", text)
     named = re.findall(r'<th scope="row">(.*?)</th>', table)
-    assert {"algorithm", "seeds", "temperature", "expectile"} <= set(named)
-    assert not {"hidden", "steps", "batch_size", "every"} & set(named)
+    assert {"algorithm", "seeds", "temperature", "own evaluators"} <= set(named)
+    assert not {"hidden", "steps", "batch_size", "every", "expectile"} & set(named)
 
 
 def test_hyper_parameters_that_are_not_the_default_stand_out(runs):
@@ -121,8 +145,8 @@ def test_returns_stand_beside_the_loggers(runs, log):
     rows = [re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row) for row in table.split("</tr>") if row]
     mean = np.add.reduceat(log.reward, log.starts[:-1]).mean()
     assert [row[:3] for row in rows] == [
-        ["logger", "30", f"{mean:.4g}"], ["bc (2 seeds)", "6", "0.8333"], ["iql [0] (1 seed)", "2", "0"],
-        ["iql [1] (1 seed)", "2", "0.5"]]  # fmt: skip
+        ["logger", "30", f"{mean:.4g}"], ["bc (2 seeds)", "6", "0.8333"], ["iql [temperature 1] (1 seed)", "2", "0"],
+        ["iql [temperature 3] (1 seed)", "2", "0.5"]]  # fmt: skip
     assert rows[1][3] == "0.6667 to 1"
     assert "other, sampled" in said
 
@@ -138,7 +162,13 @@ def test_actions_of_the_log_stand_beside_the_policies_choices(runs, log):
     shares = [float(share) for share in re.findall(r">([\d.]+)%</text>", drawn)]
     assert sum(shares[::2]) == pytest.approx(100, abs=0.4)
     assert sum(shares[1::2]) == pytest.approx(100, abs=0.4)
-    assert re.search(r"bc: the same action as the log at [\d.]+% \([\d.]+% to [\d.]+% over 2 seeds\)", said)
+    record = Record.read(runs / "bc")
+    held_out = log.take_episodes(np.flatnonzero(np.isin(log.episode_ids, record.held_out)))
+    policies = [member_policy(runs / "bc", record, member) for member in (0, 1)]
+    each = [agreement(policy, held_out)["share of equal actions"] for policy in policies]
+    assert (
+        f"the same action as the log at {np.mean(each):.1%} ({min(each):.1%} to {max(each):.1%} over 2 seeds)" in said
+    )
 
 
 def test_a_log_in_memory_is_asked_for_and_may_be_given(continuous, runs):
@@ -260,6 +290,10 @@ def damaged(run, name):
         case "no metrics":
             metrics.unlink()
             return "has made no report yet"
+        case "a record without its log":
+            record = json.loads((run / "run.json").read_text())
+            (run / "run.json").write_text(json.dumps(record | {"data": {"steps": 3}}))
+            return "run.json does not say which data"
         case "a cut line":
             metrics.write_text("\n".join([lines[0], lines[1][:40], *lines[2:]]))
             return r"metrics.jsonl, line 2 is damaged \("
@@ -305,7 +339,8 @@ def damaged(run, name):
 
 
 @pytest.mark.parametrize("name", [
-    "no run", "no report", "no metrics", "a cut line", "a line of something else", "a word for a number", "bytes",
+    "no run", "a record without its log",
+    "no report", "no metrics", "a cut line", "a line of something else", "a word for a number", "bytes",
     "a member that there is not", "an evaluation", "half an evaluation", "half a verdict",
     "a verdict of something else", "an unknown decision", "a missing part", "a word in an interval",
     "a broken histogram",

@@ -9,9 +9,9 @@ import pytest
 from rich import console
 
 from tests.training.runs import bc, begin, finish
-from tidelog import ConfigError
+from tidelog import CheckpointError, ConfigError
 from tidelog.training.progress import Progress, Screen
-from tidelog.training.sinks import TensorBoard, Trackio, WandB
+from tidelog.training.sinks import TensorBoard, Trackio, WandB, read_rows
 
 ROW = {"update": 7, "member": 1, "seed": 4, "loss": 0.5, "held_out/loss": 0.25}
 
@@ -128,3 +128,13 @@ def test_a_stream_says_when_it_compiles_trains_and_is_done(origin):
     assert told[-2].update == 28
     assert set(told[-2].metrics) == {"imitation_loss", "entropy"}
     assert [row["update"] for now in told for row in now.rows] == [14, 28]
+
+
+@pytest.mark.parametrize("line", [b'{"update": 1', b"\xff\xfe"])
+def test_a_damaged_line_is_refused_with_its_number_and_a_cut_last_one_is_left_out(line, tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"update": 0}\n' + line)
+    assert read_rows(path) == [{"update": 0}]
+    path.write_bytes(b'{"update": 0}\n' + line + b"\n")
+    with pytest.raises(CheckpointError, match=r"metrics.jsonl, line 2 is damaged \("):
+        read_rows(path)

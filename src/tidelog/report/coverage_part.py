@@ -76,21 +76,20 @@ def _one_log(found: Found, lines: Sequence[Line], several: bool) -> str:
 
 
 def part_of(log: Log, lines: Sequence[Line]) -> Part:
-    """Held-out episodes (all, where no run held any out) in random order, until there are enough steps."""
-    held = [line.run.record.held_out for line in lines if line.run.record.held_out]
-    ordinals = np.arange(len(log.episode_ids))
-    if held:
-        ordinals = ordinals[np.isin(log.episode_ids, np.asarray(held[0]))]
-    if not len(ordinals):
-        ordinals = np.arange(len(log.episode_ids))
+    """Episodes that all runs held out (all, where there is none) in random order, until there are enough steps."""
+    kept = np.ones(len(log.episode_ids), bool)
+    for line in lines:
+        held = line.run.record.held_out
+        kept &= np.isin(log.episode_ids, np.asarray(held)) if held else False
+    held_out = bool(kept.any())
+    ordinals = np.flatnonzero(kept) if held_out else np.arange(len(kept))
     mixed = np.random.default_rng(0).permutation(ordinals)
     lengths = np.diff(log.starts)[mixed]
     taken = mixed[: int(np.searchsorted(lengths.cumsum(), MOST_STEPS)) + 1]
     part = log.take_episodes(taken)
     steps = min(part.steps, MOST_STEPS)
-    which = "held-out" if held else "all"
     scope = f"all {steps:,} steps" if len(taken) == len(mixed) and steps == part.steps else f"{steps:,} steps"
-    whose = "the held-out episodes" if which == "held-out" else "the log's episodes"
+    whose = "the held-out episodes" if held_out else "the log's episodes"
     drawn = "" if scope.startswith("all") else ", whole episodes drawn at random"
     return Part(
         part, steps, f"At {scope} of {whose}{drawn}: what the log holds, and the policies' deterministic choices."

@@ -65,10 +65,10 @@ def legend(pairs: Iterable[tuple[str, str]]) -> str:
     return f'<ul class="legend">{items}</ul>'
 
 
-def definitions(pairs: Iterable[tuple[str, str]]) -> str:
-    """Names with what they are."""
+def definitions(pairs: Iterable[tuple[str, str]], *, tight: bool = False) -> str:
+    """Names with what they are; `tight` ones stay side by side on a phone."""
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs)
-    return f"<dl>{rows}</dl>"
+    return f'<dl class="tight">{rows}</dl>' if tight else f"<dl>{rows}</dl>"
 
 
 def command(line: str) -> str:

@@ -20,7 +20,7 @@ MOST_POINTS = 120  # drawn of a curve: more than a chart this wide can show
 MOST_SEEDS = 10  # drawn one by one
 MOST_LINES = 8  # algorithms with a colour of their own
 _MOST_NAMED = 4  # curves of one chart whose last value is written
-_RESAMPLES = 1000
+_RESAMPLES = 4000
 _LEVEL = 0.95
 
 

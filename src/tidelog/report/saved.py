@@ -20,6 +20,7 @@ from tidelog.training.record import Record
 from tidelog.training.sinks import KEYS, read_rows
 
 Values = np.ndarray[Any, Any]
+_MOST_NAMED = 2  # numbers in the name of one algorithm of a population
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +60,14 @@ class SavedRun:
         return int(max(row["update"] for row in self.rows))
 
     def label(self, config: int) -> str:
-        """A name for one algorithm of a population, or the run's own where it has one."""
-        return self.name if len(self.record.configs) == 1 else f"{self.name} [{config}]"
+        """A name for one algorithm of a population, by what it differs in; the run's own where it has one algorithm."""
+        configs = self.record.configs
+        if len(configs) == 1:
+            return self.name
+        mine = configs[config]
+        differs = [f"{key} {plain(value)}" for key, value in mine.items() if any(one[key] != value for one in configs)]
+        told = ", ".join(differs) if 0 < len(differs) <= _MOST_NAMED else str(config)
+        return f"{self.name} [{told}]"
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[SavedRun]:
@@ -85,7 +92,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _read(path: Path, name: str) -> SavedRun:
-    record = Record.read(path)
+    record = _checked_record(path, Record.read(path))
     members = len(record.configs) * len(record.settings.seeds)
     rows = _checked_rows(path / "metrics.jsonl", read_rows(path / "metrics.jsonl"), members)
     if not rows:
@@ -96,6 +103,16 @@ def _read(path: Path, name: str) -> SavedRun:
     played = tuple(_played(file) for file in sorted((path / "evaluations").glob("*.json")))
     checkpoints = Checkpoints(path / "checkpoints", 1).updates()
     return SavedRun(path, name, record, rows, played, read_verdicts(path / "verdicts"), checkpoints)
+
+
+def _checked_record(path: Path, record: Record) -> Record:
+    data, origin = record.data, record.data.get("origin") if isinstance(record.data, Mapping) else None
+    whole = isinstance(data, Mapping) and {"fingerprint", "origin", "steps", "episodes"} <= set(data)
+    whole = whole and all(type(data[key]) is int for key in ("steps", "episodes"))
+    whole = whole and (origin is None or (isinstance(origin, Mapping) and {"source", "columns"} <= set(origin)))
+    if not (whole and isinstance(record.machine, Mapping) and isinstance(record.held_out, list)):
+        raise CheckpointError(f"{path / 'run.json'} does not say which data and machine the run had: it was changed")
+    return record
 
 
 def _checked_rows(path: Path, rows: list[dict[str, Any]], members: int) -> list[dict[str, Any]]:

@@ -81,7 +81,7 @@ def settings(runs: Sequence[SavedRun]) -> str:
 
 
 def _differences(runs: Sequence[SavedRun]) -> str:
-    """A table of those fields only in which algorithms or runs differ."""
+    """A table of those fields only in which those that have them differ."""
     columns = {
         run.label(place): {"algorithm": run.record.algorithm, **config, **dict(_trained(run))}
         for run in runs
@@ -90,12 +90,12 @@ def _differences(runs: Sequence[SavedRun]) -> str:
     names = dict.fromkeys(name for values in columns.values() for name in values)
     rows = []
     for name in names:
-        cells = [plain(values[name]) if name in values else "does not have it" for values in columns.values()]
-        if len(set(cells)) > 1:
-            rows.append((name, *cells))
+        found = {label: plain(values[name]) for label, values in columns.items() if name in values}
+        if len(set(found.values())) > 1:
+            rows.append((name, *(found.get(label, "has none") for label in columns)))
     if not rows:
-        return paragraph("The runs were set up alike.")
-    return table(("", *columns), rows, "In what they differ", named=True)
+        return paragraph("In all settings that they share they are alike.")
+    return table(("", *columns), rows, "In what they differ, of the settings that they share", named=True)
 
 
 def _hyper(run: SavedRun) -> str:

@@ -65,6 +65,7 @@ article.note { border-left-color: var(--note); }
 .badge.error { background: var(--error); } .badge.warning { background: var(--warning); }
 .badge.note { background: var(--note); }
 dl { display: grid; grid-template-columns: fit-content(18rem) minmax(0, 1fr); gap: .1rem .8rem; margin: .4rem 0 0; }
+dl.tight { grid-template-columns: fit-content(40%) minmax(0, 1fr); font-size: .85rem; }
 dt { color: var(--soft); overflow-wrap: anywhere; } dd { margin: 0; overflow-wrap: anywhere; }
 .tiles { display: flex; flex-wrap: wrap; gap: .6rem; max-width: none; margin: .5rem 0 .8rem; padding: 0;
   list-style: none; }
@@ -102,11 +103,13 @@ thead th { color: var(--soft); font-weight: 600; } tbody th { font-weight: 400; 
 td.long { min-width: 16rem; white-space: normal; }
 tr.marked > * { background: var(--pale); font-weight: 600; }
 @media (max-width: 820px) { .beside { grid-template-columns: minmax(0, 1fr); } }
-@media (max-width: 560px) { body { padding: .8rem; } h1 { font-size: 1.35rem; } dl { grid-template-columns: 1fr; }
-  dd { margin-bottom: .3rem; } .banner { padding: .6rem .7rem; } .banner b { font-size: 1.25rem; } }
-@media print { body { max-width: none; padding: 0; font-size: 11px; } .wide { overflow: visible; }
-  nav { display: none; }
-  th, td { padding: .1rem .25rem; white-space: normal; overflow-wrap: anywhere; font-size: 9px; }
+@media (max-width: 560px) { body { padding: .8rem; } h1 { font-size: 1.35rem; }
+  dl:not(.tight) { grid-template-columns: 1fr; }
+  dl:not(.tight) dd { margin-bottom: .3rem; } .banner { padding: .6rem .7rem; } .banner b { font-size: 1.25rem; } }
+@media print { html { font-size: 11px; } body { max-width: none; padding: 0; font-size: 11px; }
+  .wide { overflow: visible; background: none; } nav { display: none; }
+  th, td { padding: .1rem .25rem; white-space: normal; overflow-wrap: anywhere; font-size: 8px; }
+  [role=region] th, [role=region] td { overflow-wrap: break-word; }
   .badge { border: 1px solid; color: inherit; background: none !important; } h2, h3 { break-after: avoid; }
   tr, .banner, dl { break-inside: avoid; } thead { display: table-header-group; }
   svg, .banner, .legend { print-color-adjust: exact; -webkit-print-color-adjust: exact; }

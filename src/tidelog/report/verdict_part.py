@@ -54,10 +54,10 @@ def judged(run: SavedRun) -> str:
     verdict = newest.verdict
     said = [paragraph(verdict.paragraph), bullets(verdict.reasons)]
     said += [paragraph(f"What the numbers are: {verdict.estimand}", "soft"), paragraph(_used(run), "soft")]
-    body = [beside("".join(said), _difference(verdict))]
+    body = [_disagreement(run), beside("".join(said), _difference(verdict))]
     if len(run.verdicts) > 1:
         rows = [_earlier(one) for one in run.verdicts]
-        head = ("file", "decision", "difference from the logger", "interval", "episodes")
+        head = ("file", "policy", "decision", "difference from the logger", "interval", "episodes")
         body.append(table(head, rows, "All verdicts on this run, the newest first", named=True, marked=[0]))
     return "".join(body)
 
@@ -82,25 +82,47 @@ def _difference(verdict: Verdict) -> str:
     told = "; ".join(f"{row.name} {_between(row.interval)}" for row in rows)
     picture = intervals(said, rows, 0.0, ("worse", "better"))
     name = f"Difference in mean return, with {verdict.level:.0%} intervals"
-    return figure(name, picture, f"{told}. The logger's mean return is {_between(verdict.logger)}.")
+    warned = (
+        "Not an answer: too little of the log supports these numbers. " if verdict.decision == "unsupported" else ""
+    )
+    return figure(name, picture, f"{warned}{told}. The logger's mean return is {_between(verdict.logger)}.")
 
 
 def _used(run: SavedRun) -> str:
     newest = run.verdicts[0]
-    counted = [one.before + 1 for one in run.verdicts if one.before is not None]
-    times = max([len(run.verdicts), *counted])
-    said = f"Judged on {newest.verdict.episodes:,} episodes. "
+    same = [one for one in run.verdicts if one.episodes == newest.episodes]
+    times = max([len(same), *(one.before + 1 for one in same)])
+    said = f"About {newest.policy}, judged on {newest.verdict.episodes:,} episodes. "
     if times == 1:
-        return said + "The held-out part has been used once."
+        return said + "These held-out episodes have been used once."
     return said + (
-        f"The held-out part has been used {times:,} times: the more often it is asked, the less a single answer means."
+        f"These held-out episodes have been used {'twice' if times == 2 else f'{times:,} times'}: "
+        "the more often they are asked, the less a single answer means."
+    )
+
+
+def _disagreement(run: SavedRun) -> str:
+    """A warning where the newest verdicts on several policies of the run differ."""
+    newest = {one.policy: one.verdict.decision for one in reversed(run.verdicts)}
+    if len(set(newest.values())) < 2:
+        return ""
+    told = "; ".join(f"{name}: {decision}" for name, decision in sorted(newest.items()))
+    return (
+        f'<article class="warning">{paragraph(f"The policies of this run were judged differently. {told}.")}</article>'
     )
 
 
 def _earlier(one: SavedVerdict) -> list[str]:
     difference = one.verdict.difference
     ends = f"{_plain(difference.low)} to {_plain(difference.high)}"
-    return [one.path.stem, one.verdict.decision, _plain(difference.estimate), ends, f"{one.verdict.episodes:,}"]
+    return [
+        one.path.stem,
+        one.policy,
+        one.verdict.decision,
+        _plain(difference.estimate),
+        ends,
+        f"{one.verdict.episodes:,}",
+    ]
 
 
 def estimates(runs: Sequence[SavedRun]) -> str:
@@ -127,12 +149,18 @@ def _one(saved: SavedVerdict) -> str:
     told = f"{verdict.deciding} decides. The line is the logger's mean return; arrows point beyond the picture."
     picture = figure("Mean return, estimated", intervals(said, reaches, _finite(verdict.logger.estimate)), told)
     marked = [place for place, row in enumerate(rows) if row.name == verdict.deciding]
+    if not rows:
+        return paragraph("No estimate was made; the reasons of the verdict say why.") + _context(verdict)
     wide = table(
         _HEAD, map(_cells, rows), "Estimators, what they say and how far the log supports it", marked=marked, named=True
     )
-    context = definitions((name, plain(value)) for name, value in _flat(verdict.context))
     pictures = grid([picture, _weights(saved)], broad=True)
-    return pictures + paragraph(_meaning(verdict)) + wide + (heading("How it was judged") + context if context else "")
+    return pictures + paragraph(_meaning(verdict)) + wide + _context(verdict)
+
+
+def _context(verdict: Verdict) -> str:
+    pairs = ((name, plain(value)) for name, value in _flat(verdict.context))
+    return heading("How it was judged") + definitions(pairs, tight=True)
 
 
 _HEAD = (

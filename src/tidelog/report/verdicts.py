@@ -28,17 +28,38 @@ class SavedVerdict:
     edges: np.ndarray[Any, Any]  # [B + 1]: logarithms to base 10 of weights
 
     @property
-    def before(self) -> int | None:
-        """How often the held-out episodes had been used before, where that was counted."""
+    def before(self) -> int:
+        """How often these episodes had been used before, as far as that was counted."""
         count = self.verdict.context.get("judged_before")
-        return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
+        return count if isinstance(count, int) and not isinstance(count, bool) else 0
+
+    @property
+    def policy(self) -> str:
+        """Which policy of the run it is about, and how that acts."""
+        context, sample = self.verdict.context, self.verdict.context.get("sample")
+        how = ("sampled" if sample else "deterministic") if isinstance(sample, bool) else ""
+        return ", ".join(filter(None, [str(context.get("name") or ""), how])) or self.path.stem
+
+    @property
+    def episodes(self) -> str:
+        """What the judged episodes are known by."""
+        log = self.verdict.context.get("log")
+        return str(log.get("fingerprint") if isinstance(log, Mapping) else log)
 
 
 def read_verdicts(folder: Path) -> tuple[SavedVerdict, ...]:
-    """Every verdict of a run, the newest first; CheckpointError where one cannot be understood."""
+    """Every verdict of a run, the newest first; CheckpointError where one cannot be understood.
+
+    On the same episodes the count of earlier uses says which is newer; else the age of files, which copying may change.
+    """
     read = [read_verdict(path) for path in sorted(folder.glob("*.json"))]
-    age = {one.path: (-1 if one.before is None else one.before, one.path.stat().st_mtime_ns) for one in read}
-    return tuple(sorted(read, key=lambda one: age[one.path], reverse=True))
+    written = {one.path: one.path.stat().st_mtime_ns for one in read}
+
+    def age(one: SavedVerdict) -> tuple[int, int]:
+        up_to = [other for other in read if other.episodes == one.episodes and other.before <= one.before]
+        return max(written[other.path] for other in up_to), one.before
+
+    return tuple(sorted(read, key=age, reverse=True))
 
 
 def read_verdict(path: Path) -> SavedVerdict:
