@@ -37,7 +37,7 @@ def run(trained, tmp_path):
     return tmp_path / "run"
 
 
-QUICK = ["--replicates", 1000]
+QUICK = ["--replicates", 1000, "--model", "tabular"]
 
 
 def test_a_run_is_judged_on_what_it_held_out(run, tidelog):

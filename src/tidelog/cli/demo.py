@@ -185,7 +185,8 @@ def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
         held_out, _ = held_out_part(folder / name, training.record, log)
         for seed in training.record.settings.seeds:
             policy, before = training.policy(seed), judged_before(folder / name, held_out)
-            verdict = tl.judge(policy, held_out, sample=True, context={"name": f"seed {seed}", "judged_before": before})
+            context = {"name": f"seed {seed}", "judged_before": before}
+            verdict = tl.judge(policy, held_out, sample=True, model="tabular", context=context)
             keep(verdict, folder / name, f"seed-{seed}-sampled")
             judged.append(_Judged(f"{name}, seed {seed}", policy, verdict))
     say(f"   {judged[0].name}: {judged[0].verdict.decision}. {judged[0].verdict.paragraph}\n")
