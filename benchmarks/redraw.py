@@ -236,6 +236,48 @@ def _of(share: dict) -> str:
     return f"{share['count']} of {share['of']} ({share['share']:.1%}, {share['low']:.1%} to {share['high']:.1%})"
 
 
+def judging_speed() -> str:
+    """How long judging takes."""
+    cases, verdict = kept("judging_speed"), kept("verdict_speed")
+    rows = "\n".join(
+        f"| {name}: {case['episodes']:,} episodes, {case['steps']:,} steps | {len(case['each']) - 1} | "
+        f"{case['seconds']:.1f} | {case['peak_bytes'] / 2**20:,.0f} MB | {case['log_bytes'] / 2**20:,.0f} MB |"
+        for name, case in cases["cases"].items()
+    )
+    whole = "\n".join(f"| {kind} | {seconds:.0f} |" for kind, seconds in verdict["median"].items())
+    return f"""## Speed of judging
+
+Estimates with their intervals ({cases["interval"]}, {cases["replicates"]:,} replicates) and measures of support, given
+probabilities and model values; the median of {len(next(iter(cases["cases"].values()))["runs"])} processes.
+
+| log | estimators | seconds | peak | of which the log |
+|---|---|---|---|---|
+{rows}
+
+A whole verdict on {verdict["steps"]:,} steps, with the logger and the values modelled by networks:
+
+| actions | seconds |
+|---|---|
+{whole}
+{_fqe()}
+Commands: `{cases["command"]}`, `{verdict["command"]}`, `{kept("fqe_speed")["command"]}`.
+"""
+
+
+def _fqe() -> str:
+    found = kept("fqe_speed")
+    best = {kind: (max(found[kind]["fqe"]), max(found[kind]["iql_critic_part"])) for kind in ("continuous", "discrete")}
+    rows = "\n".join(f"| {k} | {a:,.0f} | {b:,.0f} | {found[k]['ratio']:.2f} |" for k, (a, b) in best.items())
+    return f"""
+Fitted Q evaluation by networks beside IQL's critic part alone, in one process, in turn; updates a second, the best of
+{len(found["discrete"]["fqe"])}, and the median ratio:
+
+| actions | fitted Q evaluation | IQL's critic part | ratio |
+|---|---|---|---|
+{rows}
+"""
+
+
 def kills() -> str:
     """SIGKILL and resume."""
     found = kept("kills")
@@ -393,7 +435,7 @@ Command: `{found["command"]}`.
 SECTIONS = ((speed, "speed"), (icu, "icu_sepsis_iql"), (icu_bcq, "icu_sepsis_bcq"), (pendulum, "pendulum_iql_bc"))
 SECTIONS += ((imperfect_pendulum, "imperfect_pendulum"), (imperfect_hopper, "imperfect_hopper"), (kills, "kills"))
 SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "ppg_speed"))
-SECTIONS += ((calibration, "calibration"),)
+SECTIONS += ((calibration, "calibration"), (judging_speed, "verdict_speed"))
 SECTIONS += ((sampling, "sampling"), (door, "door_size"))
 SECTIONS += ((cartpole, "cartpole_discrete_bcq"),)
 
