@@ -12,6 +12,7 @@ from tests.training.runs import bc, begin, stop_at
 from tidelog.acting.arrays import fingerprint
 from tidelog.acting.tables import act_on_table
 from tidelog.bench import speed
+from tidelog.bench.entries import ENTRIES
 from tidelog.cli import COMMANDS, demo
 from tidelog.data.origin import read_any
 
@@ -167,6 +168,11 @@ def test_collect_makes_a_log_by_chance_or_by_a_run(here, run, log, tidelog):
     words = ["--env", "treatment", "--episodes", 4, "--policy", run, "--deterministic", "--out", "mode"]
     assert tidelog("collect", *words).code == 0
     np.testing.assert_array_equal(tl.open_log("mode").propensity, 1.0)
+
+
+def test_everything_that_is_measured_is_one_phase_over_a_log():
+    assert {"iql", "bc", "bcq", "discrete-bcq", "discrete-bcq-1024"} <= set(ENTRIES)
+    assert all(len(entry.algorithm.phases()) == 1 for entry in ENTRIES.values())
 
 
 def test_bench_prints_figures_and_keeps_them(here, tidelog, monkeypatch):
