@@ -56,5 +56,6 @@ def test_bcq_on_imperfect_demonstrations(task: str) -> None:
 def test_calibration_verdicts_are_as_often_right_as_they_say() -> None:
     shared("data/icu_sepsis/dynamics.npz")
     found = calibration.study()["summary"]
-    assert found["covered"]["low"] > 0.90
+    assert found["covered"]["low"] <= 0.95 <= found["covered"]["high"]
     assert found["better_though_not"]["share"] <= 0.025
+    assert found["worse_though_not"]["share"] <= 0.025
