@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.algorithms.worlds import small, world
 from tests.training.runs import LOSS, all_of, bc, begin, chunks_of, finish, iql, reopened, stop_at
 from tidelog import CheckpointError, ConfigError, LogError, collect, load, resume
 from tidelog.acting.arrays import fingerprint
@@ -38,6 +39,26 @@ def test_a_stopped_run_goes_on_bit_equal(kind, stop, origin, tmp_path, monkeypat
     assert loaded.update == run.update
     assert [fingerprint(a) for a in loaded.learners()] == [fingerprint(a) for a in run.learners()]
     assert all_of(finish(loaded)) == whole
+
+
+STATEFUL = {
+    "bcq with a memory": ("bcq", "continuous", {"memory": 5, "window": 3, "burn_in": 1, "policy_delay": 2}),
+    "discrete bcq with a memory and a running scale": (
+        "discrete-bcq", "discrete", {"memory": 5, "window": 3, "normalise_rewards": True}
+    ),
+}  # fmt: skip
+BEST = {"bcq": "held_out/critic_loss", "discrete-bcq": "held_out/q_loss"}
+
+
+@pytest.mark.parametrize("kind", STATEFUL)
+def test_memories_and_running_scales_go_on_bit_equal(kind, tmp_path, monkeypatch):
+    chunks_of(5, monkeypatch)
+    name, actions, options = STATEFUL[kind]
+    algorithm, log, best = small(name, **options), world(actions), BEST[name]
+    whole = all_of(finish(begin(algorithm, log, tmp_path / "whole", best=best)))
+    run = stop_at(begin(algorithm, log, tmp_path / "run", best=best, save_seconds=0.0), 20)
+    assert run.update == 24  # after a report at 14, in steps of 5
+    assert all_of(reopened(tmp_path / "run", log=log)) == whole
 
 
 @pytest.fixture
