@@ -13,6 +13,7 @@ from tests.algorithms.worlds import compiled, drawn, small, world
 from tidelog import ConfigError
 from tidelog.algorithms.bcq import drawn as noise_of
 from tidelog.algorithms.bcq import losses, step, target_value
+from tidelog.algorithms.discrete_bcq import step_along
 from tidelog.networks.encode import now
 
 close, equal = np.testing.assert_allclose, np.testing.assert_array_equal
@@ -130,3 +131,18 @@ def test_features_made_before_are_taken_as_they_are():
 def test_a_memory_is_for_its_own_networks():
     with pytest.raises(ConfigError, match=r"BCQ\.memory is for its own networks"):
         small("bcq", memory=3, critic_network=own_critic)
+
+
+def test_discrete_networks_go_on_from_what_each_of_them_saw():
+    h, log = small("discrete-bcq", memory=5, window=3), world("discrete")
+    acting = h.acting(h.init(log.spec, jax.random.key(0), 9))
+    rows = [{name: leaf[log.position[t : t + 3]] for name, leaf in log.observation.items()} for t in range(4)]
+    carry = h.start(acting, 3)
+    for row in rows:
+        values, logits, carry = step_along(acting, row, carry)
+    window = {name: jnp.stack([jnp.asarray(row[name]) for row in rows], axis=1) for name in rows[0]}
+    real = jnp.ones((3, 4), bool)
+    close(values, acting.critic.all_actions(window, real=real)[:, -1], atol=1e-6)
+    close(logits, acting.imitator(window, real=real).logits[:, -1], atol=1e-6)
+    first, _, _ = step_along(acting, rows[-1], h.start(acting, 3))
+    assert float(jnp.abs(values - first).max()) > 1e-4
