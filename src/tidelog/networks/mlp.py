@@ -67,7 +67,7 @@ class Linear(eqx.Module):
 
 
 def of_segments(x: jax.Array, weight: jax.Array) -> jax.Array:
-    """`x @ weight` for segments [B, T, in], their steps as rows: the same numbers, and a gradient that is found faster."""
+    """`x @ weight` of segments [B, T, in], their steps as rows: the same numbers, a gradient that is found faster."""
     made: jax.Array = _of_many_rows(x.reshape(-1, x.shape[-1]), weight)
     return made.reshape(*x.shape[:-1], made.shape[-1])
 
