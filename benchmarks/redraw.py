@@ -458,7 +458,7 @@ def _solved(found: dict) -> str:
 
 SECTIONS = ((speed, "speed"), (icu, "icu_sepsis_iql"), (icu_bcq, "icu_sepsis_bcq"), (pendulum, "pendulum_iql_bc"))
 SECTIONS += ((imperfect_pendulum, "imperfect_pendulum"), (imperfect_hopper, "imperfect_hopper"), (kills, "kills"))
-SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "ppg_speed"))
+SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "ppg_speed_sb3"))
 SECTIONS += ((calibration, "calibration"), (judging_speed, "verdict_speed"))
 SECTIONS += ((sampling, "sampling"), (door, "door_size"))
 SECTIONS += ((cartpole, "cartpole_discrete_bcq"),)
