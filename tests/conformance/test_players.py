@@ -190,6 +190,15 @@ def test_a_run_saved_in_the_middle_of_a_phase_goes_on_bit_equal(whole, at):
     same(whole.learners[0], second.learners[0])
 
 
+@pytest.mark.parametrize("env", [ENV, "treatment"])
+def test_every_round_step_and_copy_draws_for_itself(env):
+    """A young policy finds all actions about equally likely: the same draw would be the same action."""
+    first, second = (after(n * POLICY_UPDATES, env=env).segments["fresh"].columns["action"] for n in (1, 2))
+    pairs = {"rounds": (first, second), "steps": (first[:, 1:], first[:, :-1]), "copies": (first[1:], first[:-1])}
+    alike = {name: float(jnp.mean(one == two)) for name, (one, two) in pairs.items()}
+    assert max(alike.values()) < 0.75, alike
+
+
 def test_seeds_side_by_side_are_seeds_alone(whole):
     threads = players((tiny(), 0), (tiny(), 1))
     together = players((tiny(), 0), (tiny(), 1), together=True)

@@ -11,6 +11,7 @@ from tests.algorithms.players import tiny
 from tests.training.runs import chunks_of, finish, stop_at
 from tidelog.acting.arrays import fingerprint
 from tidelog.cli import main
+from tidelog.envs import registry
 from tidelog.envs.toys import PointMass
 from tidelog.training.learn import prepare_learning
 from tidelog.training.trainer import Position
@@ -142,9 +143,23 @@ def test_a_run_whose_environment_breaks_is_saved_and_goes_on(tmp_path):
     assert all_of(finish(loaded))[0] == all_of(through)[0]
 
 
-def test_the_command_line_exits_4_where_an_environment_breaks(tmp_path, monkeypatch, capsys):
-    from tidelog.envs import registry
+def test_where_one_members_environment_breaks_the_others_go_on_from_where_they_stood(tmp_path, monkeypatch):
+    """One thread plays member after member: where the first breaks, the second has not begun its rollout."""
+    made = []
 
+    def breaking_first(count):
+        made.append(Breaking(count) if not made else PointMass(count))
+        return made[-1]
+
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    monkeypatch.setitem(registry._BUILT_IN, "breaking", breaking_first)
+    run = begin("breaking", tmp_path / "run", seeds=2)
+    with pytest.raises(tl.EnvironmentFailure, match=r"it broke \(seed 0\)"):
+        finish(run)
+    assert all_of(finish(tl.load(tmp_path / "run")))[0] == all_of(finish(begin(HOST, seeds=2)))[0]
+
+
+def test_the_command_line_exits_4_where_an_environment_breaks(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(registry._BUILT_IN, "breaking", Breaking)
     monkeypatch.chdir(tmp_path)
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY_FLAGS.items()]

@@ -144,7 +144,6 @@ class Host:
     def rollout(self, algorithm: Any, acting: Any, key: jax.Array, round: int, steps: int) -> Columns:
         """`steps` decisions in every copy; columns [W, T, ...] as NumPy arrays. Raises EnvironmentFailure."""
         observed = self._begin(round)
-        self._before = self.save()
         arrays, fixed = eqx.partition((algorithm, acting), eqx.is_array)
         leaves, form = jax.tree.flatten(arrays)  # once, not in each of the calls
         if self._act is None:
@@ -166,8 +165,12 @@ class Host:
         started = self._observed is not None
         return self.environment.save_state() if started and isinstance(self.environment, Resumable) else None
 
+    def remember(self) -> None:
+        """Keep the present state: a rollout may fail, here or in another member's environment."""
+        self._before = self.save()
+
     def before(self) -> Named | None:
-        """The state in which the rollout that failed began."""
+        """The state that was kept."""
         return self._before
 
     def restore(self, saved: Named | None) -> None:
