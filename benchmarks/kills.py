@@ -1,7 +1,8 @@
 """Runs killed by SIGKILL at random moments and resumed, against the same runs never interrupted: equal to the last bit.
 
 Every kill is a real one, of a real command line, at a moment drawn from the whole life of the process (imports,
-compilation, training, saving). A run is killed again and again until it gets through.
+compilation, training, saving). A run is killed again and again until it gets through. `python -m benchmarks.kills [WORD
+...]` runs the kinds whose name begins with one of the words, and keeps what was found of the others.
 """
 
 import random
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import tidelog as tl
-from benchmarks.keep import keep
+from benchmarks.keep import RESULTS, keep, kept
 from tidelog.acting.arrays import fingerprint
 
 KILLS, LONGEST = 20, 5.0
@@ -34,20 +35,24 @@ PLAYING = [
 ]  # fmt: skip
 
 
-def study(kills: int = KILLS) -> dict:
-    """Kill at least `kills` times, over all kinds of runs, and compare the final states."""
+def study(kills: int = KILLS, words: tuple[str, ...] = ()) -> dict:
+    """Kill at least `kills` times, over the kinds that begin with a word (or all), and compare the final states."""
     dice = random.Random(0)
+    chosen = {kind: command for kind, command in KINDS.items() if kind.startswith(words or "")}
+    before = kept("kills")["runs"] if words and (RESULTS / "kills.json").exists() else []
     found = []
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.tidelog"
         _log().save(log)
         while sum(one["kills"] for one in found) < kills:
-            for kind, words in KINDS.items():
-                place = Path(folder) / f"run-{len(found)}"
-                whole = _whole(place.with_suffix(".whole"), words, log)
-                count = _killed_until_done(place, words, log, dice)
+            for kind, command in chosen.items():
+                place, begin = Path(folder) / f"run-{len(found)}", time.monotonic()
+                whole = _whole(place.with_suffix(".whole"), command, log)
+                longest = max(LONGEST, 1.2 * (time.monotonic() - begin))  # a busy machine must get through, too
+                count = _killed_until_done(place, command, log, dice, longest)
                 found.append({"kind": kind, "kills": count, "equal": _state(place) == whole})
-    content = {"kills": sum(one["kills"] for one in found), "equal": all(one["equal"] for one in found), "runs": found}
+    runs = [one for one in before if one["kind"] not in chosen] + found
+    content = {"kills": sum(one["kills"] for one in runs), "equal": all(one["equal"] for one in runs), "runs": runs}
     keep("kills", COMMAND, content)
     return content
 
@@ -81,7 +86,7 @@ def _whole(place: Path, words: list[str], log: Path) -> tuple:
     return _state(place)
 
 
-def _killed_until_done(place: Path, words: list[str], log: Path, dice: random.Random) -> int:
+def _killed_until_done(place: Path, words: list[str], log: Path, dice: random.Random, longest: float) -> int:
     kills, start = 0, _words(place, words, log)
     while True:
         resumable = (place / "run.json").exists() and any((place / "checkpoints").glob("[0-9]*"))
@@ -90,7 +95,7 @@ def _killed_until_done(place: Path, words: list[str], log: Path, dice: random.Ra
         command = [sys.executable, "-m", "tidelog", "resume", str(place)] if resumable else start
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
-            process.wait(timeout=dice.uniform(0.5, LONGEST))
+            process.wait(timeout=dice.uniform(0.5, longest))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -111,4 +116,4 @@ def _state(place: Path) -> tuple:
 
 if __name__ == "__main__":
     begin = time.time()
-    print(study(), f"{time.time() - begin:.0f} s")
+    print(study(words=tuple(sys.argv[1:])), f"{time.time() - begin:.0f} s")

@@ -1,8 +1,9 @@
-"""Decisions a second on CartPole: collecting alone, training, and the time to a return of 475.
+"""Decisions a second on CartPole and Hopper: collecting alone and training; on CartPole the time to a return of 475.
 
 64 environments x 128 steps, 64 x 64 tanh, 4 minibatches. `ppo` is the published baseline, one trunk and 3 epochs;
 `ppo_two_networks` has two and 4 epochs, which `benchmarks/sb3_ppo.py` runs in Stable-Baselines3 too; `ppg` is that one
-with its auxiliary phase. `python -m benchmarks.ppg_speed`. Rates are of chunks of whole rounds, after compilation.
+with its auxiliary phase. Hopper has the preset `mujoco`, without the auxiliary phase and with it.
+`python -m benchmarks.ppg_speed`. Rates are of chunks of whole rounds, after compilation.
 """
 
 import sys
@@ -23,8 +24,10 @@ TWO = replace(PPO, architecture="dual", policy_epochs=4, value_epochs=4)
 PPG = replace(TWO, auxiliary_epochs=6, policy_iterations=16, auxiliary_minibatch=16)
 SETTINGS = {"ppo": PPO, "ppo_two_networks": TWO, "ppg": PPG}
 ENVIRONMENTS = ("jax:CartPole-v1", "CartPole-v1")
+MUJOCO = tl.PPG.preset("mujoco")
+HOPPER, HOPPER_SETTINGS = "Hopper-v5", {"ppo": replace(MUJOCO, auxiliary_epochs=0), "ppg": MUJOCO}
 COMMAND = "python -m benchmarks.ppg_speed"
-REPEATS, SOLVED = 9, 475.0
+REPEATS, SOLVED, SEEDS = 9, 475.0, (0, 1, 2)
 
 
 def training(algorithm: tl.PPG, env: str, seconds: float = 4.0) -> dict:
@@ -45,9 +48,8 @@ def training(algorithm: tl.PPG, env: str, seconds: float = 4.0) -> dict:
     return spread(rates)
 
 
-def collecting(env: str) -> dict:
+def collecting(algorithm: tl.PPG, env: str) -> dict:
     """Decisions a second of playing alone."""
-    algorithm = PPO
     run = prepare_learning(algorithm, env, 10**6)
     state, steps = run._trainer.learners[0].state, algorithm.rollout_steps
     acting = algorithm.acting(state)
@@ -69,7 +71,7 @@ def collecting(env: str) -> dict:
     return spread(rates)
 
 
-def solved(algorithm: tl.PPG, env: str, seed: int = 0) -> dict:
+def solved(algorithm: tl.PPG, env: str, seed: int) -> dict:
     """Seconds, compilation included, until the episodes of one report reach 475 on average."""
     size = algorithm.environments * algorithm.rollout_steps
     run = prepare_learning(algorithm, env, 3_000_000, seeds=[seed], every=size)
@@ -87,12 +89,14 @@ def spread(rates: list[float]) -> dict:
 def study() -> dict:
     found = {
         env: {
-            "collecting": collecting(env),
+            "collecting": collecting(PPO, env),
             **{name: training(h, env) for name, h in SETTINGS.items()},
-            "solved": solved(PPO, env),
+            "solved": [solved(PPO, env, seed) for seed in SEEDS],
         }
         for env in ENVIRONMENTS
     }
+    found[HOPPER] = {"collecting": collecting(MUJOCO, HOPPER)}
+    found[HOPPER] |= {name: training(h, HOPPER) for name, h in HOPPER_SETTINGS.items()}
     keep("ppg_speed_cpu", COMMAND, {"environments": PPO.environments, "rollout_steps": PPO.rollout_steps, **found})
     return found
 

@@ -412,29 +412,53 @@ Command: `{found["command"]}`.
 
 def playing() -> str:
     """Decisions a second."""
-    found = kept("ppg_speed_cpu")
+    found, theirs = kept("ppg_speed_cpu"), kept("ppg_speed_sb3")
     figures = ("collecting", "ppo", "ppo_two_networks", "ppg")
     rows = "\n".join(
-        f"| {name} | " + " | ".join(f"{found[name][figure]['median']:,.0f}" for figure in figures) + " | "
-        f"{found[name]['solved']['seconds']:.1f} s, {found[name]['solved']['decisions']:,} |"
+        f"| {name} | " + " | ".join(_rate(found[name].get(figure)) for figure in figures) + " |"
+        for name in ("jax:CartPole-v1", "CartPole-v1", "Hopper-v5")
+    )
+    solved = "\n".join(
+        f"| {name} | {', '.join(_solved(one) for one in found[name]['solved'])} |"
         for name in ("jax:CartPole-v1", "CartPole-v1")
     )
-    return f"""## Decisions a second on CartPole
+    best = max(theirs["threads"].values(), key=lambda rates: rates["median"])
+    ours = found["CartPole-v1"]["ppo_two_networks"]
+    return f"""## Decisions a second in environments
 
-{found["environments"]} environments x {found["rollout_steps"]} steps, 64 x 64 tanh, 4 minibatches, one seed; medians.
-`ppo` has one trunk and 3 epochs, `ppo_two_networks` two and 4, `ppg` is that with an auxiliary phase every 16 rounds.
+CartPole: {found["environments"]} environments x {found["rollout_steps"]} steps, 64 x 64 tanh, 4 minibatches. `ppo` has
+one trunk and 3 epochs, `ppo_two_networks` two and 4, `ppg` is that with an auxiliary phase every 16 rounds. Hopper: the
+preset `mujoco`, without the auxiliary phase and with it. One seed; median (range).
 
-| environment | playing alone | ppo | ppo, two networks | ppg | until 475 (with compiling), decisions |
-|---|---|---|---|---|---|
+| environment | playing alone | ppo | ppo, two networks | ppg |
+|---|---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`.
+Stable-Baselines3 {theirs["stable_baselines3"]} (torch {theirs["torch"]}) on gymnasium's CartPole with the setting of
+`ppo_two_networks`: {_rate(best)}, the better of {" and ".join(theirs["threads"])} threads. Ours over theirs:
+**{ours["median"] / best["median"]:.1f}**.
+
+Seconds until a report's episodes reach 475 on average, compilation included, and decisions, by seed (`ppo`):
+
+| environment | seconds (decisions) |
+|---|---|
+{solved}
+
+Commands: `{found["command"]}`, `{theirs["command"]}`.
 """
+
+
+def _rate(found: dict | None) -> str:
+    return "" if found is None else f"{found['median']:,.0f} ({found['min']:,.0f} to {found['max']:,.0f})"
+
+
+def _solved(found: dict) -> str:
+    return f"{found['seconds']:.1f} ({found['decisions']:,})" if found["seconds"] else f"not in {found['decisions']:,}"
 
 
 SECTIONS = ((speed, "speed"), (icu, "icu_sepsis_iql"), (icu_bcq, "icu_sepsis_bcq"), (pendulum, "pendulum_iql_bc"))
 SECTIONS += ((imperfect_pendulum, "imperfect_pendulum"), (imperfect_hopper, "imperfect_hopper"), (kills, "kills"))
-SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "ppg_speed"))
+SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "ppg_speed_sb3"))
 SECTIONS += ((calibration, "calibration"), (judging_speed, "verdict_speed"))
 SECTIONS += ((sampling, "sampling"), (door, "door_size"))
 SECTIONS += ((cartpole, "cartpole_discrete_bcq"),)

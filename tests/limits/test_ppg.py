@@ -11,9 +11,10 @@ import pytest
 from tests.algorithms.players import AUXILIARY_UPDATES, POLICY_UPDATES, after, moved, players, tiny
 from tests.conformance.cases import differ, same
 from tidelog import PPG, PPO
-from tidelog.algorithms.auxiliary import auxiliary_loss, freeze
-from tidelog.algorithms.contract import Collecting
-from tidelog.algorithms.ppg import estimate, joint_loss, policy_loss, value_loss
+from tidelog.algorithms.auxiliary import auxiliary_loss, freeze, value_unit
+from tidelog.algorithms.contract import Batch, Collecting
+from tidelog.algorithms.policy_phase import estimate, joint_loss, policy_loss, value_loss
+from tidelog.algorithms.running import Running
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import ARCHITECTURES
 from tidelog.training.learner import as_arrays
@@ -220,6 +221,21 @@ def test_advantages_read_the_value_network_and_not_the_auxiliary_head():
     other = run(eqx.tree_at(lambda n: n.value.bias, network, network.value.bias + 5.0))
     assert differ(found["value"], other["value"], by=4.9)
     assert differ(found["advantage"], other["advantage"], by=0.1)
+
+
+def test_before_an_update_no_value_is_clipped_whatever_its_unit():
+    learner, columns = after(2 * POLICY_UPDATES), after(2 * POLICY_UPDATES).segments["fresh"].columns
+    state = learner.state._replace(values=Running(jnp.float32(9.0), jnp.float32(0.0), jnp.float32(25.0)))
+
+    def loss(**changes):
+        h = tiny(value_normalisation=True, **changes)
+        moved, found = estimate(h, state, columns)
+        whole = Batch(columns | found, jnp.arange(4), None, columns["valid"])
+        return value_unit(moved), joint_loss(moved.network, h, whole, value_unit(moved))[1]["value_loss"]
+
+    (unit, free), (_, clipped) = eqx.filter_jit(lambda: (loss(), loss(value_clip=1e-6)))()
+    assert abs(float(unit) - 5.0) > 0.1  # it moved with these targets
+    same(clipped, free, rtol=1e-4)
 
 
 # PPO.

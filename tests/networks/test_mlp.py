@@ -42,6 +42,22 @@ def test_a_layer_is_a_product_and_a_sum():
     assert layer(jnp.ones((4, 7, 2))).shape == (4, 7, 2)
 
 
+def test_a_layer_of_segments_is_the_same_layer_row_by_row_and_so_is_its_gradient():
+    layer = Linear.create(np.random.default_rng(0), 3, 2)
+    x, toward = (jax.random.normal(jax.random.key(i), (4, 5, n)) for i, n in ((1, 3), (2, 2)))
+
+    def slopes(rows, toward):
+        return jax.grad(lambda layer, rows: jnp.sum(toward * jnp.tanh(layer(rows))), argnums=(0, 1))(layer, rows)
+
+    np.testing.assert_allclose(layer(x), layer(x.reshape(20, 3)).reshape(4, 5, 2), rtol=1e-6)
+    found, plain = slopes(x, toward), slopes(x.reshape(20, 3), toward.reshape(20, 2))
+    np.testing.assert_allclose(found[0].weight, plain[0].weight, rtol=1e-5)
+    np.testing.assert_allclose(found[0].bias, plain[0].bias, rtol=1e-5)
+    np.testing.assert_allclose(found[1].reshape(20, 3), plain[1], rtol=1e-5)
+    many = jax.vmap(slopes)(jnp.stack([x, -x]), jnp.stack([toward, toward]))
+    np.testing.assert_allclose(many[0].weight[0], plain[0].weight, rtol=1e-5)
+
+
 def test_the_last_layer_is_linear_unless_asked():
     assert made()(X).shape == (5, 3)
     assert (made()(X) < 0).any()

@@ -10,7 +10,9 @@ import tidelog as tl
 from tests.algorithms.players import tiny
 from tests.training.runs import chunks_of, finish, stop_at
 from tidelog.acting.arrays import fingerprint
+from tidelog.algorithms import check_fit
 from tidelog.cli import main
+from tidelog.envs import registry
 from tidelog.envs.toys import PointMass
 from tidelog.training.learn import prepare_learning
 from tidelog.training.trainer import Position
@@ -89,7 +91,10 @@ def fresh_state(run):
 
 
 def test_iql_learns_from_the_log(whole, tmp_path, capsys):
-    _, _, _, folder = whole
+    _, _, run, folder = whole
+    check_fit(tl.IQL(), run.record.spec, "log")
+    if run.record.environment == FUNCTION:
+        return  # one is enough to train on
     small = ["--steps", "2", "--hidden", "4", "--batch-size", "8"]
     assert main(["train", "iql", "--data", str(folder / "log"), "--out", str(tmp_path / "iql"), *small]) == 0
     assert "last report, update 2" in capsys.readouterr().out
@@ -142,13 +147,27 @@ def test_a_run_whose_environment_breaks_is_saved_and_goes_on(tmp_path):
     assert all_of(finish(loaded))[0] == all_of(through)[0]
 
 
-def test_the_command_line_exits_4_where_an_environment_breaks(tmp_path, monkeypatch, capsys):
-    from tidelog.envs import registry
+def test_where_one_members_environment_breaks_the_others_go_on_from_where_they_stood(tmp_path, monkeypatch):
+    """One thread plays member after member: where the first breaks, the second has not begun its rollout."""
+    made = []
 
+    def breaking_first(count):
+        made.append(Breaking(count) if not made else PointMass(count))
+        return made[-1]
+
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    monkeypatch.setitem(registry._BUILT_IN, "breaking", breaking_first)
+    run = begin("breaking", tmp_path / "run", seeds=2)
+    with pytest.raises(tl.EnvironmentFailure, match=r"it broke \(seed 0\)"):
+        finish(run)
+    assert all_of(finish(tl.load(tmp_path / "run")))[0] == all_of(finish(begin(HOST, seeds=2)))[0]
+
+
+def test_the_command_line_exits_4_where_an_environment_breaks(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(registry._BUILT_IN, "breaking", Breaking)
     monkeypatch.chdir(tmp_path)
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY_FLAGS.items()]
-    words = ["train", "ppg", "--env", "breaking", "--steps", "320", "--out", "run", "--hidden", "8", *flags]
+    words = ["train", "ppg", "--env", "breaking", "--steps", "320", "--out", "run", *flags]
     assert main(words) == 4
     assert "point-mass, copy 2, step 40: it broke (seed 0)" in capsys.readouterr().err
     monkeypatch.setattr(Breaking, "broken_at", -1)
@@ -161,7 +180,7 @@ def test_the_command_line_exits_4_where_an_environment_breaks(tmp_path, monkeypa
 TINY_FLAGS = {
     "environments": 4, "rollout_steps": 16, "policy_iterations": 2, "policy_epochs": 2, "value_epochs": 2,
     "auxiliary_epochs": 2, "minibatches": 2, "auxiliary_minibatch": 2, "learning_rate": 1e-2,
-    "auxiliary_learning_rate": 1e-2, "discount": 0.9,
+    "auxiliary_learning_rate": 1e-2, "discount": 0.9, "embedding": 2, "hidden": 8,
 }  # fmt: skip
 
 
@@ -194,7 +213,7 @@ def test_what_is_rounded_or_never_comes_is_said():
 
 
 def test_a_run_whose_loss_diverges_stops_and_keeps_the_last_good_checkpoint(tmp_path):
-    run = begin(FUNCTION, tmp_path / "run", algorithm=tiny(learning_rate=1e30, hidden=(4,)))
+    run = begin(FUNCTION, tmp_path / "run", algorithm=tiny(learning_rate=1e30))
     with pytest.raises(tl.DivergenceError, match="a loss of PPG with seed 0 became NaN or infinite at update"):
         finish(run)
     assert tl.load(tmp_path / "run").update == 0

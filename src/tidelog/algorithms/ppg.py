@@ -11,9 +11,10 @@ A round plays a rollout and runs the policy phase on it; every `policy_iteration
 | auxiliary | `0.5 (Vaux - target)**2 + beta_clone KL(old, new)` | every rollout's targets; pi **before** this phase |
 | the same update | `0.5 (V - target)**2` | the same targets |
 
-The reference runs the value epochs before the policy epochs, and so do we. At the ends of its dials: without auxiliary
-epochs it is PPO (with `shared` and equal epochs the textbook one); `beta_clone` 0 lets the auxiliary phase forget the
-policy.
+What the first two read and descend is in `policy_phase.py`, what the last two do in `auxiliary.py`; their arithmetic is
+in `losses/`. The reference runs the value epochs before the policy epochs, and so do we. At the ends of its dials:
+without auxiliary epochs it is PPO (with `shared` and equal epochs the textbook one); `beta_clone` 0 lets the auxiliary
+phase forget the policy.
 
 Deliberate differences from the reference: a time limit bootstraps from what truly followed (there it counts as an end);
 rows in which an environment only restarts count nowhere; `single` and `shared` have no second value head, their value
@@ -31,25 +32,14 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms import fields
-from tidelog.algorithms.auxiliary import (
-    Rewards,
-    auxiliary_loss,
-    drift,
-    explained,
-    freeze,
-    scale_rewards,
-    seen_by,
-    standardised,
-    value_unit,
-)
+from tidelog.algorithms.auxiliary import Rewards, auxiliary_loss, drift, freeze, value_unit
 from tidelog.algorithms.contract import Batch, Collection, Feedback, Keep, Phase, one_reward
 from tidelog.algorithms.draws import Draw
 from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
 from tidelog.algorithms.optim import Schedule, Transformation, brought, constant, improve, optimiser_memory
-from tidelog.algorithms.running import Running, merged, nothing_seen
-from tidelog.algorithms.segments import Columns, Epochs, Whole, check_divides
-from tidelog.losses.policy import ratio_divergence, surrogate
-from tidelog.losses.returns import advantages, value_error
+from tidelog.algorithms.policy_phase import estimate, joint_loss, policy_loss, value_loss
+from tidelog.algorithms.running import Running, nothing_seen
+from tidelog.algorithms.segments import Epochs, Whole, check_divides
 from tidelog.networks import phasic
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.distributions import Distribution
@@ -76,70 +66,6 @@ class State(NamedTuple):
     values: Running | None
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedules
-
-
-# Before the policy phase: rewards in units of their spread, advantages, value targets.
-
-
-def estimate(h: PPG, state: State, columns: Columns) -> tuple[State, Columns]:
-    """Advantages, value targets and values [C, T] of a fresh rollout, by the value network."""
-    state, reward = scale_rewards(h, state, columns)
-    unit = value_unit(state)
-    value, following = (unit * seen_by(state.network.worth, columns[name]) for name in ("observation", "following"))
-    flags = columns["terminated"], columns["truncated"], columns["valid"]
-    advantage = advantages(reward, value, following, *flags, h.discount, h.gae_lambda)
-    target = value + advantage
-    if state.values is not None:
-        state = state._replace(values=merged(state.values, target, columns["valid"].astype(jnp.float32)))
-    if h.advantage_normalisation:
-        advantage = standardised(advantage, columns["valid"])
-    return state, {"advantage": advantage, "target": target, "value": value}
-
-
-# Losses of the policy phase: each returns the mean over the minibatch and its metrics.
-
-
-def policy_loss(network: Any, h: PPG, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The clipped surrogate with its entropy bonus, and the divergence of the ratio where it has a weight."""
-    data = batch.data
-    return _policy_loss(network.policy(data["observation"], data.get("mask")), h, batch)
-
-
-def value_loss(network: Any, h: PPG, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The weighted squared error of the value, in units of the value network."""
-    data = batch.data
-    return _value_loss(network(data["observation"], data.get("mask"))[1], h, batch, unit)
-
-
-def joint_loss(network: Any, h: PPG, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Both at once."""
-    policy, value = network(batch.data["observation"], batch.data.get("mask"))
-    (p_loss, p_told), (v_loss, v_told) = _policy_loss(policy, h, batch), _value_loss(value, h, batch, unit)
-    return p_loss + v_loss, p_told | v_told
-
-
-def _policy_loss(policy: Any, h: PPG, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
-    log_ratio = policy.log_probability(batch.data["action"]) - batch.data["log_probability"]
-    gain, entropy = batch.mean(surrogate(log_ratio, batch.data["advantage"], h.clip)), batch.mean(policy.entropy())
-    divergence = batch.mean(ratio_divergence(log_ratio))
-    loss = gain - h.entropy_bonus * entropy
-    beyond = 0.0 if h.clip is None else jnp.abs(jnp.exp(log_ratio) - 1.0) > h.clip
-    return loss if h.divergence_weight is None else loss + h.divergence_weight * divergence, {
-        "policy_loss": gain,
-        "entropy": entropy,
-        "approx_kl": divergence,
-        "clip_fraction": batch.average(jnp.broadcast_to(beyond, log_ratio.shape)),
-        "advantage_max": jnp.max(jnp.abs(batch.data["advantage"])),
-    }
-
-
-def _value_loss(
-    value: jax.Array, h: PPG, batch: Batch, unit: jax.Array | float
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    target, old = batch.data["target"] / unit, batch.data["value"] / unit
-    error = batch.mean(value_error(value, target, old, h.value_clip))
-    told = {"value_loss": 0.5 * error, "explained_variance": explained(target, old, batch)}
-    return h.value_weight * error, told
 
 
 # The updates.
@@ -224,7 +150,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "policy_epochs": 10,
         "value_epochs": 10,
         "minibatches": 32,
-        "pieces": 8,
+        "pieces": 512,
         "auxiliary_minibatch": 1,
         "discount": 0.99,
         "entropy_bonus": 0.0,

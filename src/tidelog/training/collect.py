@@ -144,13 +144,13 @@ class Host:
     def rollout(self, algorithm: Any, acting: Any, key: jax.Array, round: int, steps: int) -> Columns:
         """`steps` decisions in every copy; columns [W, T, ...] as NumPy arrays. Raises EnvironmentFailure."""
         observed = self._begin(round)
-        self._before = self.save()
         arrays, fixed = eqx.partition((algorithm, acting), eqx.is_array)
+        leaves, form = jax.tree.flatten(arrays)  # once, not in each of the calls
         if self._act is None:
-            self._act = _decider(fixed, self.environment.spec, self._recorded)
+            self._act = _decider(form, fixed, self.environment.spec, self._recorded)
         columns: Columns = {}
         for step in range(steps):
-            row = self._act(arrays, observed.observation, observed.action_mask, key, step)
+            row = self._act(leaves, observed.observation, observed.action_mask, key, step)
             row = {name: np.asarray(leaf) for name, leaf in row.items()}
             outcome = self.environment.step(row.pop("executed"))
             row |= _row(observed, outcome)
@@ -165,8 +165,12 @@ class Host:
         started = self._observed is not None
         return self.environment.save_state() if started and isinstance(self.environment, Resumable) else None
 
+    def remember(self) -> None:
+        """Keep the present state: a rollout may fail, here or in another member's environment."""
+        self._before = self.save()
+
     def before(self) -> Named | None:
-        """The state in which the rollout that failed began."""
+        """The state that was kept."""
         return self._before
 
     def restore(self, saved: Named | None) -> None:
@@ -205,12 +209,12 @@ def _put(columns: Columns, row: dict[str, Any], step: int) -> None:
             columns[name][:, step] = value
 
 
-def _decider(fixed: Any, spec: Spec, recorded: bool) -> Any:
+def _decider(form: Any, fixed: Any, spec: Spec, recorded: bool) -> Any:
     """The compiled decision of one kind of algorithm; its arrays are arguments."""
 
     @jax.jit
-    def act(arrays: Any, observation: Any, mask: Any, key: jax.Array, step: int) -> dict[str, Any]:
-        algorithm, acting = eqx.combine(arrays, fixed)
+    def act(leaves: list[Any], observation: Any, mask: Any, key: jax.Array, step: int) -> dict[str, Any]:
+        algorithm, acting = eqx.combine(jax.tree.unflatten(form, leaves), fixed)
         return decide(algorithm, acting, spec, observation, mask, jax.random.fold_in(key, step), recorded)
 
     return act

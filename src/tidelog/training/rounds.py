@@ -212,6 +212,8 @@ class Rounds:
             except EnvironmentFailure as error:
                 raise EnvironmentFailure(f"{error} (seed {self.members[index].seed})") from error
 
+        for host in self._places.hosts:
+            host.remember()
         return self._each(one, self.position.round > 0)
 
     def _blank_rollout(self) -> Columns:
