@@ -3,9 +3,12 @@
 Where propensities were recorded they are used, and the chances of all actions are estimated beside them. Otherwise each
 fold of episodes gets a model of the logger learnt from the other folds:
 
-* counts, where few different observations are seen: in each state the shares of actions, drawn towards their shares
-  in the whole log as if `m` more steps had been seen; `m` is the one under which each learnt step is most likely given
-  the others (leave-one-out likelihood);
+* counts, where few different observations are seen. Weights divide by the propensity, and one over an estimated share
+  is too large on average, the more so the rarer the action; of an action taken `k` times in `n`, `(n + 1) / (k + 1)`
+  has the mean `(1 - (1 - p)^(n + 1)) / p`, so that `(k + 1) / (n + 1)` is what weights are made with. What the logger
+  would do, as probabilities that add up to 1, are the shares of actions in each state, drawn towards their shares in
+  the whole log as if `m` more steps had been seen; `m` is the one under which each learnt step is most likely given the
+  others (leave-one-out likelihood);
 * else behaviour cloning, kept where it does best on part of the learnt episodes, and calibrated on that part: one
   temperature for discrete actions (Guo et al. 2017, "On Calibration of Modern Neural Networks"), one factor on the
   spread for continuous ones, both by maximum likelihood.
@@ -55,7 +58,7 @@ LEAST_SCALE, LEAST_DENSITY = 1e-3, 1e-12  # of spreads and densities, in units o
 class Clone:
     """The logger along a log, as one fold's model repeats it."""
 
-    logged: Floats  # [N]: probability or density of the logged action
+    logged: Floats  # [N]: probability or density of the logged action, to divide by
     probabilities: Floats | None = None  # [M, A] of discrete actions
     mode: NDArray[np.float32] | None = None  # [M, A]: the likeliest continuous action,
     spread: Floats | None = None  # [M, A]: and the standard deviation around it
@@ -97,8 +100,11 @@ def propensities_of(
     """Recorded or estimated propensities; `states` makes tables of counts, None networks.
 
     `asked`: None takes what was recorded if anything was; "logged" insists on it, "estimated" ignores it; numbers [N]
-    are taken as they are. Raises ConfigError for anything else, SpecError where it cannot be done.
+    are taken as they are, and so are propensities that were made before, of this log and with the same folds. Raises
+    ConfigError for anything else, SpecError where it cannot be done.
     """
+    if isinstance(asked, Propensities):
+        return asked
     recorded = _recorded(log, asked)
     able = isinstance(log.spec.action, Discrete | Continuous)
     if not able and recorded is None:
@@ -183,10 +189,9 @@ def clone_by_counts(log: Log, states: States, learnt: Ordinals) -> Clone:
         may[states.stored] = np.asarray(log.action_mask)
     overall = np.where(may, counts.sum(0) + 1.0, 0.0)
     overall /= overall.sum(1, keepdims=True)
-    pull = _best_pull(counts, overall)
-    chances = (counts + pull * overall) / (counts.sum(1, keepdims=True) + pull)
-    probabilities = chances[states.stored]
-    return Clone(probabilities[np.asarray(log.position), action], probabilities)
+    pull, times = _best_pull(counts, overall), counts.sum(1, keepdims=True)
+    probabilities = ((counts + pull * overall) / (times + pull))[states.stored]
+    return Clone(((counts + 1.0) / (times + 1.0))[here, action], probabilities)
 
 
 def _best_pull(counts: Floats, overall: Floats) -> float:
