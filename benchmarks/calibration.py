@@ -69,6 +69,13 @@ class World(NamedTuple):
 
 
 @cache
+def gain(name: str, target: str) -> float:
+    """By how much a policy is better than the logger, exactly."""
+    here = world(name)
+    return float(here.problem.value_of(here.targets[target]) - here.problem.value_of(here.logger))
+
+
+@cache
 def world(name: str) -> World:
     """A finite problem by name."""
     return {"treatment": _treatment, "icu-sepsis": _icu}[name]()
@@ -158,10 +165,9 @@ def exact(name: str, episodes: int, seed: int, propensities: str) -> list[dict]:
     here, log = world(name), made_log(name, episodes, seed)
     asked = None if propensities == "recorded" else "estimated"
     known = propensities_of(log, episode_folds(log, TABLE_FOLDS, seed), asked, states=distinct(log), seed=seed)
-    value = here.problem.value_of(here.logger)
     about = {"problem": name, "episodes": episodes, "propensities": propensities, "seed": seed}
     return [
-        {**about, "target": label, **told(Table(target, _lookup(name)), log, here.problem.value_of(target) - value,
+        {**about, "target": label, **told(Table(target, _lookup(name)), log, gain(name, label),
                                           seed, propensities=known, model="tabular", cloning=False)}
         for label, target in here.targets.items()
     ]  # fmt: skip
@@ -297,16 +303,16 @@ def refits(seed: int) -> dict:
 # The whole study.
 
 
-def jobs(first: int = FIRST_SEED) -> Iterator[tuple]:
+def jobs(first: int = FIRST_SEED, logs: int = LOGS, few: int = FEW) -> Iterator[tuple]:
     """Everything that is judged: a function and its arguments."""
-    seeds = range(first, first + LOGS)
+    seeds = range(first, first + logs)
     for episodes in (2_500, 8_000):
         yield from ((exact, "treatment", episodes, seed, "recorded") for seed in seeds)
-        yield from ((exact, "treatment", episodes, seed, "estimated") for seed in seeds[: LOGS // 2])
+        yield from ((exact, "treatment", episodes, seed, "estimated") for seed in seeds[: logs // 2])
     for propensities in ("recorded", "estimated"):
-        yield from ((exact, "icu-sepsis", 10_000, seed, propensities) for seed in seeds[:FEW])
-    yield from ((cartpole, 300, seed) for seed in seeds[:FEW])
-    yield from ((pendulum, 100, seed) for seed in seeds[:FEW])
+        yield from ((exact, "icu-sepsis", 10_000, seed, propensities) for seed in seeds[:few])
+    yield from ((cartpole, 300, seed) for seed in seeds[:few])
+    yield from ((pendulum, 100, seed) for seed in seeds[:few])
     yield from ((refits, seed) for seed in seeds[:REFIT_LOGS])
 
 

@@ -14,13 +14,13 @@ Of the admissible sets the one is taken that answers most often; of equals, the 
 import itertools
 from dataclasses import asdict, fields
 
-from benchmarks.calibration import LOGS, decision, done, exact, jobs, refits, share
+from benchmarks.calibration import decision, done, exact, jobs, refits, share
 from benchmarks.keep import keep
 from tidelog.judging.limits import Limits
 
 COMMAND = "python -m benchmarks.choose_limits"
-FIRST_SEED = 5_000
-SMALL = 600  # episodes, where the limit on the number of effective episodes is felt
+FIRST_SEED, LOGS, FEW = 5_000, 12, 2
+SMALL, MANY = 600, 24  # episodes, where the limit on the number of effective ones is felt, and logs of so many
 WRONG, MOST_WRONG, LEVEL = 0.025, 0.05, 0.95
 GRID: dict[str, tuple[float, ...]] = {  # from tight to loose
     "unsupported_mass": (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0),
@@ -32,11 +32,10 @@ GRID: dict[str, tuple[float, ...]] = {  # from tight to loose
 }
 
 
-def evidence() -> list[dict]:
-    """What is shown of every policy by every log that limits are chosen on."""
-    small = [(exact, "treatment", SMALL, seed, "recorded") for seed in range(FIRST_SEED, FIRST_SEED + LOGS)]
-    chosen = small + [job for job in jobs(FIRST_SEED) if job[0] is not refits]
-    return [row for part in done(chosen) for row in part]
+def chosen_jobs() -> list[tuple]:
+    """What is judged to choose by."""
+    small = [(exact, "treatment", SMALL, seed, "recorded") for seed in range(FIRST_SEED, FIRST_SEED + MANY)]
+    return small + [job for job in jobs(FIRST_SEED, LOGS, FEW) if job[0] is not refits]
 
 
 def judged(rows: list[dict], limits: Limits) -> dict:
@@ -112,6 +111,6 @@ def _looser(limits: Limits) -> list[dict]:
 
 
 if __name__ == "__main__":
-    result = choose(evidence())
+    result = choose([row for part in done(chosen_jobs()) for row in part])
     keep("calibration_limits", COMMAND, result)
     print(result["chosen"], result["of_chosen"], sep="\n")

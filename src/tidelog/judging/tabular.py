@@ -197,7 +197,9 @@ def by_state(target: Target, states: States, decided: NDArray[Any]) -> Floats:
     """
     if target.probabilities is None:
         raise TypeError("a table needs the probabilities of discrete actions")
-    at, actions = np.unique(decided), target.probabilities.shape[1]
+    there, actions = np.zeros(len(states.stored), bool), target.probabilities.shape[1]
+    there[decided] = True
+    at = np.flatnonzero(there)
     here, shape = states.stored[at], (states.size, len(at))
     where = sparse.coo_array((np.ones(len(at)), (here, np.arange(len(at)))), shape=shape)
     sums, times = where.tocsr() @ target.probabilities[at], np.bincount(here, minlength=states.size)[:, None]

@@ -143,7 +143,9 @@ def _probabilities(policy: Policy, log: Log, leaves: Leaves, starts: Any, sample
 
 def _where_decided(policy: Policy, log: Log, leaves: Leaves, allowed: NDArray[np.bool_] | None) -> Floats:
     """[M, A], asked only where a decision was taken; even odds elsewhere, which nothing reads."""
-    asked, count = np.unique(log.position), len(next(iter(leaves.values())))
+    count = len(next(iter(leaves.values())))
+    asked = np.zeros(count, bool)
+    asked[log.position] = True
     may = np.ones((count, cast("Discrete", policy.spec.action).n), bool) if allowed is None else allowed
     found = np.asarray(may / np.maximum(may.sum(1, keepdims=True), 1))
     seen = {name: leaf[asked] for name, leaf in leaves.items()}
