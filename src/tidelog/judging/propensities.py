@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -46,6 +46,7 @@ from tidelog.networks.distributions import Gaussian
 from tidelog.training.fit import finish, prepare
 from tidelog.types import Continuous, Discrete
 
+By = Literal["counts", "network"]
 SMALLEST = 1e-6  # of estimated probabilities
 PULLS = np.geomspace(0.1, 1000.0, 25)  # candidates for m
 CALIBRATION = 0.2  # share of the learnt episodes that choose the checkpoint and the temperature
@@ -86,6 +87,7 @@ class Propensities:
     every: Floats | None  # [N, A]: of all discrete actions, always estimated
     estimated: bool  # whether `logged` is
     clones: tuple[Clone, ...]
+    by: By | None = None  # what `logged` was estimated by
 
 
 def propensities_of(
@@ -120,7 +122,8 @@ def propensities_of(
         every = out_of_fold(log, folds, [one for one in chances if one is not None], log.position)
     if recorded is not None:
         return Propensities(recorded, every, False, clones)
-    return Propensities(out_of_fold(log, folds, [clone.logged for clone in clones]), every, True, clones)
+    by: By = "network" if states is None else "counts"
+    return Propensities(out_of_fold(log, folds, [clone.logged for clone in clones]), every, True, clones, by)
 
 
 def out_of_fold(log: Log, folds: Ordinals, found: Sequence[NDArray[Any]], at: NDArray[Any] | None = None) -> Floats:

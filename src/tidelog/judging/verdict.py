@@ -104,6 +104,7 @@ def judge(
     )
     told |= {"notes": list(found.notes), "smoothing": found.smoothing}
     told |= {"propensities": "estimated" if found.policy.estimated else "recorded", "model": found.model}
+    told |= {"propensities_by": found.propensities_by}
     return _verdict(decided(case), case.deciding, log, limits, reuse, told)
 
 
@@ -117,7 +118,7 @@ def _verdict(
         difference=outcome.difference,
         logger=outcome.logger,
         from_bc=outcome.from_bc,
-        estimated=told.get("propensities") == "estimated",
+        estimated_by=told.get("propensities_by"),
         judged_before=int(told["judged_before"]),
         notes=(*told.get("notes", ()), *_impossible(outcome.estimates)),
         overlap_known=reuse.learnt_from is not None or told["policy"]["algorithm"] is None,
