@@ -5,13 +5,16 @@ Pendulum). For each log and each target policy one verdict, at the defaults. Cou
 to support an answer; among the supported, how often the 95 % interval on the difference from the logger covers the
 true difference; and how often *better* or *worse* was said although it is not so.
 
-The support limits are those of the specification, and were not moved on these logs. `refits` compares the interval,
-which is bootstrapped over episodes with models fitted once, with the spread over 50 refits of everything.
+Evidence and decision are apart: a row keeps what was shown (`deciding.Shown`), and every set of limits can rule on it.
+The default limits were chosen so, by `benchmarks/choose_limits.py`, on logs of other seeds than those that are counted
+here. `refits` compares the interval, which is bootstrapped over episodes with models fitted once, with the spread over
+50 refits of everything.
 """
 
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from functools import cache
 from multiprocessing import get_context
 from typing import NamedTuple
@@ -21,13 +24,29 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import SHARED, keep
 from tidelog.acting.rollout import log_of
+from tidelog.acting.statistics import Interval
 from tidelog.envs import TabularEnvironment, clinician, icu_sepsis, make, play, treatment
 from tidelog.envs.toys import pendulum_controller
+from tidelog.judging.deciding import Case, Shown, ruled, shown
+from tidelog.judging.estimate import Supports
+from tidelog.judging.findings import Finding
+from tidelog.judging.folds import episode_folds
+from tidelog.judging.gather import TABLE_FOLDS, gather
+from tidelog.judging.given import as_policy
+from tidelog.judging.limits import Limits
+from tidelog.judging.propensities import propensities_of
+from tidelog.judging.results import Support
+from tidelog.judging.reuse import Reuse
+from tidelog.judging.tabular import distinct
+from tidelog.judging.target import kernel_density, kernel_draws
+from tidelog.types import Continuous
 
+NOTHING_KNOWN = Reuse(None, None, None)
 COMMAND = "pytest -m slow tests/learns/test_studies.py -k calibration"
 LOGS, FEW = 24, 4  # logs of each size of the problem that is quick to judge, and of the others
 REFITS, REFIT_LOGS, REFIT_EPISODES = 50, 2, 2_500
 FIRST_SEED, LEARNT_SEED = 1_000, 1
+TORQUE, NOISE = Continuous((-2.0,), (2.0,)), 0.5  # of Pendulum, and of its logger: a share of half the range
 
 
 class Table:
@@ -47,6 +66,13 @@ class World(NamedTuple):
     problem: object
     logger: np.ndarray
     targets: dict[str, np.ndarray]
+
+
+@cache
+def gain(name: str, target: str) -> float:
+    """By how much a policy is better than the logger, exactly."""
+    here = world(name)
+    return float(here.problem.value_of(here.targets[target]) - here.problem.value_of(here.logger))
 
 
 @cache
@@ -135,30 +161,44 @@ def _drawn_from(table: np.ndarray, find: Callable[[dict], np.ndarray]):
 
 
 def exact(name: str, episodes: int, seed: int, propensities: str) -> list[dict]:
-    """Verdicts on every target of a finite problem, from one log."""
+    """What is shown of every target of a finite problem, from one log."""
     here, log = world(name), made_log(name, episodes, seed)
     asked = None if propensities == "recorded" else "estimated"
-    value = here.problem.value_of(here.logger)
-    rows = []
-    for label, target in here.targets.items():
-        verdict = tl.judge(Table(target, _lookup(name)), log, propensities=asked, seed=seed)
-        truth = here.problem.value_of(target) - value
-        rows.append({"target": label, **told(verdict, truth)})
-    return [{"problem": name, "episodes": episodes, "propensities": propensities, "seed": seed, **row} for row in rows]
+    known = propensities_of(log, episode_folds(log, TABLE_FOLDS, seed), asked, states=distinct(log), seed=seed)
+    about = {"problem": name, "episodes": episodes, "propensities": propensities, "seed": seed}
+    return [
+        {**about, "target": label, **told(Table(target, _lookup(name)), log, gain(name, label),
+                                          seed, propensities=known, model="tabular", cloning=False)}
+        for label, target in here.targets.items()
+    ]  # fmt: skip
 
 
-def told(verdict: tl.Verdict, truth: float) -> dict:
-    """What is kept of a verdict."""
-    return {
-        "truth": truth,
-        "decision": verdict.decision,
-        "deciding": verdict.deciding,
-        "difference": verdict.difference,
-        "effective": verdict.support.effective_sample_size,
-        "largest": verdict.support.largest_weight,
-        "pareto_k": verdict.support.pareto_k,
-        "reason": verdict.reasons[0],
-    }
+def told(policy, log: tl.Log, truth: float, seed: int, **how) -> dict:
+    """What a log shows of a policy, and what the default limits make of it: as `tl.judge`, without its table."""
+    found = gather(as_policy(policy, log.spec), log, sample=True, seed=seed, **how)
+    continuous = isinstance(log.spec.action, Continuous)
+    case = Case(found.policy, found.cloning, NOTHING_KNOWN, Limits(), seed, densities=continuous)
+    seen = shown(case, Supports(case.policy))
+    return {"truth": truth, "deciding": case.deciding, **decision({"shown": kept_of(seen)}), "shown": kept_of(seen)}
+
+
+def kept_of(seen: Shown) -> dict:
+    """What was shown as plain values."""
+    plain = seen._asdict()
+    plain["support"] = asdict(seen.support)
+    plain["by_visits"] = None if seen.by_visits is None else asdict(seen.by_visits)
+    return plain
+
+
+def decision(row: dict, limits: Limits | None = None) -> dict:
+    """The decision on a kept row under some limits, and its first reason."""
+    kept = dict(row["shown"])
+    for part in ("against", "against_by_visits", "unable"):
+        kept[part] = [Finding(*one) for one in kept[part]]
+    kept["difference"], kept["support"] = Interval(*kept["difference"]), Support(**kept["support"])
+    kept["by_visits"] = None if kept["by_visits"] is None else Support(**kept["by_visits"])
+    said, findings = ruled(Shown(**kept), limits or Limits(), NOTHING_KNOWN)
+    return {"decision": said, "reason": findings[0].sentence if findings else None}
 
 
 # Problems without exact values.
@@ -189,12 +229,12 @@ def cartpole(episodes: int, seed: int) -> list[dict]:
     """Verdicts on sharper and blunter controllers of CartPole, from one log."""
     environment = make("CartPole-v1", 64)
     log = log_of(environment.spec, play(environment, _drawing(_cartpole_chances(0.5)), episodes, seed))
+    about = {"problem": "CartPole", "episodes": episodes, "propensities": "recorded", "seed": seed}
     rows = []
     for label, sharpness in CARTPOLE.items():
-        verdict = tl.judge(Chances(_cartpole_chances(sharpness)), log, seed=seed)
         truth = _cartpole_value(sharpness) - _cartpole_value(0.5)
-        rows.append({"target": label, **told(verdict, truth)})
-    return [{"problem": "CartPole", "episodes": episodes, "propensities": "recorded", "seed": seed, **r} for r in rows]
+        rows.append({**about, "target": label, **told(Chances(_cartpole_chances(sharpness)), log, truth, seed)})
+    return rows
 
 
 @cache
@@ -216,11 +256,11 @@ def pendulum(episodes: int, seed: int) -> list[dict]:
     """Verdicts on what BC and IQL learnt from a Pendulum log of their own, sampled, from another log."""
     logger_value, policies = _pendulum_policies()
     log = _pendulum_log(episodes, seed)
-    rows = []
-    for label, (policy, value) in policies.items():
-        verdict = tl.judge(policy, log, sample=True, seed=seed)
-        rows.append({"target": label, **told(verdict, value - logger_value)})
-    return [{"problem": "Pendulum", "episodes": episodes, "propensities": "recorded", "seed": seed, **r} for r in rows]
+    about = {"problem": "Pendulum", "episodes": episodes, "propensities": "recorded", "seed": seed}
+    return [
+        {**about, "target": label, **told(policy, log, value - logger_value, seed)}
+        for label, (policy, value) in policies.items()
+    ]
 
 
 def _pendulum_log(episodes: int, seed: int) -> tl.Log:
@@ -229,10 +269,10 @@ def _pendulum_log(episodes: int, seed: int) -> tl.Log:
 
 
 def _swinging(observed, generator):
+    """The controller with noise drawn within the bounds: no torque is cut after its density is known."""
     steered = np.clip(pendulum_controller(observed.observation["observation"]), -2.0, 2.0)
-    torque = steered + generator.standard_normal(steered.shape)
-    density = np.exp(-0.5 * (torque - steered)[:, 0] ** 2) / np.sqrt(2 * np.pi)
-    return torque.clip(-2.0, 2.0).astype(np.float32), density
+    torque = kernel_draws(steered, TORQUE, NOISE, 1, int(generator.integers(2**31)))[:, 0]
+    return torque, kernel_density(torque, steered, TORQUE, NOISE)
 
 
 @cache
@@ -263,33 +303,41 @@ def refits(seed: int) -> dict:
 # The whole study.
 
 
-def jobs() -> Iterator[tuple]:
+def jobs(first: int = FIRST_SEED, logs: int = LOGS, few: int = FEW) -> Iterator[tuple]:
     """Everything that is judged: a function and its arguments."""
-    seeds = range(FIRST_SEED, FIRST_SEED + LOGS)
+    seeds = range(first, first + logs)
     for episodes in (2_500, 8_000):
         yield from ((exact, "treatment", episodes, seed, "recorded") for seed in seeds)
-    yield from ((exact, "treatment", 2_500, seed, "estimated") for seed in seeds[: LOGS // 2])
-    yield from ((exact, "icu-sepsis", 10_000, seed, "recorded") for seed in seeds[:FEW])
-    yield from ((cartpole, 300, seed) for seed in seeds[:FEW])
-    yield from ((pendulum, 100, seed) for seed in seeds[:FEW])
+        yield from ((exact, "treatment", episodes, seed, "estimated") for seed in seeds[: logs // 2])
+    for propensities in ("recorded", "estimated"):
+        yield from ((exact, "icu-sepsis", 10_000, seed, propensities) for seed in seeds[:few])
+    yield from ((cartpole, 300, seed) for seed in seeds[:few])
+    yield from ((pendulum, 100, seed) for seed in seeds[:few])
     yield from ((refits, seed) for seed in seeds[:REFIT_LOGS])
 
 
-def study(only: str | None = None) -> dict:
-    """Judge everything, on two processes, and keep what came of it."""
-    chosen = [job for job in jobs() if only is None or job[0].__name__ == only or only in job]
-    rows, refitted = [], []
+def done(chosen: list[tuple]) -> Iterator:
+    """What came of jobs, in their order, on two processes."""
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(*job) for job in chosen]
-        for done, future in enumerate(futures, 1):
-            found = future.result()
-            rows += found if isinstance(found, list) else []
-            refitted += [found] if isinstance(found, dict) else []
-            print(f"{done} of {len(futures)}", flush=True)
-    content = {"summary": summary(rows), "groups": grouped(rows), "refits": refitted, "verdicts": rows}
+        for count, future in enumerate([pool.submit(*job) for job in chosen], 1):
+            yield future.result()
+            print(f"{count} of {len(chosen)}", flush=True)
+
+
+def study(only: str | None = None) -> dict:
+    """Judge everything, and keep what came of it."""
+    chosen = [job for job in jobs() if only is None or job[0].__name__ == only or only in job]
+    found = list(done(chosen))
+    rows = [row for part in found if isinstance(part, list) for row in part]
+    content = told_of(rows, [part for part in found if isinstance(part, dict)])
     if only is None:
         keep("calibration", COMMAND, content)
     return content
+
+
+def told_of(rows: list[dict], refitted: list[dict]) -> dict:
+    """The study's content from its rows."""
+    return {"summary": summary(rows), "groups": grouped(rows), "refits": refitted, "verdicts": rows}
 
 
 def grouped(rows: list[dict]) -> list[dict]:
@@ -304,7 +352,7 @@ def grouped(rows: list[dict]) -> list[dict]:
 def summary(rows: list[dict]) -> dict:
     """Counts over verdicts; intervals of shares are Wilson's, at 95 %."""
     supported = [row for row in rows if row["decision"] != "unsupported"]
-    covered = sum(row["difference"][1] <= row["truth"] <= row["difference"][2] for row in supported)
+    covered = sum(row["shown"]["difference"][1] <= row["truth"] <= row["shown"]["difference"][2] for row in supported)
     not_better = [row for row in rows if row["truth"] <= 1e-9]
     not_worse = [row for row in rows if row["truth"] >= -1e-9]
     return {

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from tests.judging.cases import Told, bandit, best_treatments, episodes, mostly, treated
+from tests.judging.made import evidence_of
 from tests.shared import shared
 from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge, read_log
 from tidelog.envs.treatment import clinician, exact_value
 from tidelog.judging import estimate as module
-from tidelog.judging.estimate import ESTIMATORS, Estimator, table
+from tidelog.judging.estimate import ESTIMATORS, Estimator, possible_returns, table
 from tidelog.judging.evidence import Evidence
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -23,7 +24,7 @@ def log():
 
 
 def test_the_promised_call_works(log):
-    found = estimate(Told(clinician()), log, ["wis", "dr", "fqe"])
+    found = estimate(Told(clinician()), log, ["wis", "dr", "fqe"], model="tabular")
     assert [row.name for row in found] == ["wis", "dr", "fqe"]
     mean = log.statistics().returns["mean"]
     assert found["wis"].estimate == pytest.approx(mean)
@@ -39,7 +40,7 @@ def test_the_promised_call_works(log):
 
 
 def test_without_names_all_that_apply_are_listed(log):
-    assert [row.name for row in estimate(Told(clinician()), log)] == [
+    assert [row.name for row in estimate(Told(clinician()), log, model="tabular")] == [
         "is", "wis", "pdis", "wpdis", "dr", "wdr", "fqe", "mwl", "drl",
     ]  # fmt: skip
     assert [row.name for row in table(bandit(), None)] == [
@@ -50,14 +51,16 @@ def test_without_names_all_that_apply_are_listed(log):
 
 
 def test_a_single_name_is_a_list_of_one_and_no_name_is_asked_twice(log):
-    assert [row.name for row in estimate(Told(clinician()), log, "wis", model="none")] == ["wis"]
-    assert len(estimate(Told(clinician()), log, ["wis", "wis"])) == 1
+    assert [row.name for row in estimate(Told(clinician()), log, "wis", model="tabular")] == ["wis"]
+    assert len(estimate(Told(clinician()), log, ["wis", "wis"], model="tabular")) == 1
 
 
 def test_models_are_fitted_only_where_they_are_read(log, monkeypatch):
     asked = []
     real = module.gather
-    monkeypatch.setattr(module, "gather", lambda *a, **k: asked.append(k["model"]) or real(*a, **k))
+    monkeypatch.setattr(
+        module, "gather", lambda *a, **k: asked.append(k["model"]) or real(*a, **{**k, "model": "tabular"})
+    )
     estimate(Told(clinician()), log, ["wis"])
     estimate(Told(clinician()), log, ["wdr"])
     estimate(Told(clinician()), log, ["wdr"], model="tabular")
@@ -109,6 +112,19 @@ def test_no_weight_left_is_no_number():
     assert row.to_json()["name"] == "wpdis"
 
 
+def test_what_no_episode_can_earn_is_marked():
+    """Episodes of one to three steps with rewards of 0 to 2: at discount 1/2 they earn 0 to 3.5."""
+    sizes, reward = [1, 2, 3] * 20, np.tile([0.0, 2.0, 1.0, 0.0, 0.0, 1.0], 20)
+    even = {"reward": reward, "target": np.full(120, 0.5), "behaviour": np.full(120, 0.5), "discount": 0.5}
+    for value, marked in ((3.4, False), (3.6, True), (-0.1, True)):
+        rated = evidence_of(sizes, **even, model=np.full(120, value), model_target=np.full(120, value))
+        assert possible_returns(rated) == (0.0, 3.5)
+        note = table(rated, ["fqe"])["fqe"].note
+        assert note == ("outside of what an episode can earn (0 to 3.5)" if marked else "")
+    assert possible_returns(evidence_of(sizes, **{**even, "reward": reward - 2.0})) == (-3.5, 0.0)
+    assert possible_returns(evidence_of(sizes, **{**even, "reward": reward + 1.0})) == (1.0, 5.25)
+
+
 @pytest.mark.parametrize(("asked", "said"), [
     ({"names": ["wsi"]}, "did you mean 'wis'"), ({"names": []}, "no estimator was named"),
     ({"method": "bernstein"}, "method = 'bernstein'"), ({"method": "bcaa"}, "did you mean 'bca'"),
@@ -122,7 +138,7 @@ def test_what_cannot_be_meant_is_refused(asked, said, log):
 
 
 def test_methods_and_levels_count(log):
-    rows = [estimate(Told(clinician()), log, ["wis"], method=m, level=level)["wis"] for m, level in
+    rows = [estimate(Told(clinician()), log, ["wis"], method=m, level=level, model="tabular")["wis"] for m, level in
             [("bca", 0.95), ("percentile", 0.95), ("t", 0.95), ("t", 0.5)]]  # fmt: skip
     assert len({row.low for row in rows}) == 4
     assert rows[3].low > rows[2].low
@@ -131,7 +147,8 @@ def test_methods_and_levels_count(log):
 
 def test_better_treatments_are_rated_higher(log):
     worth = [
-        estimate(Told(mostly(best_treatments(), share)), log, ["fqe"])["fqe"].estimate for share in (0.0, 0.5, 1.0)
+        estimate(Told(mostly(best_treatments(), share)), log, ["fqe"], model="tabular")["fqe"].estimate
+        for share in (0.0, 0.5, 1.0)
     ]
     assert worth == sorted(worth)
 
@@ -166,7 +183,7 @@ def by_position(log):
 
 def test_open_bandit_says_that_it_cannot_say():
     """Thompson sampling's log of the women's campaign knows next to nothing of choosing evenly."""
-    found = judge(Shares(np.full((3, 46), 1 / 46)), clicks("bts", "women"))
+    found = judge(Shares(np.full((3, 46), 1 / 46)), clicks("bts", "women"), model="tabular")
     assert found.decision == "unsupported"
     assert found.support.effective_sample_size == pytest.approx(2.1, abs=0.05)
     assert any("as much as 2.1 would" in reason for reason in found.reasons)
@@ -174,7 +191,7 @@ def test_open_bandit_says_that_it_cannot_say():
 
 def test_open_bandit_covers_what_was_measured():
     """The even log of the men's campaign, asked about Thompson sampling's shares, which were clicked in 0.69 %."""
-    found = judge(Shares(by_position(clicks("bts", "men"))), clicks("random", "men"))
+    found = judge(Shares(by_position(clicks("bts", "men"))), clicks("random", "men"), model="tabular")
     assert found.decision != "unsupported"
     assert found.support.effective_sample_size == pytest.approx(2869, abs=1)
     assert found.estimates["ips"].estimate == pytest.approx(0.00566, abs=5e-6)
@@ -194,6 +211,6 @@ def test_shares_by_hand():
         def probabilities(self, observation, mask=None):
             return np.full((len(next(iter(observation.values()))), 2), 0.5)
 
-    found = estimate(Even(), log, ["ips", "snips"], method="t")
+    found = estimate(Even(), log, ["ips", "snips"], method="t", model="tabular")
     assert found["ips"].estimate == pytest.approx((2 + 0 + 2 + 2 / 3) / 4, rel=1e-6)
     assert found["snips"].estimate == pytest.approx((2 + 0 + 2 + 2 / 3) / (2 + 2 + 4 / 3), rel=1e-6)

@@ -90,7 +90,7 @@ def test_one_feature_a_state_is_the_table():
     step = target.logged / logger[here, log.action]
     alpha = solved_weights(log, lambda stored: indicators[states.stored[stored]], step, np.arange(300), ridge=0.0)
     start = np.bincount(here[log.starts[:-1]], minlength=states.size) / 300
-    table = [flow(model, p, start, 1.0, 10) for p in (by_state(target, states), logger)]
+    table = [flow(model, p, start, 1.0, 10) for p in (by_state(target, states, log.position), logger)]
     assert (1.0 + alpha)[here] == pytest.approx((table[0] / np.maximum(table[1], 1e-12))[here], rel=1e-6)
 
 

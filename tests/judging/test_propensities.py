@@ -7,10 +7,13 @@ import pytest
 from scipy.special import softmax
 
 import tidelog as tl
-from tests.judging.played import treated
+from tests.judging.cases import QUICK, Told
+from tests.judging.played import played, treated
+from tests.shared import shared
 from tidelog import ConfigError, LogError, SpecError
-from tidelog.envs import play
+from tidelog.envs import icu_sepsis, play
 from tidelog.envs.toys import PointMass
+from tidelog.envs.treatment import clinician
 from tidelog.judging.folds import episode_folds, without
 from tidelog.judging.propensities import (
     best_factor,
@@ -67,6 +70,57 @@ def test_an_episodes_actions_do_not_change_its_own_propensities(log, tabular):
     own = folds[some.episode] == folds[0]
     assert (one.every[own] == two.every[own]).all()
     assert not np.allclose(one.every[~own], two.every[~own])
+
+
+def test_one_over_a_counted_propensity_is_right_on_average():
+    """`(n + 1) / (k + 1)` has the mean `(1 - (1 - p)^(n + 1)) / p`."""
+    rng, many = np.random.default_rng(0), 20_000
+    state = np.tile(np.repeat(np.arange(many), 10), 2)
+    action = (rng.random(2 * 10 * many) > 0.3).astype(int)  # action 0 with chance 0.3, ten learnt times a state
+    log = tl.Log.from_arrays(observation=state, action=action, reward=np.zeros(len(state)), terminated=True, actions=2)
+    clone = clone_by_counts(log, States(state, many), np.arange(10 * many))
+    mine = np.arange(10 * many, 20 * many)
+    for chosen, p in ((0, 0.3), (1, 0.7)):
+        weights = p * (action[mine] == chosen) / clone.logged[mine]
+        assert weights.mean() == pytest.approx(p * (1.0 - (1.0 - p) ** 11), abs=0.01)
+
+
+@pytest.fixture(scope="module")
+def clinicians(log):
+    """The clinician judged by the clinician's own log, with recorded and with estimated propensities."""
+    return {how: tl.judge(Told(clinician()), log, propensities=how, limits=QUICK) for how in ("logged", "estimated")}
+
+
+def test_the_clinician_judged_by_estimated_propensities_is_supported_and_no_different(clinicians):
+    found = clinicians["estimated"]
+    assert found.context["propensities_by"] == "counts"
+    assert "by counting what the logger did" in found.paragraph
+    assert clinicians["logged"].context["propensities_by"] is None
+    assert found.decision == "no difference shown", found.reasons
+    assert found.difference.low < 0.0 < found.difference.high
+    assert found.support.effective_sample_size > 0.6 * found.episodes
+
+
+def test_estimates_with_estimated_propensities_are_near_those_with_recorded_ones(clinicians):
+    recorded, estimated = (clinicians[how].estimates for how in ("logged", "estimated"))
+    half = (recorded["wis"].high - recorded["wis"].low) / 2
+    for name in ("wis", "wpdis", "wdr"):
+        assert estimated[name].estimate == pytest.approx(recorded[name].estimate, abs=half)
+
+
+def test_the_expert_of_icu_sepsis_judged_against_itself_with_estimated_propensities():
+    """715 states, 25 actions, episodes of up to a hundred steps: by ratios of visits."""
+    problem, expert = icu_sepsis(shared("data/icu_sepsis/dynamics.npz"))
+    expert = np.where(problem.final[:, None], 1.0 / problem.actions, expert)
+    log = played(problem, expert, 5_000, 3)
+
+    class Expert:
+        def probabilities(self, seen, mask=None):
+            return expert[np.asarray(seen["observation"])[:, 0]]
+
+    found = tl.judge(Expert(), log, propensities="estimated", limits=QUICK)
+    assert found.decision == "no difference shown", found.reasons
+    assert found.difference.low < 0.0 < found.difference.high
 
 
 def test_counts_are_drawn_towards_shares_of_all_by_what_predicts_best():

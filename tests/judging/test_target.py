@@ -14,6 +14,8 @@ from tidelog.acting.along import act_along
 from tidelog.envs import play
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import treatment
+from tidelog.judging.given import as_policy
+from tidelog.judging.tabular import by_state, distinct
 from tidelog.judging.target import hull, kernel_density, kernel_draws, passed, stored_starts, target_of
 from tidelog.types import Continuous, Discrete, Spec
 
@@ -50,6 +52,27 @@ def test_masks_are_read_in_the_logs_order(log):
     one, two = (target_of(policy, each, sample=True) for each in (masked, other))
     assert (two.probabilities[~mask[:, ACTIONS]] == 0).all()
     assert two.probabilities == pytest.approx(one.probabilities[:, ACTIONS])
+
+
+def test_a_table_is_asked_only_where_a_decision_was_taken(log):
+    """A policy of another make may know nothing of what is seen after the end."""
+    decided = np.zeros(len(log.observation["numeric"]), bool)
+    decided[log.position] = True
+
+    class Asked:
+        def probabilities(self, observation, mask=None):
+            np.testing.assert_array_equal(observation["numeric"], log.observation["numeric"][decided])
+            return np.tile([0.5, 0.1, 0.1, 0.1, 0.1, 0.1], (len(observation["numeric"]), 1))
+
+    found = target_of(as_policy(Asked(), log.spec), log, sample=True)
+    assert found.probabilities[decided] == pytest.approx(np.tile([0.5] + [0.1] * 5, (log.steps, 1)))
+    assert found.probabilities[~decided] == pytest.approx(1 / 6)
+    states = distinct(log)
+    chances = by_state(found, states, log.position)
+    asked = np.isin(np.arange(states.size), states.stored[log.position])
+    assert chances[asked, 0] == pytest.approx(0.5)
+    assert chances[~asked, 0] == pytest.approx(1 / 6)
+    assert (~asked).any()
 
 
 def test_masks_are_honoured():

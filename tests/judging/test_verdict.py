@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.judging.cases import (
+    NOTHING_KNOWN,
     QUICK,
     Told,
     bandit,
@@ -21,12 +22,14 @@ from tests.training.runs import LOSS, bc, begin, finish
 from tidelog import ConfigError, Log, LogError, SpecError, judge
 from tidelog.data.overlap import Overlap
 from tidelog.envs.treatment import clinician, exact_value
-from tidelog.judging.deciding import CELLS, Case, some, worst_case
-from tidelog.judging.estimate import ESTIMATORS
+from tidelog.judging import gather
+from tidelog.judging.deciding import CELLS, Case, ruled, shown, some, worst_case
+from tidelog.judging.estimate import ESTIMATORS, Supports
 from tidelog.judging.limits import Limits
 from tidelog.judging.refusals import hopeless
 from tidelog.judging.reuse import Reuse
 from tidelog.judging.sequential import logged_return
+from tidelog.judging.tabular import Values
 from tidelog.judging.weights import pareto_k
 from tidelog.types import MultiDiscrete
 
@@ -102,7 +105,9 @@ def test_visits_have_support_of_their_own():
     assert "largest_weight" in rules(found)
     assert outcome(episodes(occupancy=weights)).decision == "better", "products of probabilities have theirs"
     halved = outcome(episodes(occupancy=0.5 * episodes().occupancy), short)
-    assert "mean_weight" in rules(halved)
+    assert rules(halved) == ["mean_weight"]
+    assert "comes to 0.5 ends where 1 is right" in halved.findings[0].sentence
+    assert "--discount 0.9" in halved.findings[0].advice
 
 
 def test_a_step_without_any_weight_is_no_number():
@@ -137,6 +142,53 @@ def test_a_contradiction_shows_no_difference():
     assert (found.decision, rules(found)) == ("no difference shown", ["contradiction"])
     long = {"model": np.full(1200, -9.0), "model_target": np.full(1200, -9.0)}
     assert "'fqe'" in outcome(episodes(1.0, **long)).findings[0].sentence
+
+
+def test_what_cannot_be_earned_is_said(steady, monkeypatch):
+    """Networks on a tiny log may rate beginnings at what no episode can earn."""
+    log = Log.from_arrays(**steady)
+    wild = Values(*(np.full(shape, 99.0) for shape in (log.steps, log.steps, (log.steps, 2))))
+    monkeypatch.setattr(gather, "tabular_values", lambda *rest: wild)
+    found = judge(Copies(0.75), log, limits=QUICK)
+    assert found.estimates["fqe"].note == "outside of what an episode can earn (0 to 3)"
+    assert "'fqe'" in found.paragraph
+    assert "outside of what an episode can earn: do not believe it" in found.paragraph
+    assert "wis" not in found.paragraph
+
+
+def test_ratios_of_visits_that_a_constant_moves_do_not_contradict():
+    """Visits a tenth too rare and 5 more for each of three steps: 'mwl' finds a loss, and decides nothing."""
+    more = 5.0 * np.tile([3.0, 2.0, 1.0], 400)
+    plain = episodes(2.0)
+    rated = {"model": plain.model + more, "model_target": plain.model_target + more}
+    evidence = episodes(2.0, reward=plain.reward + 5.0, occupancy=0.9 * plain.occupancy, model_all=None, **rated)
+    found = outcome(evidence, dataclasses.replace(QUICK, mean_weight_errors=1e6))
+    assert found.estimates["mwl"].high < found.logger.low
+    assert found.estimates["drl"].low > found.logger.high
+    assert (found.decision, found.findings) == ("better", [])
+
+
+def test_limits_can_rule_again_on_what_was_shown():
+    """The same decision under every set of limits as from the start, without an interval made anew."""
+    low = {"model": np.full(600, -5.0), "model_target": np.full(600, -5.0)}
+    sets = [QUICK, *(dataclasses.replace(QUICK, **change) for change in (
+        {"effective_episodes": 500}, {"largest_weight": 0.002}, {"pareto_k": -9.0}, {"unsupported_mass": 0.0},
+        {"mean_weight_errors": 0.0},
+    ))]  # fmt: skip
+    for evidence in (bandit(), bandit(-0.5), bandit(**low), bandit(behaviour=np.full(600, 0.4)), episodes(0.2)):
+        seen = shown(Case(evidence, None, NOTHING_KNOWN, QUICK), Supports(evidence))
+        for limits in sets:
+            again = outcome(evidence, limits)
+            assert ruled(seen, limits, NOTHING_KNOWN) == (again.decision, again.findings)
+
+
+def test_estimated_propensities_may_be_off_by_what_the_odds_allow():
+    """Weights of 1.25 on average: far from 1 in standard errors, and within odds of 1.5."""
+    wrong = bandit(2.0, behaviour=np.full(600, 0.4), estimated=True)
+    assert outcome(wrong).decision == "better"
+    found = outcome(wrong, dataclasses.replace(QUICK, odds_ratio=1.2))
+    assert (found.decision, rules(found)) == ("unsupported", ["mean_weight"])
+    assert "a factor of 1.2 where propensities are estimated" in found.findings[0].sentence
 
 
 def test_a_model_alone_never_yields_better():
@@ -259,7 +311,7 @@ def test_a_worse_policy_is_found_worse(varied):
 
 
 def test_the_clinician_is_no_different_from_the_clinician():
-    found = judge(Told(clinician()), treated(clinician(), 800), limits=QUICK)
+    found = judge(Told(clinician()), treated(clinician(), 800), limits=QUICK, model="tabular")
     assert found.decision == "no difference shown"
     assert "which chance alone can explain" in found.paragraph
     assert found.support.effective_sample_size == pytest.approx(800)
@@ -267,7 +319,7 @@ def test_the_clinician_is_no_different_from_the_clinician():
 
 def test_what_the_clinician_hardly_does_is_unsupported():
     """On the clinician's own log even the optimal treatments: what they do is too rare in it."""
-    found = judge(Told(best_treatments()), treated(clinician(), 800), limits=QUICK)
+    found = judge(Told(best_treatments()), treated(clinician(), 800), limits=QUICK, model="tabular")
     assert found.decision == "unsupported"
     assert len(found.reasons) >= 2
     assert "Any number given for it would be a guess" in found.paragraph
@@ -423,16 +475,16 @@ def test_several_choices_at_once_need_recorded_propensities(varied):
 def test_a_policy_is_not_judged_on_what_it_learnt_from(log, varied):
     run = finish(begin(bc(), varied, held_out=0.5, steps=5, every=5, best=LOSS))
     train, held_out = varied.split(0.5, seed=0)
-    on_train = judge(run.policy(), train, sample=True, limits=QUICK)
+    on_train = judge(run.policy(), train, sample=True, limits=QUICK, model="tabular")
     assert on_train.decision == "unsupported"
     assert "learnt from 100.0% of the episodes" in on_train.reasons[0]
     assert on_train.context["overlap"]["learnt_from"]["share"] == 1.0
-    on_held_out = judge(run.policy(), held_out, sample=True, limits=QUICK)
+    on_held_out = judge(run.policy(), held_out, sample=True, limits=QUICK, model="tabular")
     assert not any("learnt from" in reason for reason in on_held_out.reasons)
     assert on_held_out.context["overlap"]["learnt_from"]["shared"] == 0
     assert on_held_out.context["policy"]["algorithm"] == "bc"
     assert "learnt_from" not in on_held_out.context["policy"]
-    best = judge(run.best_policy(), held_out, sample=True, limits=QUICK)
+    best = judge(run.best_policy(), held_out, sample=True, limits=QUICK, model="tabular")
     assert best.context["overlap"]["chosen_by"] == LOSS
 
 

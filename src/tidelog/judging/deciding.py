@@ -49,6 +49,11 @@ class Case(NamedTuple):
         return "wdr" if self.policy.horizon <= self.limits.horizon else "drl"
 
     @property
+    def able(self) -> bool:
+        """Whether what the deciding estimator reads is there."""
+        return self.policy.horizon == 1 or is_listed(self.deciding, self.policy)
+
+    @property
     def confidence(self) -> Confidence:
         """How intervals are made."""
         return Confidence(self.limits.level, self.limits.replicates, self.seed)
@@ -75,64 +80,92 @@ class Outcome(NamedTuple):
     weights: Floats  # [E]
 
 
+class Shown(NamedTuple):
+    """What the deciding interval shows and what speaks against it; no limit on support has been asked yet."""
+
+    difference: Interval
+    side: Decision  # of 0 on which the interval lies
+    against: list[Finding]
+    against_by_visits: list[Finding]  # which count only where ratios of visits have support of their own
+    able: bool  # whether there is a deciding estimate,
+    unable: list[Finding]  # and why not
+    support: Support
+    by_visits: Support | None  # the support of ratios of visits, where there are any
+    visits: bool  # whether these decide
+    estimated: bool  # whether propensities were estimated
+
+
 def decided(case: Case) -> Outcome:
     """Decide a case."""
     evidence, supports = case.policy, Supports(case.policy)
+    found = shown(case, supports)
+    decision, findings = ruled(found, case.limits, case.reuse, deterministic=case.deterministic)
     names = [name for name in ESTIMATORS if is_listed(name, evidence)]
-    able = case.deciding in names or evidence.horizon == 1
-    difference = case.difference(case.deciding) if able else NOTHING
-    support = supports.of(case.deciding)
-    lacking = [*overlap_finding(case.reuse.learnt_from, case.limits), *_unable(case, able, difference)]
-    if able:
-        lacking += support_findings(support, case.limits, deterministic=case.deterministic)
-    decision, findings = _weighed(case, difference, names)
-    if lacking:
-        decision, findings = "unsupported", lacking
     rows = [row(name, evidence, supports, METHOD, case.confidence, case.limits.groups) for name in names]
-    from_bc = _from_bc(case) if able else None
-    weights = episode_weights(evidence)
     return Outcome(
         decision,
         findings,
-        difference,
+        found.difference,
         case.between(logged_return(evidence)),
-        from_bc,
+        _from_bc(case) if case.able else None,
         Estimates(rows),
-        support,
-        weights,
+        found.support,
+        episode_weights(evidence),
     )
 
 
-def _unable(case: Case, able: bool, difference: Interval) -> list[Finding]:
-    if able and np.isfinite(difference.low) and np.isfinite(difference.high):
+def shown(case: Case, supports: Supports) -> Shown:
+    """Everything that a decision rests on except the limits on support, which can be `ruled` by again and again."""
+    difference = case.difference(case.deciding) if case.able else NOTHING
+    side: Decision = "better" if difference.low > 0 else "worse" if difference.high < 0 else "no difference shown"
+    plain, visits = ([], []) if side == "no difference shown" else _contradictions(case, SIDE[side])
+    if side == "better":
+        plain += [*chosen_finding(case.reuse.chosen_by, case.reuse.held_out, case.limits), *_hidden_cause(case)]
+    by_visits = supports.of("drl") if case.policy.occupancy is not None else None
+    unable = _unable(case, difference)
+    support, by = supports.of(case.deciding), ESTIMATORS[case.deciding].visits
+    return Shown(difference, side, plain, visits, case.able, unable, support, by_visits, by, case.policy.estimated)
+
+
+def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = False) -> tuple[Decision, list[Finding]]:
+    """The decision under these limits on support, and why."""
+    lacking = [*overlap_finding(reuse.learnt_from, limits), *found.unable]
+    if found.able:
+        lacking += support_findings(
+            found.support, limits, deterministic=deterministic, visits=found.visits, estimated=found.estimated
+        )
+    if lacking:
+        return "unsupported", lacking
+    against = list(found.against)
+    if found.by_visits is not None and not support_findings(
+        found.by_visits, limits, visits=True, estimated=found.estimated
+    ):
+        against = found.against_by_visits + against
+    return ("no difference shown", against) if against else (found.side, [])
+
+
+def _unable(case: Case, difference: Interval) -> list[Finding]:
+    if case.able and np.isfinite(difference.low) and np.isfinite(difference.high):
         return []
     advice = "judge a policy that stays closer to what the logger did"
-    if case.deciding == "drl" and not able:
+    if case.deciding == "drl" and not case.able:
         sentence = (
             f"episodes have up to {case.policy.horizon:,} decisions: beyond {case.limits.horizon} products of "
             "probabilities say nothing, and how often the policy would come where cannot be estimated here"
         )
         return [Finding("horizon", sentence, advice)]
-    if not able:
+    if not case.able:
         return [
             Finding("model", "no model of what actions are worth can be made of this log", "leave model='none' away")
         ]
     return [Finding("weight", "at some step no recorded episode has gone on as the policy would have", advice)]
 
 
-def _weighed(case: Case, difference: Interval, names: list[str]) -> tuple[Decision, list[Finding]]:
-    """What the deciding interval says, unless something contradicts."""
-    decision: Decision = "better" if difference.low > 0 else "worse" if difference.high < 0 else "no difference shown"
-    against = [] if decision == "no difference shown" else _contradictions(case, names, SIDE[decision])
-    if decision == "better":
-        against += [*chosen_finding(case.reuse.chosen_by, case.reuse.held_out, case.limits), *_hidden_cause(case)]
-    return ("no difference shown", against) if against else (decision, [])
-
-
-def _contradictions(case: Case, names: list[str], side: float) -> list[Finding]:
-    found = []
-    for name in names:
-        if name == case.deciding or not _may_veto(case, name):
+def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Finding]]:
+    """Estimators on the other side of 0: those that always count, and those by ratios of visits."""
+    plain, visits = list[Finding](), list[Finding]()
+    for name in ESTIMATORS:
+        if name == case.deciding or not is_listed(name, case.policy) or not _may_veto(case, name):
             continue
         other = case.difference(name)
         if (side > 0 and other.high < 0) or (side < 0 and other.low > 0):
@@ -141,19 +174,16 @@ def _contradictions(case: Case, names: list[str], side: float) -> list[Finding]:
                 f"the estimators contradict each other: '{case.deciding}' finds the policy {words[0]}, '{name}' finds "
                 f"it {words[1]} ({other.low:+.3g} to {other.high:+.3g})"
             )
-            found.append(
-                Finding("contradiction", sentence, "look at the table of estimates, and judge on more episodes")
-            )
-    return found
+            found = Finding("contradiction", sentence, "look at the table of estimates, and judge on more episodes")
+            (visits if ESTIMATORS[name].visits else plain).append(found)
+    return plain, visits
 
 
 def _may_veto(case: Case, name: str) -> bool:
-    """Only estimators that a constant on every reward leaves alone, and whose own support is there."""
+    """Only estimators that a constant on every reward leaves alone, of products only where episodes are short."""
     estimator = ESTIMATORS[name]
-    if estimator.visits:
-        return not support_findings(Supports(case.policy).of(name), case.limits)
     weighs = estimator.ratios is not ESTIMATORS["fqe"].ratios
-    return estimator.vetoes and (case.policy.horizon <= case.limits.horizon or not weighs)
+    return estimator.vetoes and (estimator.visits or case.policy.horizon <= case.limits.horizon or not weighs)
 
 
 def _hidden_cause(case: Case) -> list[Finding]:

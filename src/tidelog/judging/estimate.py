@@ -23,6 +23,7 @@ from tidelog.judging.results import Estimate, Estimates, Support
 from tidelog.judging.visits import visits_support
 from tidelog.judging.weights import support_of
 
+IMPOSSIBLE = "outside of what an episode can earn"
 CUT = 10.0  # where the estimators that cut weights do so
 NEEDS = {
     "model": "a model of what actions are worth (model='none' was asked for, or none can be made of this log)",
@@ -163,9 +164,22 @@ def row(
     ratios = ESTIMATORS[name].ratios(evidence)
     found, support = interval(ratios.grouped(groups), method, confidence), supports.of(name)
     how = f"{method}, {confidence.replicates:,} replicates" if method in ("bca", "percentile") else method
-    lost = not np.isfinite(found.estimate)
-    note = "no weight is left at some step" if lost else ""
+    note = _note(found.estimate, evidence)
     return Estimate(name, *found, how, confidence.level, support, evidence.estimated, ratios.contributions, note)
+
+
+def _note(estimate: float, evidence: Evidence) -> str:
+    if not np.isfinite(estimate):
+        return "no weight is left at some step"
+    low, high = possible_returns(evidence)
+    slack = 1e-6 * (high - low)
+    return "" if low - slack <= estimate <= high + slack else f"{IMPOSSIBLE} ({low:.4g} to {high:.4g})"
+
+
+def possible_returns(evidence: Evidence) -> tuple[float, float]:
+    """The least and the most that an episode can earn which is as long as some in the log and has rewards as there."""
+    powers = np.cumsum(evidence.discount ** np.arange(evidence.horizon))[[evidence.lengths.min() - 1, -1]]
+    return float((evidence.reward.min() * powers).min()), float((evidence.reward.max() * powers).max())
 
 
 class Supports:

@@ -13,6 +13,8 @@ from tidelog.judging.limits import Limits
 from tidelog.judging.results import Support
 
 SAMPLED = "judge the policy as it draws its actions (sample=True, --sample), which stays closer to the log"
+CHECKED = "check how the propensities were recorded, against the logger's code"
+SHORTER = "judge what comes early (discount=0.9, --discount 0.9): far ahead little can be said"
 VARIED = "let the logger vary more, and record the probability of each decision"
 
 
@@ -27,14 +29,20 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def support_findings(support: Support, limits: Limits, *, deterministic: bool = False) -> list[Finding]:
-    """Every limit on support that is not kept, worst kind first."""
+def support_findings(
+    support: Support, limits: Limits, *, deterministic: bool = False, visits: bool = False, estimated: bool = False
+) -> list[Finding]:
+    """Every limit on support that is not kept, worst kind first.
+
+    `deterministic` policies could be sampled instead; `visits` says whether the support is that of ratios of visits,
+    `estimated` whether propensities were estimated.
+    """
     found = [
         *_unsupported_actions(support, limits),
         *_few_episodes(support, limits),
         *_one_episode(support, limits),
         *_heavy_tail(support, limits),
-        *_mean_weight(support, limits),
+        *_mean_weight(support, limits, visits, estimated),
     ]
     if found and deterministic:
         found[0] = found[0]._replace(advice=f"{SAMPLED}; {found[0].advice}")
@@ -89,17 +97,25 @@ def _heavy_tail(support: Support, limits: Limits) -> list[Finding]:
     return [Finding("pareto_k", sentence, VARIED)]
 
 
-def _mean_weight(support: Support, limits: Limits) -> list[Finding]:
-    off, error = abs(support.mean_weight - 1.0), support.mean_weight_error
-    if off <= HARMLESS or off <= limits.mean_weight_errors * error:
+def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool) -> list[Finding]:
+    """Estimated propensities are off by more than chance among episodes: by how much is the odds ratio's to limit."""
+    mean, error = support.mean_weight, support.mean_weight_error
+    off, odds = abs(mean - 1.0), limits.odds_ratio
+    if off <= HARMLESS or off <= limits.mean_weight_errors * error or (estimated and 1.0 / odds <= mean <= odds):
         return []
     away = f"{off / error:.1f} standard errors away" if error > 0 else "without any spread"
-    sentence = (
-        f"the episodes' mean weight is {support.mean_weight:.3g} where 1 is right, {away} (at most "
-        f"{limits.mean_weight_errors:g}): the logger's probabilities are wrong, or the policy does what the logger "
-        "never did"
-    )
-    return [Finding("mean_weight", sentence, "check how the propensities were recorded, against the logger's code")]
+    limit = f"at most {limits.mean_weight_errors:g}"
+    limit = f"{limit}, or a factor of {odds:g} where propensities are estimated" if estimated else limit
+    wrong = "the logger's probabilities are wrong, or the policy does what the logger never did"
+    if visits:
+        sentence = (
+            f"by ratios of visits each of the policy's episodes comes to {mean:.3g} ends where 1 is right, {away} "
+            f"({limit}): over up to {support.horizon:,} decisions small errors in each probability add up, "
+            f"{wrong}"
+        )
+        return [Finding("mean_weight", sentence, f"{CHECKED}; {SHORTER}")]
+    sentence = f"the episodes' mean weight is {mean:.3g} where 1 is right, {away} ({limit}): {wrong}"
+    return [Finding("mean_weight", sentence, CHECKED)]
 
 
 def overlap_finding(overlap: Overlap | None, limits: Limits) -> list[Finding]:

@@ -48,6 +48,7 @@ class Gathered:
     bandwidth: float | None  # of the kernel around deterministic continuous actions, where one was used,
     smoothing: float | None  # and by how much, by the model, the smoothed policy's value exceeds the policy's own
     notes: tuple[str, ...] = ()  # what a reader of the numbers has to know
+    propensities_by: str | None = None  # what propensities were estimated by, if they were
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def gather(
     tell("models", 1.0)
     cloned = found[1] if len(found) > 1 else None
     notes = _notes(log, target, smoothing, weighted)
-    return Gathered(found[0], cloned, plan.folds, plan.model, target.bandwidth, smoothing, notes)
+    return Gathered(found[0], cloned, plan.folds, plan.model, target.bandwidth, smoothing, notes, known.by)
 
 
 def _planned(log: Log, model: str | None, folds: int | None, seed: int) -> _Plan:

@@ -89,7 +89,10 @@ def _state_ratios(
     """Ratios of visits to the states of some rows; 1 where the model has no visit of the log's."""
     longest = int(np.diff(log.starts).max())
     model, cut = counted(log, states, learnt), truncations(log, learnt, longest)
-    policy, logger = by_state(target, states), model.visits / np.maximum(model.visits.sum(1, keepdims=True), 1.0)
+    policy, logger = (
+        by_state(target, states, log.position),
+        model.visits / np.maximum(model.visits.sum(1, keepdims=True), 1.0),
+    )
     here = states.stored[np.asarray(log.position)]
     start = np.bincount(here[log.starts[:-1][learnt]], minlength=states.size) / len(learnt)
     if cut is None:

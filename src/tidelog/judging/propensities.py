@@ -3,9 +3,12 @@
 Where propensities were recorded they are used, and the chances of all actions are estimated beside them. Otherwise each
 fold of episodes gets a model of the logger learnt from the other folds:
 
-* counts, where few different observations are seen: in each state the shares of actions, drawn towards their shares
-  in the whole log as if `m` more steps had been seen; `m` is the one under which each learnt step is most likely given
-  the others (leave-one-out likelihood);
+* counts, where few different observations are seen. Weights divide by the propensity, and one over an estimated share
+  is too large on average, the more so the rarer the action; of an action taken `k` times in `n`, `(n + 1) / (k + 1)`
+  has the mean `(1 - (1 - p)^(n + 1)) / p`, so that `(k + 1) / (n + 1)` is what weights are made with. What the logger
+  would do, as probabilities that add up to 1, are the shares of actions in each state, drawn towards their shares in
+  the whole log as if `m` more steps had been seen; `m` is the one under which each learnt step is most likely given the
+  others (leave-one-out likelihood);
 * else behaviour cloning, kept where it does best on part of the learnt episodes, and calibrated on that part: one
   temperature for discrete actions (Guo et al. 2017, "On Calibration of Modern Neural Networks"), one factor on the
   spread for continuous ones, both by maximum likelihood.
@@ -21,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -43,6 +46,7 @@ from tidelog.networks.distributions import Gaussian
 from tidelog.training.fit import finish, prepare
 from tidelog.types import Continuous, Discrete
 
+By = Literal["counts", "network"]
 SMALLEST = 1e-6  # of estimated probabilities
 PULLS = np.geomspace(0.1, 1000.0, 25)  # candidates for m
 CALIBRATION = 0.2  # share of the learnt episodes that choose the checkpoint and the temperature
@@ -55,7 +59,7 @@ LEAST_SCALE, LEAST_DENSITY = 1e-3, 1e-12  # of spreads and densities, in units o
 class Clone:
     """The logger along a log, as one fold's model repeats it."""
 
-    logged: Floats  # [N]: probability or density of the logged action
+    logged: Floats  # [N]: probability or density of the logged action, to divide by
     probabilities: Floats | None = None  # [M, A] of discrete actions
     mode: NDArray[np.float32] | None = None  # [M, A]: the likeliest continuous action,
     spread: Floats | None = None  # [M, A]: and the standard deviation around it
@@ -83,6 +87,7 @@ class Propensities:
     every: Floats | None  # [N, A]: of all discrete actions, always estimated
     estimated: bool  # whether `logged` is
     clones: tuple[Clone, ...]
+    by: By | None = None  # what `logged` was estimated by
 
 
 def propensities_of(
@@ -97,8 +102,11 @@ def propensities_of(
     """Recorded or estimated propensities; `states` makes tables of counts, None networks.
 
     `asked`: None takes what was recorded if anything was; "logged" insists on it, "estimated" ignores it; numbers [N]
-    are taken as they are. Raises ConfigError for anything else, SpecError where it cannot be done.
+    are taken as they are, and so are propensities that were made before, of this log and with the same folds. Raises
+    ConfigError for anything else, SpecError where it cannot be done.
     """
+    if isinstance(asked, Propensities):
+        return asked
     recorded = _recorded(log, asked)
     able = isinstance(log.spec.action, Discrete | Continuous)
     if not able and recorded is None:
@@ -114,7 +122,8 @@ def propensities_of(
         every = out_of_fold(log, folds, [one for one in chances if one is not None], log.position)
     if recorded is not None:
         return Propensities(recorded, every, False, clones)
-    return Propensities(out_of_fold(log, folds, [clone.logged for clone in clones]), every, True, clones)
+    by: By = "network" if states is None else "counts"
+    return Propensities(out_of_fold(log, folds, [clone.logged for clone in clones]), every, True, clones, by)
 
 
 def out_of_fold(log: Log, folds: Ordinals, found: Sequence[NDArray[Any]], at: NDArray[Any] | None = None) -> Floats:
@@ -183,10 +192,9 @@ def clone_by_counts(log: Log, states: States, learnt: Ordinals) -> Clone:
         may[states.stored] = np.asarray(log.action_mask)
     overall = np.where(may, counts.sum(0) + 1.0, 0.0)
     overall /= overall.sum(1, keepdims=True)
-    pull = _best_pull(counts, overall)
-    chances = (counts + pull * overall) / (counts.sum(1, keepdims=True) + pull)
-    probabilities = chances[states.stored]
-    return Clone(probabilities[np.asarray(log.position), action], probabilities)
+    pull, times = _best_pull(counts, overall), counts.sum(1, keepdims=True)
+    probabilities = ((counts + pull * overall) / (times + pull))[states.stored]
+    return Clone(((counts + 1.0) / (times + 1.0))[here, action], probabilities)
 
 
 def _best_pull(counts: Floats, overall: Floats) -> float:

@@ -190,14 +190,20 @@ def counted(log: Log, states: States, episodes: Ordinals | None = None) -> Count
     return Counts.of(states.stored[here], np.asarray(log.action)[of], reward, following, ended, shape)
 
 
-def by_state(target: Target, states: States) -> Floats:
-    """[S, A]: what the target does in each state, on average over the times that it was stored."""
+def by_state(target: Target, states: States, decided: NDArray[Any]) -> Floats:
+    """[S, A]: what the target does in each state, on average over the times that it had to decide there.
+
+    `decided` are the positions of those times; a state of none (only ever seen last) gets even odds.
+    """
     if target.probabilities is None:
         raise TypeError("a table needs the probabilities of discrete actions")
-    stored = len(states.stored)
-    where = sparse.coo_array((np.ones(stored), (states.stored, np.arange(stored))), shape=(states.size, stored))
-    sums: Floats = where.tocsr() @ target.probabilities
-    return np.asarray(sums / np.bincount(states.stored, minlength=states.size)[:, None])
+    there, actions = np.zeros(len(states.stored), bool), target.probabilities.shape[1]
+    there[decided] = True
+    at = np.flatnonzero(there)
+    here, shape = states.stored[at], (states.size, len(at))
+    where = sparse.coo_array((np.ones(len(at)), (here, np.arange(len(at)))), shape=shape)
+    sums, times = where.tocsr() @ target.probabilities[at], np.bincount(here, minlength=states.size)[:, None]
+    return np.asarray(np.where(times > 0, sums / np.maximum(times, 1), 1.0 / actions))
 
 
 def tabular_values(log: Log, states: States, folds: Ordinals, targets: list[Target], discount: float = 1.0) -> Values:
@@ -206,7 +212,9 @@ def tabular_values(log: Log, states: States, folds: Ordinals, targets: list[Targ
     every, mean = np.zeros((log.steps, _actions(log))), np.zeros(log.steps)
     for fold, target in enumerate(targets):
         rows = np.flatnonzero(of == fold)
-        every[rows] = _fold_values(log, states, rows, without(folds, fold), by_state(target, states), discount)
+        every[rows] = _fold_values(
+            log, states, rows, without(folds, fold), by_state(target, states, position), discount
+        )
         if target.probabilities is not None:
             mean[rows] = (target.probabilities[position[rows]] * every[rows]).sum(1)
     return Values(every[np.arange(log.steps), np.asarray(log.action)], mean, every)

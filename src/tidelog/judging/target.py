@@ -129,15 +129,34 @@ def _probabilities(policy: Policy, log: Log, leaves: Leaves, starts: Any, sample
     to_policy, to_log = action_orders(policy.spec, log.spec, "this log")
     mask = None if log.action_mask is None else np.asarray(log.action_mask)
     allowed = mask if mask is None or to_log is None else mask[:, to_log]
-    if sample:
+    if sample and policy.remembers:
         found = answers_along(
             policy, leaves, starts, allowed, lambda seen, may, _, m: policy.probabilities(seen, may, m)
         )
-        found = cast("NDArray[Any]", found).astype(np.float64)
-        found /= found.sum(1, keepdims=True)  # float32 sums to 1 up to its own rounding
+        found = _adding_up(cast("NDArray[Any]", found))
+    elif sample:
+        found = _where_decided(policy, log, leaves, allowed)
     else:
         found = np.eye(cast("Discrete", policy.spec.action).n)[act_along(policy, leaves, starts, allowed)]
     return found if to_policy is None else found[:, to_policy]
+
+
+def _where_decided(policy: Policy, log: Log, leaves: Leaves, allowed: NDArray[np.bool_] | None) -> Floats:
+    """[M, A], asked only where a decision was taken; even odds elsewhere, which nothing reads."""
+    count = len(next(iter(leaves.values())))
+    asked = np.zeros(count, bool)
+    asked[log.position] = True
+    may = np.ones((count, cast("Discrete", policy.spec.action).n), bool) if allowed is None else allowed
+    found = np.asarray(may / np.maximum(may.sum(1, keepdims=True), 1))
+    seen = {name: leaf[asked] for name, leaf in leaves.items()}
+    found[asked] = _adding_up(policy.probabilities(seen, None if allowed is None else allowed[asked]))
+    return found
+
+
+def _adding_up(found: NDArray[Any]) -> Floats:
+    """As float64 with rows that add up to 1: those of float32 do so up to its own rounding."""
+    found = np.asarray(found, np.float64)
+    return found / found.sum(1, keepdims=True)
 
 
 def _several(policy: Policy, log: Log, leaves: Leaves) -> Target:

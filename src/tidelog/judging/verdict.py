@@ -18,7 +18,7 @@ from tidelog.algorithms import algorithm_name
 from tidelog.data import Log
 from tidelog.judging import words
 from tidelog.judging.deciding import METHOD, NOTHING, Case, Outcome, decided
-from tidelog.judging.estimate import check_kind, model_of
+from tidelog.judging.estimate import IMPOSSIBLE, check_kind, model_of
 from tidelog.judging.findings import overlap_finding
 from tidelog.judging.gather import gather
 from tidelog.judging.given import Foreign, as_policy, check_fit, check_log
@@ -104,6 +104,7 @@ def judge(
     )
     told |= {"notes": list(found.notes), "smoothing": found.smoothing}
     told |= {"propensities": "estimated" if found.policy.estimated else "recorded", "model": found.model}
+    told |= {"propensities_by": found.propensities_by}
     return _verdict(decided(case), case.deciding, log, limits, reuse, told)
 
 
@@ -117,9 +118,9 @@ def _verdict(
         difference=outcome.difference,
         logger=outcome.logger,
         from_bc=outcome.from_bc,
-        estimated=told.get("propensities") == "estimated",
+        estimated_by=told.get("propensities_by"),
         judged_before=int(told["judged_before"]),
-        notes=tuple(told.get("notes", ())),
+        notes=(*told.get("notes", ()), *_impossible(outcome.estimates)),
         overlap_known=reuse.learnt_from is not None or told["policy"]["algorithm"] is None,
     )
     return Verdict(
@@ -138,6 +139,12 @@ def _verdict(
         weights=outcome.weights,
         context=dict(told),
     )
+
+
+def _impossible(estimates: Estimates) -> list[str]:
+    """Which estimators found what cannot be."""
+    names = [f"'{one.name}'" for one in estimates if one.note.startswith(IMPOSSIBLE)]
+    return [f"what {', '.join(names)} says is {IMPOSSIBLE}: do not believe it"] if names else []
 
 
 def _without_numbers(returns: Any, findings: list[Any], log: Log, limits: Limits, seed: int) -> Outcome:

@@ -13,6 +13,11 @@ from tidelog.data import Log
 from tidelog.judging.findings import Finding
 from tidelog.judging.results import Decision
 
+HOW = {
+    "counts": "by counting what the logger did where the same was seen",
+    "network": "by a network that learnt to do as the logger did",
+}
+
 
 class Facts(NamedTuple):
     """What the paragraph speaks about."""
@@ -23,7 +28,7 @@ class Facts(NamedTuple):
     difference: Interval
     logger: Interval
     from_bc: Interval | None
-    estimated: bool  # whether propensities were estimated
+    estimated_by: str | None  # what propensities were estimated by, if they were
     judged_before: int  # verdicts on these same episodes
     overlap_known: bool
     notes: tuple[str, ...] = ()  # of what was gathered
@@ -92,8 +97,11 @@ def _worth(decision: Decision, facts: Facts) -> list[str]:
             f"That is {than} a plain copy of the logger's habits would earn (difference {_span(facts.from_bc)})."
         )
     said += [f"{_sentence(note)}." for note in facts.notes]
-    if facts.estimated:
-        said.append("How likely each recorded decision was had to be estimated, which makes all of this less sure.")
+    if facts.estimated_by is not None:
+        how = HOW[facts.estimated_by]
+        said.append(
+            f"How likely each recorded decision was had to be estimated, {how}: all of this is less sure for it."
+        )
     if not facts.overlap_known:
         said.append(
             "Whether the policy learnt from these episodes is not known; if it did, it looks better than it is."
