@@ -141,7 +141,7 @@ def _drawn(work: Work, phase: Phase, learner: Learner) -> tuple[Any, Any]:
     if work.begin is not None:
         at = learner.update - work.begin
         return _split(phase, _each(phase, lambda draw, ready: ready.batch(draw, at), work.ahead))
-    stores: Any = learner.segments or work.stores
+    stores: Any = {**work.stores, **learner.segments}
     keys, progress = _moment(phase, learner, learner.update, work.steps)
     batches = _each(
         phase,

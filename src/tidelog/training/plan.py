@@ -87,7 +87,7 @@ def make_stores(algorithm: Collecting, state: Any, spec: Spec, recorded: bool) -
     """The stores of a fresh learner, with room for what phases prepare."""
     collection = algorithm.collection()
     brought = shapes(algorithm, algorithm.acting(state), spec, collection, recorded)
-    keeps = algorithm.stores(spec)
+    keeps = {name: keep for name, keep in algorithm.stores(spec).items() if keep.capacity is not None}
     if recorded:
         keeps = {**keeps, RECORDING: Keep(RECORDED, collection.environments)}
     known = {name: _only(brought, keeps[name].columns) for name in _fed(collection, recorded)}
