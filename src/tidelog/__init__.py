@@ -25,6 +25,7 @@ __all__ = [
     "Limits",
     "Log",
     "LogError",
+    "OffPolicyPPG",
     "Policy",
     "Run",
     "SpecError",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from tidelog.algorithms.bcq import BCQ
     from tidelog.algorithms.discrete_bcq import DiscreteBCQ
     from tidelog.algorithms.iql import IQL
+    from tidelog.algorithms.off_policy_ppg import OffPolicyPPG
     from tidelog.algorithms.ppg import PPG, PPO
     from tidelog.data.columns import Columns
     from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
@@ -89,6 +91,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "algorithms.bcq": ("BCQ",),
     "algorithms.discrete_bcq": ("DiscreteBCQ",),
     "algorithms.iql": ("IQL",),
+    "algorithms.off_policy_ppg": ("OffPolicyPPG",),
     "algorithms.ppg": ("PPG", "PPO"),
     "data.columns": ("Columns",),
     "data.door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),

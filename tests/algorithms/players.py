@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from tidelog import PPG
+from tidelog import PPG, OffPolicyPPG
 from tidelog.envs.functional import Moved
 from tidelog.training.cache import use_cache
 from tidelog.training.learn import _places
@@ -21,6 +21,11 @@ TINY = {
     "auxiliary_epochs": 2, "minibatches": 2, "auxiliary_minibatch": 2, "hidden": (8,), "embedding": 2,
     "learning_rate": 1e-2, "auxiliary_learning_rate": 1e-2, "discount": 0.9,
 }  # fmt: skip
+REPLAYING = {
+    "environments": 4, "rollout_steps": 16, "update_per_collect": 4, "minibatch": 4, "policy_capacity": 6,
+    "value_capacity": 8, "aux_every": 2, "auxiliary_epochs": 2, "auxiliary_minibatch": 2, "hidden": (8,),
+    "embedding": 2, "learning_rate": 1e-2, "auxiliary_learning_rate": 1e-2, "discount": 0.9,
+}  # fmt: skip
 POLICY_UPDATES, AUXILIARY_UPDATES = 4, 8  # of a round, of an auxiliary phase
 ROUNDS = 2 * POLICY_UPDATES + AUXILIARY_UPDATES  # updates of two rounds
 
@@ -28,6 +33,11 @@ ROUNDS = 2 * POLICY_UPDATES + AUXILIARY_UPDATES  # updates of two rounds
 def tiny(**changes: Any) -> PPG:
     """PPG with rates at which a few updates show."""
     return PPG(**(TINY | changes))
+
+
+def replaying(**changes: Any) -> OffPolicyPPG:
+    """Off-policy PPG that takes as many updates as `tiny` does."""
+    return OffPolicyPPG(**(REPLAYING | changes))
 
 
 def players(*members: tuple[Any, int], env: Any = ENV, together: bool = False, steps: int = 10_000) -> Rounds:
@@ -98,3 +108,9 @@ class Doors:
 def after(updates: int, env: Any = ENV, **changes: Any) -> Any:
     """The learner of one seed after so many updates; its arrays are not to be given away."""
     return moved(players((tiny(**changes), 0), env=env), updates).learners[0]
+
+
+@cache
+def replayed(updates: int, env: Any = ENV, **changes: Any) -> Any:
+    """The same with off-policy PPG."""
+    return moved(players((replaying(**changes), 0), env=env), updates).learners[0]

@@ -1,13 +1,14 @@
-"""Stores of segments: what goes in, what comes out, and that every epoch uses every sample once."""
+"""Stores of segments: what goes in, what comes out, who lives how long, and that epochs use every sample once."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog import PPG, ConfigError
+from tidelog import PPG, ConfigError, OffPolicyPPG
+from tidelog.algorithms.contract import Keep
 from tidelog.algorithms.draws import Draw
-from tidelog.algorithms.segments import Epochs, Whole, added, empty
+from tidelog.algorithms.segments import MOST, Epochs, Living, Passes, Whole, added, drawn, empty, looked_at
 
 SHAPE = {"seen": {"x": jnp.zeros((2, 6, 3))}, "valid": jnp.zeros((2, 6), bool)}
 
@@ -19,7 +20,7 @@ def rollout(start):
 
 
 def full():
-    store = empty(SHAPE, 4)
+    store = empty(SHAPE, Keep((), 4))
     for start in (0, 12):
         store = added(store, rollout(start))
     return store
@@ -77,3 +78,121 @@ def test_every_epoch_uses_every_sample_once_in_an_order_of_its_own():
 def test_minibatches_that_would_leave_steps_out_are_refused(settings, said):
     with pytest.raises(ConfigError, match=said):
         PPG(**settings)
+
+
+# Lives.
+
+
+def ring(capacity=5, max_use=3, max_staleness=4):
+    return added(empty(SHAPE, Keep((), capacity, max_use, max_staleness)), rollout(0))
+
+
+def lives(store):
+    return store.live.tolist()
+
+
+def test_a_ring_takes_the_oldest_ones_places():
+    store = ring()
+    assert lives(store) == [True, True, False, False, False]
+    for start in (12, 24):
+        store = added(drawn(store, jnp.asarray([1])), rollout(start))
+    assert int(store.filled) == 1
+    np.testing.assert_array_equal(store.columns["seen"]["x"][:, 0, 0], [30, 6, 12, 18, 24])
+    assert store.lives.uses.tolist() == [0, 2, 0, 0, 0]
+    assert store.lives.ages.tolist() == [0, 2, 1, 1, 0]
+    assert lives(store) == [True] * 5
+
+
+def test_a_segment_is_dropped_after_so_many_uses():
+    store = ring(max_staleness=None)
+    for rows in ([0, 0], [1, 0]):
+        store = drawn(store, jnp.asarray(rows))
+    assert lives(store) == [False, True, False, False, False]
+    assert store.lives.uses.tolist() == [3, 1, *[MOST] * 3]
+    assert lives(added(added(store, rollout(12)), rollout(24)))[0]  # another in its place begins anew
+
+
+def test_a_segment_is_dropped_when_it_is_older_than_the_limit():
+    store = ring(max_use=None, max_staleness=2)
+    for _ in range(2):
+        store = drawn(store, jnp.asarray([0]))
+        assert lives(store) == [True, True, False, False, False]
+    store = added(store, rollout(12))
+    assert lives(drawn(store, jnp.asarray([0]))) == [False, False, True, True, False]
+
+
+def batch_of(store, order, size, key=0, state=None):
+    return Draw("policy", size, Whole(), order).batch(store, state, jax.random.key(key), jnp.zeros(()))[0]
+
+
+def some():
+    """Six segments, of which four live."""
+    store = ring(capacity=6)
+    for start in (12, 24):
+        store = added(store, rollout(start))
+    return drawn(store, jnp.asarray([1, 4, 1, 1, 4, 4]))
+
+
+def test_those_that_live_are_drawn_once_a_batch_and_equally_often():
+    store = some()
+    assert lives(store) == [True, False, True, True, False, True]
+    seen = [tuple(batch_of(store, Living(), 3, key).rows.tolist()) for key in range(60)]
+    assert all(len(set(rows)) == 3 for rows in seen)
+    counts = np.bincount(np.ravel(seen), minlength=6)
+    assert counts[[1, 4]].sum() == 0
+    assert (counts[[0, 2, 3, 5]] > 30).all()  # 45 expected
+    assert sorted(batch_of(store, Living(), 4).rows.tolist()) == [0, 2, 3, 5]
+    assert len(set(seen)) > 20
+
+
+def test_where_fewer_live_than_a_batch_has_all_are_drawn_again():
+    counts = np.bincount(batch_of(some(), Living(), 10).rows, minlength=6)
+    assert sorted(counts[[0, 2, 3, 5]].tolist()) == [2, 2, 3, 3]
+    assert counts[[1, 4]].sum() == 0
+
+
+def test_a_batch_says_how_old_its_segments_are():
+    store = added(drawn(ring(), jnp.asarray([0])), rollout(12))
+    batch = batch_of(store, Living(), 4)
+    np.testing.assert_array_equal(batch.data["age"], np.where(batch.rows < 2, 1, 0))
+
+
+def test_passes_see_all_that_live_once_each():
+    draw, store = Draw("value", 2, Whole(), Passes()), some()
+    state, passes = draw.order.init(6, jax.random.key(3)), []
+    for _ in range(3):
+        rows = []
+        for _ in range(2):
+            batch, indices = draw.batch(store, state, jax.random.key(0), jnp.zeros(()))
+            state = draw.order.learn(state, indices, None)
+            rows += batch.rows.tolist()
+        assert sorted(rows) == [0, 2, 3, 5]
+        passes.append(rows)
+    assert len({tuple(rows) for rows in passes}) > 1
+
+
+def test_of_a_whole_store_only_what_lives_is_valid():
+    np.testing.assert_array_equal(looked_at(some())["valid"].all(1), some().live)
+    assert not looked_at(some())["valid"][1].any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"policy_capacity": 63}, "policy_capacity = 63 is less than environments = 64"),
+        ({"policy_max_use": 4}, "policy_max_use = 4 and update_per_collect = 5: .* could be empty .* at least 5 uses"),
+        ({"environments": 16}, "minibatches of 64 segments draw each of 16 new ones up to 4 times .* least 17 uses"),
+        ({"value_max_use": 5}, "value_max_use = 5 and update_per_collect = 5: .* value store could be empty"),
+        ({"value_max_use": 4, "auxiliary_epochs": 0}, "value_max_use = 4 and update_per_collect = 5"),
+        ({"policy_max_staleness": 3}, "policy_max_staleness = 3 and update_per_collect = 5: .* at least 4 updates"),
+        ({"value_max_staleness": 4}, "value_max_staleness = 4 and update_per_collect = 5: .* at least 5 updates"),
+    ],
+)
+def test_limits_that_would_empty_a_store_are_refused(settings, said):
+    with pytest.raises(ConfigError, match=said):
+        OffPolicyPPG(**settings)
+
+
+def test_limits_that_barely_feed_a_store_are_taken():
+    OffPolicyPPG(policy_max_use=5, policy_max_staleness=4, value_max_use=6, value_max_staleness=5)
+    OffPolicyPPG(policy_max_use=5, value_max_use=5, value_max_staleness=4, auxiliary_epochs=0)

@@ -11,11 +11,19 @@ from tidelog.algorithms.bc import BC
 from tidelog.algorithms.bcq import BCQ
 from tidelog.algorithms.discrete_bcq import DiscreteBCQ
 from tidelog.algorithms.iql import IQL
+from tidelog.algorithms.off_policy_ppg import OffPolicyPPG
 from tidelog.algorithms.ppg import PPG, PPO_SETTINGS
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.types import Spec
 
-ALGORITHMS: dict[str, type[Any]] = {"iql": IQL, "bc": BC, "bcq": BCQ, "discrete-bcq": DiscreteBCQ, "ppg": PPG}
+ALGORITHMS: dict[str, type[Any]] = {
+    "iql": IQL,
+    "bc": BC,
+    "bcq": BCQ,
+    "discrete-bcq": DiscreteBCQ,
+    "ppg": PPG,
+    "off-policy-ppg": OffPolicyPPG,
+}
 CONFIGURATIONS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "ppo": (PPG, PPO_SETTINGS)
 }  # known by a name of their own

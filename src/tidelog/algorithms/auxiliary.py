@@ -42,8 +42,15 @@ def scale_rewards(h: Any, state: Any, columns: Columns) -> tuple[Any, jax.Array]
     valid = columns["valid"]
     returns, sums = discounted(state.rewards.sums, columns["reward"], ended, valid, h.reward_discount)
     running = merged(state.rewards.returns, returns, valid.astype(jnp.float32))
-    scaled = jnp.clip(columns["reward"] / deviation(running), -h.reward_clip, h.reward_clip)
-    return state._replace(rewards=Rewards(running, sums)), scaled
+    state = state._replace(rewards=Rewards(running, sums))
+    return state, scaled(h, state, columns["reward"])
+
+
+def scaled(h: Any, state: Any, reward: jax.Array) -> jax.Array:
+    """Rewards of any shape in units of their spread so far."""
+    if state.rewards is None:
+        return reward
+    return jnp.clip(reward / deviation(state.rewards.returns), -h.reward_clip, h.reward_clip)
 
 
 def standardised(values: jax.Array, valid: jax.Array) -> jax.Array:

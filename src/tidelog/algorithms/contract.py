@@ -68,11 +68,15 @@ class Feedback(NamedTuple):
 class Keep:
     """What a store holds: of a log, the columns that its phases read beyond observations and actions.
 
-    With a `capacity` it holds so many segments instead, of exactly these columns, until a phase empties it.
+    With a `capacity` it holds so many segments instead, of exactly these columns, until a phase empties it. With
+    `max_use` or `max_staleness` nobody empties it: a segment can be drawn until it was drawn so often, until it is more
+    than so many updates old, or until another takes its place.
     """
 
     columns: tuple[str, ...]
     capacity: int | None = None
+    max_use: int | None = None
+    max_staleness: int | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,7 @@ class Phase:
     Over a store of segments a phase may do three more things. `prepare(algorithm, state, columns) -> (state, columns)`
     runs once before a visit over the whole store and adds columns to it. `conclude(algorithm, state, columns) ->
     metrics` runs once after a visit. Then the segments it read go into the store `into`, or are forgotten (`empties`).
+    That store is the one it reads, unless `over` names another.
     """
 
     name: str
@@ -126,6 +131,7 @@ class Phase:
     conclude: Callable[[Any, State, dict[str, Any]], dict[str, jax.Array]] | None = None
     into: str | None = None
     empties: bool = False
+    over: str | None = None
 
 
 @runtime_checkable

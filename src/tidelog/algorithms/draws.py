@@ -9,6 +9,7 @@ Letters: `B` batch, `N` steps, `M` stored observations, `T` steps of a window.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -62,7 +63,10 @@ class Order(Protocol):
     def draw(
         self, state: Any, key: jax.Array, size: int, count: int, progress: jax.Array
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Indices [size] into the samples and their importance weights or None, at a share of the run in [0, 1]."""
+        """Indices [size] into the samples and their importance weights or None, at a share of the run in [0, 1].
+
+        Over a store whose samples have lives, orders are also given which of them are `live`, [count] bool.
+        """
 
     def learn(self, state: Any, indices: jax.Array, priority: jax.Array | None) -> Any:
         """The state after the step said what it thought of its samples."""
@@ -194,7 +198,9 @@ class Draw:
     def batch(self, store: Any, state: Any, key: jax.Array, progress: jax.Array) -> tuple[Batch, jax.Array]:
         """A batch, and the indices that its feedback goes back to."""
         count, rows = self.unit.rows(store)
-        indices, importance = self.order.draw(state, key, self.size, count, progress)
+        live, order = getattr(store, "live", None), self.order
+        choices: Any = order.draw if live is None else partial(order.draw, live=live)
+        indices, importance = choices(state, key, self.size, count, progress)
         return self.at(store, indices if rows is None else rows[indices], importance), indices
 
     def at(self, store: Any, rows: jax.Array, importance: jax.Array | None = None) -> Batch:

@@ -17,6 +17,7 @@ COMMANDS = {
     "demo": "the whole story on a log that it makes itself",
     "data": "inspect or validate a log",
     "train": "learn a policy from a log, or in an environment",
+    "finetune": "go on in an environment with what was learnt from a log",
     "resume": "go on with an interrupted run",
     "evaluate": "play a run's policies, or compare them with a log",
     "judge": "say whether to believe in a policy before anyone uses it",

@@ -32,6 +32,33 @@ def surrogate(log_ratio: jax.Array, advantage: jax.Array, clip: jax.Array | floa
     return -jnp.minimum(ratio * advantage, jnp.clip(ratio, 1.0 - clip, 1.0 + clip) * advantage)
 
 
+def decoupled_surrogate(
+    log_ratio: jax.Array,
+    log_weight: jax.Array,
+    advantage: jax.Array,
+    clip: jax.Array | float | None,
+    most: jax.Array | float,
+) -> jax.Array:
+    """`-w min(r A, clip(r, 1 - c, 1 + c) A)`, or `-w r A` without a clip; all of one shape.
+
+    `r = exp(log_ratio)` is the policy over the proximal one, the fixed `w = exp(log_weight)` the proximal over the
+    behaviour policy. Neither `w` nor `w r` counts more than `most`; that is decided before anything is exponentiated.
+    Source: Hilton et al. 2021, arXiv:2110.00641, equation 2.
+    """
+    same_shape(log_ratio=log_ratio, log_weight=log_weight, advantage=advantage)
+    log_weight = truncated_weight(log_ratio, log_weight, most)
+    gain = jnp.exp(log_weight + log_ratio) * advantage
+    if clip is None:
+        return -gain
+    within = jnp.clip(log_ratio, jnp.log(jnp.maximum(1.0 - clip, 1e-8)), jnp.log1p(clip))
+    return -jnp.minimum(gain, jnp.exp(log_weight + within) * advantage)
+
+
+def truncated_weight(log_ratio: jax.Array, log_weight: jax.Array, most: jax.Array | float) -> jax.Array:
+    """The log of the fixed weight `w` such that `w <= most` and `w exp(log_ratio) <= most`; all of one shape."""
+    return jax.lax.stop_gradient(jnp.minimum(log_weight, jnp.log(most) - jnp.maximum(log_ratio, 0.0)))
+
+
 def ratio_divergence(log_ratio: jax.Array) -> jax.Array:
     """`0.5 log_ratio**2`, of the shape of `log_ratio`: to second order the divergence of two nearby policies."""
     return 0.5 * jnp.square(log_ratio)

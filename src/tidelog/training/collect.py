@@ -52,7 +52,8 @@ def decide(
 ) -> dict[str, Any]:
     """Sampled actions, what the environment gets, and the log-probabilities of both; leaves [W, ...].
 
-    That of what the environment gets, `likely`, is for logs alone: the density is the uncut one there.
+    That of what the environment gets, `likely`, is for logs alone: the density is the uncut one there. A policy without
+    a density has neither.
     """
     act = algorithm.act(acting, observation, mask=mask, key=key)
     row = {"action": act.action, "log_probability": act.log_probability, "executed": act.action}
@@ -60,8 +61,10 @@ def decide(
     if isinstance(spec.action, Continuous):
         cut = jnp.clip(act.action, -1.0, 1.0)
         row["executed"] = spec.action.from_unit(cut)
-        likely = algorithm.distribution(acting, observation, mask).log_probability(cut) if recorded else None
-    return row | ({"likely": likely} if recorded else {})
+        policy = algorithm.distribution(acting, observation, mask) if recorded else None
+        likely = None if policy is None else policy.log_probability(cut)
+    row |= {"likely": likely} if recorded else {}
+    return {name: leaf for name, leaf in row.items() if leaf is not None}
 
 
 def rollout(
@@ -142,21 +145,28 @@ class Host:
         return isinstance(self.environment, Resumable)
 
     def rollout(self, algorithm: Any, acting: Any, key: jax.Array, round: int, steps: int) -> Columns:
-        """`steps` decisions in every copy; columns [W, T, ...] as NumPy arrays. Raises EnvironmentFailure."""
+        """`steps` decisions in every copy; columns [W, T, ...] as NumPy arrays. Raises EnvironmentFailure.
+
+        Steps in which a copy only restarts stand among them, unless it plays alone: then they are not counted.
+        """
         observed = self._begin(round)
         arrays, fixed = eqx.partition((algorithm, acting), eqx.is_array)
         leaves, form = jax.tree.flatten(arrays)  # once, not in each of the calls
         if self._act is None:
             self._act = _decider(form, fixed, self.environment.spec, self._recorded)
         columns: Columns = {}
-        for step in range(steps):
-            row = self._act(leaves, observed.observation, observed.action_mask, key, step)
+        step = asked = 0
+        while step < steps:
+            row = self._act(leaves, observed.observation, observed.action_mask, key, asked)
             row = {name: np.asarray(leaf) for name, leaf in row.items()}
             outcome = self.environment.step(row.pop("executed"))
             row |= _row(observed, outcome)
             if not columns:
                 columns = jax.tree.map(lambda leaf: np.empty((leaf.shape[0], steps, *leaf.shape[1:]), leaf.dtype), row)
-            _put(columns, row, step)
+            if row["valid"].any() or len(row["valid"]) > 1:
+                _put(columns, row, step)
+                step += 1
+            asked += 1
             self._observed = observed = outcome.current
         return columns
 

@@ -31,6 +31,7 @@ from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds,
 from tidelog.training.sinks import Sink, rows_until
 from tidelog.training.stores import check_rewards
 from tidelog.training.trainer import Trainer, fresh_learners
+from tidelog.training.tuning import reopened_tuning
 from tidelog.training.validation import Validation
 from tidelog.types import Vector
 
@@ -179,13 +180,16 @@ def load(
     lacking = sorted(set(record.settings.own_evaluators) - set(own))
     if lacking:
         raise ConfigError(f"the run had evaluators of your own, {', '.join(lacking)}: pass them again in evaluate=...")
-    if record.environment is not None:
+    if record.environment is not None and record.tuning is None:
         return reopened(path, record, env, algorithm, own, sinks, checkpoint, together)
     log = _same_log(log, record)
     settings, algorithms = record.settings, record.algorithms(algorithm)
     parts = Parts(log, settings.held_out, settings.split_seed)
     members = as_members(algorithms, settings.seeds)
     stores = parts.stores(algorithms[0], record.scaler)
+    if record.tuning is not None:
+        validation = _validation(parts, algorithms[0], record.scaler)
+        return reopened_tuning(path, record, algorithms, stores, validation, env, own, sinks, checkpoint, together)
     templates = fresh_learners(members, record.spec, stores, settings.steps)
     found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint)
     together = settings.together if together is None else together

@@ -7,32 +7,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
-
 from tidelog.acting.policy import Policy
 from tidelog.algorithms import check_fit, check_source
 from tidelog.algorithms.hyper import same_program
 from tidelog.data.scaling import Scaler
-from tidelog.envs.functional import Functional
-from tidelog.envs.hosted import Hosted
-from tidelog.envs.protocol import Environment
-from tidelog.envs.registry import make
 from tidelog.errors import CheckpointError, ConfigError, nearest
 from tidelog.training.cache import use_cache
 from tidelog.training.checkpoints import Checkpoints
-from tidelog.training.collect import Host
 from tidelog.training.evaluation import check_playable, evaluated
 from tidelog.training.learner import reported
+from tidelog.training.places import Places, place_name, places_for, restored
 from tidelog.training.preparing import as_algorithms, evaluators, new_folder
 from tidelog.training.progress import Screen
 from tidelog.training.record import Record
 from tidelog.training.recorder import Recorder
-from tidelog.training.rounds import Places, Rounds, fresh_players
+from tidelog.training.rounds import Rounds, fresh_players
 from tidelog.training.run import Run
 from tidelog.training.selection import Selection
 from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
 from tidelog.training.sinks import Sink, rows_until
 from tidelog.training.trainer import Member
+from tidelog.training.tuning import Plan, prepare_tuning, tuned_by
 
 REPORTS = 50  # reports a run makes unless it is told otherwise
 
@@ -49,10 +44,15 @@ def learn(
 ) -> Run:
     """Learn in an environment from `steps` decisions a seed, rounded up to whole rollouts.
 
+    `algorithm` is one that learns in an environment, several of them that differ in numbers, or a run that learnt from
+    a log and now goes on in the environment: every seed of it, on minibatches mixed of the log and of its own play.
+
     `env` is what `tidelog.envs.make` takes; functional environments ("jax:...") run compiled. Options: `evaluate` as
     `{environment: episodes}` (deterministic; `"sampled:NAME"` draws actions) or `{name: function of the policy}`,
     `every` decisions between reports, `best` a metric, `patience` in reports, `sinks`, `log_out` a folder for the log
     of all that was collected, `save_seconds`, `keep`, `together` (seeds under one `vmap`, functional environments).
+    Of a run also `offline`, the share of a minibatch that comes from its log (0.5), `updates` a decision (1), and
+    `collect_every`, how many decisions are made before updates follow (10).
     Raises ConfigError, SpecError, EnvironmentFailure, DivergenceError.
     """
     for name in options:
@@ -81,9 +81,23 @@ def prepare_learning(
     save_seconds: float = 30.0,
     keep: int = 3,
     together: bool | None = None,
+    offline: float | None = None,
+    updates: float | None = None,
+    collect_every: int | None = None,
 ) -> Run:
     """Check everything and make a run that has not played a step; `run.stream()` trains it chunk by chunk."""
     use_cache()
+    mix = {"offline": offline, "updates": updates, "collect_every": collect_every}
+    if isinstance(algorithm, Run):
+        plan = Plan(evaluate or {}, every, best, patience, sinks, log_out, save_seconds, keep, together)
+        if seeds != 1:
+            raise ConfigError(
+                f"seeds = {seeds!r}: a run goes on with its own seeds, {list(algorithm.record.settings.seeds)}"
+            )
+        return prepare_tuning(algorithm, env, steps, out, tuned_by(mix), plan)
+    given = [name for name, value in mix.items() if value is not None]
+    if given:
+        raise ConfigError(f"{', '.join(given)}: only for a run that learnt from a log and goes on in an environment")
     algorithms = as_algorithms(algorithm)
     same_program(algorithms)
     check_source(algorithms[0], True)
@@ -113,7 +127,7 @@ def prepare_learning(
         recorder.check_free()
     trainer = Rounds(members, places, learners, settings.steps, together=together, recorder=recorder)
     data = {
-        "environment": _name(env, places),
+        "environment": place_name(env, places),
         "named": isinstance(env, str),
         "log_out": None if log_out is None else str(Path(log_out).resolve()),
     }
@@ -150,12 +164,7 @@ def reopened(
     recorder = None if log_out is None else Recorder(log_out, record.spec, len(members))
     if recorder is not None:
         recorder.go_on(int(found.learners[0].played.rounds))
-    learners = list(found.learners)
-    for i, host in enumerate(places.hosts):
-        host.restore(found.environments[i] or None)
-        if not found.environments[i]:  # copies start anew, and with them the episodes that are counted
-            played = learners[i].played
-            learners[i] = learners[i]._replace(played=played._replace(sums=jnp.zeros_like(played.sums)))
+    learners = restored(places, found.learners, found.environments)
     together = settings.together if together is None else together
     trainer = Rounds(members, places, learners, settings.steps, found.position, together, recorder)
     rows = rows_until(path, trainer.update)
@@ -164,18 +173,4 @@ def reopened(
 
 def _places(env: Any, members: list[Member], recorded: bool) -> Places:
     count = members[0].algorithm.collection().environments
-    first = make(env, count)
-    if isinstance(first, Hosted):
-        return Places(first.spec, first.functional)
-    if isinstance(env, Environment) and len(members) > 1:
-        raise ConfigError(f"one {first.name} cannot be played by {len(members)} members: pass its name or its maker")
-    environments = [first, *(make(env, count) for _ in members[1:])]
-    hosts = [Host(one, member.seed, recorded) for one, member in zip(environments, members, strict=True)]
-    return Places(first.spec, None, hosts)
-
-
-def _name(env: Any, places: Places) -> str:
-    if isinstance(env, str):
-        return env
-    source: Functional | Environment = places.source or places.hosts[0].environment
-    return source.name
+    return places_for(env, count, [member.seed for member in members], recorded)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tidelog.algorithms.contract import Algorithm, Phase
 from tidelog.algorithms.draws import Draw, Stored
-from tidelog.algorithms.segments import Segments
+from tidelog.algorithms.segments import Segments, drawn
 from tidelog.training.streams import Stream
 
 Stores = Mapping[str, Stored | Stream | Segments]
@@ -141,7 +141,7 @@ def _drawn(work: Work, phase: Phase, learner: Learner) -> tuple[Any, Any]:
     if work.begin is not None:
         at = learner.update - work.begin
         return _split(phase, _each(phase, lambda draw, ready: ready.batch(draw, at), work.ahead))
-    stores: Any = learner.segments or work.stores
+    stores: Any = {**work.stores, **learner.segments}
     keys, progress = _moment(phase, learner, learner.update, work.steps)
     batches = _each(
         phase,
@@ -200,6 +200,17 @@ def _taught(phase: Phase, orders: Any, indices: Any, priority: Any) -> Any:
     return _each(phase, lambda draw, order, rows, p: draw.order.learn(order, rows, p), orders, indices, priority)
 
 
+def _used(phase: Phase, segments: dict[str, Segments], indices: Any) -> dict[str, Segments]:
+    """The stores of segments after an update, those it drew from used where that uses their segments up."""
+    found = dict(segments)
+    reads = phase.reads
+    pairs = [(reads, indices)] if isinstance(reads, Draw) else [(draw, indices[name]) for name, draw in reads.items()]
+    for draw, rows in pairs:
+        if getattr(draw.order, "uses_up", False):
+            found[draw.store] = drawn(found[draw.store], rows)
+    return found
+
+
 def one_update(work: Work, phase: Phase, learner: Learner) -> Learner:
     """Draw, step, hand the priorities back, and add up the metrics."""
     batch, indices = _drawn(work, phase, learner)
@@ -212,6 +223,7 @@ def one_update(work: Work, phase: Phase, learner: Learner) -> Learner:
         orders={**learner.orders, phase.name: orders},
         tallies={**learner.tallies, phase.name: Tally(sums, tally.updates + 1)},
         update=learner.update + 1,
+        segments=_used(phase, learner.segments, indices),
     )
 
 

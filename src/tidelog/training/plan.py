@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms.contract import Collecting, Collection, Phase
+from tidelog.algorithms.contract import Collecting, Collection, Keep, Phase
 from tidelog.algorithms.draws import Draw
-from tidelog.algorithms.segments import Columns, Segments, added, empty
+from tidelog.algorithms.segments import Columns, Segments, added, empty, looked_at
 from tidelog.envs.functional import Functional
 from tidelog.training.collect import RECORDED, Played, counted, rollout, shaped, shapes, unplayed
 from tidelog.training.learner import Learner, Tally, Work, watched_update
@@ -87,18 +87,18 @@ def make_stores(algorithm: Collecting, state: Any, spec: Spec, recorded: bool) -
     """The stores of a fresh learner, with room for what phases prepare."""
     collection = algorithm.collection()
     brought = shapes(algorithm, algorithm.acting(state), spec, collection, recorded)
-    keeps = {name: (keep.columns, keep.capacity or 0) for name, keep in algorithm.stores(spec).items()}
+    keeps = {name: keep for name, keep in algorithm.stores(spec).items() if keep.capacity is not None}
     if recorded:
-        keeps[RECORDING] = (RECORDED, collection.environments)
-    known = {name: _only(brought, keeps[name][0]) for name in _fed(collection, recorded)}
+        keeps = {**keeps, RECORDING: Keep(RECORDED, collection.environments)}
+    known = {name: _only(brought, keeps[name].columns) for name in _fed(collection, recorded)}
     for phase in algorithm.phases():
         if phase.prepare is not None:
             store = _store_of(phase)
-            held = _full(known[store], keeps[store][1])
+            held = _full(known[store], keeps[store].capacity or 0)
             known[store] |= jax.eval_shape(_prepared(phase, algorithm, state), held)
         if phase.into is not None:
-            known[phase.into] = _only(known[_store_of(phase)], keeps[phase.into][0])
-    return {name: empty(known[name], keeps[name][1]) for name in keeps}
+            known[phase.into] = _only(known[_store_of(phase)], keeps[phase.into].columns)
+    return {name: empty(known[name], keep) for name, keep in keeps.items()}
 
 
 def _prepared(phase: Phase, algorithm: Collecting, state: Any) -> Callable[[Columns], Columns]:
@@ -123,8 +123,10 @@ def _fed_of(learner: Learner, algorithm: Collecting) -> tuple[str, ...]:
 
 
 def _store_of(phase: Phase) -> str:
+    if phase.over is not None:
+        return phase.over
     if not isinstance(phase.reads, Draw):
-        raise TypeError(f"phase '{phase.name}' prepares or hands on a store, and reads several")
+        raise TypeError(f"phase '{phase.name}' reads several stores: it has to name the one that it prepares")
     return phase.reads.store
 
 
@@ -173,7 +175,7 @@ def prepare(phase: Phase, errand: Errand, learner: Learner) -> Learner:
         return learner
     name = _store_of(phase)
     store = learner.segments[name]
-    state, columns = phase.prepare(errand.work.algorithm, learner.state, store.columns)
+    state, columns = phase.prepare(errand.work.algorithm, learner.state, looked_at(store))
     ready = store._replace(columns=store.columns | columns)
     return learner._replace(state=state, segments=learner.segments | {name: ready})
 
@@ -185,7 +187,7 @@ def conclude(phase: Phase, errand: Errand, learner: Learner) -> Learner:
     name = _store_of(phase)
     store = learner.segments[name]
     if phase.conclude is not None:
-        told = phase.conclude(errand.work.algorithm, learner.state, store.columns)
+        told = phase.conclude(errand.work.algorithm, learner.state, looked_at(store))
         learner = _tallied(learner, _after(phase), told, jnp.int32(1))
     segments = dict(learner.segments)
     if phase.into is not None:

@@ -34,7 +34,7 @@ class Record:
     settings: Settings
     spec: Spec
     scaler: Scaler
-    data: dict[str, Any]  # of a log: fingerprint, origin, steps, episodes; else: environment, named, log_out
+    data: dict[str, Any]  # of a log: fingerprint, origin, steps, episodes; played: environment, named, log_out, tuning
     held_out: list[Any]  # ids of the held-out episodes
     machine: dict[str, Any]
     sketches: dict[str, Any] = field(
@@ -73,6 +73,11 @@ class Record:
     def environment(self) -> str | None:
         """The environment that the run plays in, or None where it learns from a log."""
         return self.data.get("environment")
+
+    @property
+    def tuning(self) -> dict[str, Any] | None:
+        """How a run that learnt from a log goes on in its environment, or None where it does not."""
+        return self.data.get("tuning")
 
     def write(self, folder: Path) -> None:
         """Write `run.json` into a new run folder, whole or not at all."""

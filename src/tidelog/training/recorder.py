@@ -1,8 +1,8 @@
 """What was collected while training, as a log: pieces on disk while the run goes on, one log at its end.
 
 Actions in the log are those the environment got, `extra["cut"]` says where the bounds changed the sampled one, and the
-propensity is the density of the uncut policy at the executed action (as everywhere here). An episode that the end of
-the run cut off is truncated. Letters: `W` copies, `T` decisions of each, `N` rows.
+propensity is the density of the uncut policy at the executed action (as everywhere here), where it has one. An episode
+that the end of the run cut off is truncated. Letters: `W` copies, `T` decisions of each, `N` rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
-from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
+from tidelog.types import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
 
 Named = dict[str, np.ndarray[Any, Any]]
 
@@ -93,7 +93,7 @@ class Recorder:
             terminated=rows["terminated"],
             truncated=rows["truncated"],
             episode=rows["episode"],
-            propensity=np.exp(rows["likely"] - (space.log_volume() if isinstance(space, Continuous) else 0.0)),
+            propensity=_propensity(rows, space),
             action_mask=rows["mask"] if masked else None,
             next_action_mask=rows["following_mask"] if masked else None,
             actions=space.n
@@ -104,6 +104,13 @@ class Recorder:
             bounds=(space.low, space.high) if isinstance(space, Continuous) else None,
             extra=extra or None,
         )
+
+
+def _propensity(rows: Named, space: ActionSpace) -> np.ndarray[Any, Any] | None:
+    """Densities [N] in the actions' own units, or probabilities; None where the policy has neither."""
+    if "likely" not in rows:
+        return None
+    return np.exp(rows["likely"] - (space.log_volume() if isinstance(space, Continuous) else 0.0))  # type: ignore[no-any-return]
 
 
 def flat_columns(columns: dict[str, Any]) -> Named:

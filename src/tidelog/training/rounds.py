@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,9 +21,10 @@ from tidelog.algorithms.contract import Collecting
 from tidelog.algorithms.segments import Columns
 from tidelog.envs.functional import Functional
 from tidelog.errors import EnvironmentFailure
-from tidelog.training.collect import Host, Named, shapes
+from tidelog.training.collect import Named, shapes
 from tidelog.training.learner import (
     Learner,
+    Stores,
     Work,
     as_arrays,
     create_learner,
@@ -34,6 +34,7 @@ from tidelog.training.learner import (
     unstack,
     without_tallies,
 )
+from tidelog.training.places import Places
 from tidelog.training.plan import (
     PLAYED,
     RECORDING,
@@ -53,15 +54,6 @@ from tidelog.training.trainer import Member, Position
 from tidelog.types import Spec
 
 
-@dataclass
-class Places:
-    """Where members play: one function for all, or on the host an environment each."""
-
-    spec: Spec
-    source: Functional | None
-    hosts: list[Host] = field(default_factory=list)
-
-
 class Rounds:
     """Moves all members through their rounds, `advance` by `advance`."""
 
@@ -76,17 +68,22 @@ class Rounds:
         position: Position | None = None,
         together: bool | None = None,
         recorder: Recorder | None = None,
+        stores: Stores | None = None,
+        players: list[Any] | None = None,
     ) -> None:
+        """`players` play and learn where those are not the members' own algorithms; `stores` do not change."""
         self.members, self.position = members, position or Position()
         self.update = int(learners[0].update)
         self._steps, self._places, self._recorder = steps, places, recorder
-        first: Collecting = members[0].algorithm
+        self.stores = stores or {}
+        self._players: list[Any] = players or [member.algorithm for member in members]
+        first: Collecting = self._players[0]
         self._phases, self._collection = first.phases(), first.collection()
         self._size = self._collection.environments * self._collection.steps
         self._updates = planned_updates(first, steps)
         together = jax.default_backend() != "cpu" if together is None else together
         self._together = together and len(members) > 1 and places.source is not None
-        numbers = [as_arrays(member.algorithm) for member in members]
+        numbers = [as_arrays(player) for player in self._players]
         self._algorithms = [stack(numbers)] if self._together else numbers
         self._learners = [stack(learners)] if self._together else list(learners)
         self._compiled = False
@@ -178,14 +175,14 @@ class Rounds:
         asked = self._phases[phase].updates
         if asked is None:
             raise TypeError(f"phase '{self._phases[phase].name}' of a round has to say how many updates it takes")
-        return asked(self.members[0].algorithm, round)
+        return asked(self._players[0], round)
 
     def _run(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
         program = run_rounds_together if self._together else run_rounds
         plan = packed(rows, len(self._phases))
 
         def one(index: int) -> Learner:
-            work = Work(self._algorithms[index], {}, jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+            work = Work(self._algorithms[index], self.stores, jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
             errand = Errand(work, plan, self._places.source, rollouts[index])
             moved: Learner = jax.block_until_ready(program(errand, self._learners[index]))  # type: ignore[no-untyped-call]
             return moved
@@ -239,7 +236,7 @@ class Rounds:
 
     def notes(self) -> list[str]:
         """What is rounded, which phases never come, and what cannot be resumed exactly."""
-        rounds, algorithm = -(-self._steps // self._size), self.members[0].algorithm
+        rounds, algorithm = -(-self._steps // self._size), self._players[0]
         found = []
         if rounds * self._size != self._steps:
             found.append(f"{self._steps:,} decisions are rounded up to {rounds} rollouts, {rounds * self._size:,}")
@@ -341,18 +338,32 @@ def fresh_players(
     """Learners before their first decision; each depends on nothing but its own seed and settings."""
     updates = planned_updates(members[0].algorithm, steps)
     states = [member.algorithm.init(spec, jax.random.key(member.seed), updates) for member in members]
-    numbers = as_arrays(members[0].algorithm)
-    stores = make_stores(numbers, states[0], spec, recorded)
-    metrics = metric_names(numbers, states[0], stores) | extra_metrics(numbers, states[0], stores)
+    players = [(member.algorithm, member.seed) for member in members]
+    return beginners(players, states, spec, source, recorded, {})
+
+
+def beginners(
+    players: list[tuple[Any, int]],
+    states: list[Any],
+    spec: Spec,
+    source: Functional | None,
+    recorded: bool,
+    stores: Stores,
+) -> list[Learner]:
+    """Learners in given states, for players and their seeds, before their first decision."""
+    numbers = as_arrays(players[0][0])
+    segments = make_stores(numbers, states[0], spec, recorded)
+    metrics = metric_names(numbers, states[0], {**stores, **segments})
+    metrics |= extra_metrics(numbers, states[0], segments)
     return [
         create_learner(
-            member.algorithm,
+            player,
             state,
-            {},
-            member.seed,
+            stores,
+            seed,
             metrics,
-            jax.tree.map(jnp.array, stores),
-            played_at_first(member.algorithm, source, member.seed),
+            jax.tree.map(jnp.array, segments),
+            played_at_first(player, source, seed),
         )
-        for member, state in zip(members, states, strict=True)
+        for (player, seed), state in zip(players, states, strict=True)
     ]

@@ -100,6 +100,10 @@ class Run:
         """Copies of everything that changes while the members train."""
         return [_copy(learner) for learner in self._trainer.learners]
 
+    def learnt_from(self) -> tuple[Any, Validation | None]:
+        """The stores that training reads and does not change, and what measures held-out losses."""
+        return self._trainer.stores, self._validation
+
     def _find(self, seed: int | None, member: int) -> Member:
         seeds = self.record.settings.seeds
         if seed is not None and seed not in seeds:

@@ -91,6 +91,11 @@ class Trainer:
         return self.update
 
     @property
+    def stores(self) -> Stores:
+        """What training reads and does not change."""
+        return self._stores
+
+    @property
     def learners(self) -> list[Learner]:
         """One learner a member; their buffers are taken over by the next `advance`."""
         if self._together:

@@ -1,0 +1,421 @@
+"""Phasic policy gradient that learns from segments again and again, whoever of its earlier policies played them.
+
+No paper defines it; this definition is ours. It joins the phases of Cobbe et al. 2020 (arXiv:2009.04416), the targets
+of Espeholt et al. 2018 (arXiv:1802.01561) and the decoupled objective of Hilton et al. 2021 (arXiv:2110.00641).
+
+Every collected segment goes into two rings, `policy` and `value`, and lives there until it was drawn `max_use` times or
+is more than `max_staleness` updates old. A round collects and takes `update_per_collect` updates; every `aux_every`
+rounds the auxiliary phase follows.
+
+| loss (per step) | over | reads |
+|---|---|---|
+| `-(prox / mu) min(r A, clip(r) A) - entropy_bonus H`, `r = pi / prox` | `policy` | A by V-trace, before this update |
+| `value_weight (V - v)**2`, in the same update | `value` | v by V-trace, before this update |
+| auxiliary: `0.5 (Vaux - v)**2 + beta_clone KL(old, new)` | `value` | v likewise; pi **before** this phase |
+| the same update: `0.5 (V - v)**2` | `value` | the same v |
+
+mu is who played, prox an average of recent parameters. Targets and advantages are never stored: networks as they stand
+make them at every use. At the ends of its dials: with prox held at mu it is PPO's loss; with `proximal_decay` 0 the
+clip never binds and it is the importance-weighted policy gradient; one minibatch that is the whole fresh rollout makes
+the first update PPG's.
+
+Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store, `W` copies, `A` actions or action size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.algorithms import fields
+from tidelog.algorithms.auxiliary import (
+    Rewards,
+    auxiliary_loss,
+    drift,
+    explained,
+    freeze,
+    scale_rewards,
+    scaled,
+    standardised,
+    value_unit,
+)
+from tidelog.algorithms.contract import Batch, Collection, Feedback, Keep, Phase, one_reward
+from tidelog.algorithms.draws import Draw
+from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
+from tidelog.algorithms.optim import (
+    Schedule,
+    Transformation,
+    brought,
+    constant,
+    copied,
+    follow,
+    improve,
+    optimiser_memory,
+)
+from tidelog.algorithms.running import Running, merged, nothing_seen
+from tidelog.algorithms.segments import Columns, Living, Passes, Whole, check_lives
+from tidelog.losses.policy import decoupled_surrogate, ratio_divergence, truncated_weight
+from tidelog.losses.returns import value_error
+from tidelog.losses.vtrace import vtrace
+from tidelog.networks import phasic
+from tidelog.networks.convolution import Layers, by_size
+from tidelog.networks.distributions import Distribution
+from tidelog.networks.encode import Sight
+from tidelog.networks.mlp import ACTIVATIONS, Activation, host_generator
+from tidelog.networks.phasic import ARCHITECTURES, Architecture, Shape
+from tidelog.types import Act, Continuous, Discrete, MultiDiscrete, Observation, Spec
+
+
+class Optimisers(NamedTuple):
+    """What the optimisers remember: of the policy phase, and of the auxiliary phase."""
+
+    policy: Any
+    auxiliary: Any
+
+
+class Proximal(NamedTuple):
+    """An exponential average of recent parameters, divided by the weight that it has gathered."""
+
+    network: Any
+    weight: jax.Array
+
+
+class State(NamedTuple):
+    """Everything that a resumed run needs; None where a switch turns it off."""
+
+    network: Any
+    proximal: Proximal
+    optimisers: Optimisers
+    rewards: Rewards | None
+    values: Running | None
+    step: jax.Array  # int32: updates taken
+    updates: jax.Array  # int32: updates planned, for the schedules
+
+
+class Drawn(NamedTuple):
+    """A minibatch of each store."""
+
+    policy: Batch
+    value: Batch
+
+
+# Before every update: what its segments are worth, by the networks as they stand.
+
+
+def count_rewards(h: OffPolicyPPG, state: State, columns: Columns) -> tuple[State, Columns]:
+    """The spread of rewards with a fresh rollout in it."""
+    return scale_rewards(h, state, columns)[0], {}
+
+
+def traced(h: OffPolicyPPG, state: State, batch: Batch) -> Batch:
+    """The batch with `target`, `advantage`, `value`, and `log_behaviour`, pi over mu; all [B, T]."""
+    data, unit = batch.data, value_unit(state)
+    value, following = (unit * state.network.worth(data[name]) for name in ("observation", "following"))
+    policy = state.network.policy(data["observation"], data.get("mask"))
+    log_behaviour = policy.log_probability(data["action"]) - data["log_probability"]
+    flags = data["terminated"], data["truncated"], data["valid"]
+    dials = h.discount, h.gae_lambda, h.rho_bar, h.c_bar
+    target, advantage = vtrace(log_behaviour, scaled(h, state, data["reward"]), value, following, *flags, *dials)
+    found = {"target": target, "advantage": advantage, "value": value, "log_behaviour": log_behaviour}
+    return batch._replace(data=data | found)
+
+
+def judged(h: OffPolicyPPG, state: State, batch: Batch) -> Batch:
+    """The policy's batch with what its loss reads besides: `log_proximal`, prox over mu, and advantages of one unit."""
+    batch = traced(h, state, batch)
+    data = batch.data
+    proximal = state.proximal.network.policy(data["observation"], data.get("mask")).log_probability(data["action"])
+    if h.advantage_normalisation:
+        data = data | {"advantage": standardised(data["advantage"], data["valid"])}
+    return batch._replace(data=data | {"log_proximal": proximal - data["log_probability"]})
+
+
+# Losses: each returns the mean over the minibatch and its metrics.
+
+
+def joint_loss(
+    network: Any, h: OffPolicyPPG, drawn: Drawn, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The decoupled surrogate with its entropy bonus on one minibatch, the value's error on the other."""
+    (p_loss, p_told), (v_loss, v_told) = (
+        policy_loss(network, h, drawn.policy),
+        value_loss(network, h, drawn.value, unit),
+    )
+    return p_loss + v_loss, p_told | v_told
+
+
+def policy_loss(network: Any, h: OffPolicyPPG, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The decoupled surrogate with its entropy bonus."""
+    data = batch.data
+    policy = network.policy(data["observation"], data.get("mask"))
+    log_weight, advantage = data["log_proximal"], data["advantage"]
+    log_ratio = policy.log_probability(data["action"]) - data["log_probability"] - log_weight
+    gain = batch.mean(decoupled_surrogate(log_ratio, log_weight, advantage, h.clip, h.most_weight))
+    entropy = batch.mean(policy.entropy())
+    beyond = 0.0 if h.clip is None else jnp.abs(jnp.exp(log_ratio) - 1.0) > h.clip
+    return gain - h.entropy_bonus * entropy, {
+        "policy_loss": gain,
+        "entropy": entropy,
+        "approx_kl": batch.average(ratio_divergence(log_ratio)),
+        "clip_fraction": batch.average(jnp.broadcast_to(beyond, log_ratio.shape)),
+        "advantage_max": jnp.max(jnp.abs(advantage)),
+        **weights_told(h, batch, log_ratio, log_weight),
+    }
+
+
+def weights_told(h: OffPolicyPPG, batch: Batch, log_ratio: jax.Array, log_weight: jax.Array) -> dict[str, jax.Array]:
+    """How far the policy is from who played, and how old the segments are."""
+    used = jnp.exp(truncated_weight(log_ratio, log_weight, h.most_weight) + log_ratio)
+    cut = (log_weight + jnp.maximum(log_ratio, 0.0)) > jnp.log(h.most_weight)
+    mean = batch.average(used)
+    return {
+        "effective_share": jnp.square(mean) / jnp.maximum(batch.average(jnp.square(used)), 1e-12),
+        "ratio_mean": mean,
+        "truncated_share": batch.average(cut),
+        "staleness": jnp.mean(batch.data["age"].astype(jnp.float32)),
+    }
+
+
+def value_loss(
+    network: Any, h: OffPolicyPPG, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The weighted squared error of the value, in units of the value network."""
+    data = batch.data
+    value = network(data["observation"], data.get("mask"))[1]
+    target, old = data["target"] / unit, data["value"] / unit
+    error = batch.mean(value_error(value, target, old, None))
+    told = {"value_loss": 0.5 * error, "explained_variance": explained(target, old, batch)}
+    return h.value_weight * error, told | {"value_staleness": jnp.mean(data["age"].astype(jnp.float32))}
+
+
+# The updates.
+
+
+def step(h: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Feedback]:
+    """One update of policy and value, and a step of the proximal average."""
+    state, drawn = prepared(h, state, batch)
+    state, feedback = _step(h, state, drawn, joint_loss, "policy", h.learning_rate)
+    return state._replace(proximal=averaged(state.proximal, state.network, h.proximal_decay)), feedback
+
+
+def auxiliary_step(h: OffPolicyPPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+    """One update of everything by the auxiliary phase's own optimiser; the proximal average begins anew."""
+    state, feedback = _step(h, state, traced(h, state, batch), auxiliary_loss, "auxiliary", h.auxiliary_learning_rate)
+    return state._replace(proximal=restarted(state.network)), feedback
+
+
+def prepared(h: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Drawn]:
+    """Both minibatches as their losses read them, and where values are normalised the spread of their targets."""
+    policy, value = judged(h, state, batch["policy"]), traced(h, state, batch["value"])
+    if state.values is not None:
+        weight = value.data["valid"].astype(jnp.float32)
+        state = state._replace(values=merged(state.values, value.data["target"], weight))
+    return state, Drawn(policy, value)
+
+
+def averaged(proximal: Proximal, network: Any, decay: jax.Array | float) -> Proximal:
+    """The average one policy step later: the newest parameters weigh 1, all earlier ones `decay` of what they did."""
+    weight = decay * proximal.weight + 1.0
+    return Proximal(follow(proximal.network, network, 1.0 / weight), weight)
+
+
+def restarted(network: Any) -> Proximal:
+    """The average of these parameters alone."""
+    return Proximal(network, jnp.ones(()))
+
+
+def _step(
+    h: OffPolicyPPG, state: State, seen: Any, loss: Callable[..., Any], kind: str, rate: Any
+) -> tuple[State, Feedback]:
+    rate = rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
+    found = improve(loss, state.network, getattr(state.optimisers, kind), rate, h, seen, value_unit(state))
+    optimisers = state.optimisers._replace(**{kind: found.memory})
+    moved = state._replace(network=found.network, optimisers=optimisers, step=state.step + 1)
+    return moved, Feedback({**found.told, "learning_rate": rate})
+
+
+def losses(h: OffPolicyPPG, state: State, batch: dict[str, Batch], key: jax.Array) -> dict[str, jax.Array]:
+    """The losses of policy and value as the networks stand, without a step."""
+    state, drawn = prepared(h, state, batch)
+    told = joint_loss(state.network, h, drawn, value_unit(state))[1]
+    return {name: told[name] for name in ("policy_loss", "value_loss")}
+
+
+def auxiliary_losses(h: OffPolicyPPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+    """The losses of the auxiliary phase as the networks stand, without a step."""
+    told = auxiliary_loss(state.network, h, traced(h, state, batch), value_unit(state))[1]
+    return {name: told[name] for name in ("aux_value_loss", "value_loss")}
+
+
+# A fresh state.
+
+
+def init(h: OffPolicyPPG, spec: Spec, key: jax.Array, updates: int) -> State:
+    """A fresh network, which is its own average; nothing seen of rewards and values."""
+    one_reward("OffPolicyPPG", spec)
+    sight = Sight(h.embedding, h.hidden[0], h.convolutions)
+    shape = Shape(h.hidden, h.activation, h.layer_norm, sight)
+    generator = host_generator(key)
+    network = brought(h.network, lambda: phasic.create(h.architecture, generator, spec, shape), spec, key)
+    memories = Optimisers(
+        optimiser_memory(h.optimiser, network),
+        optimiser_memory(h.optimiser, network) if h.auxiliary_epochs else None,
+    )
+    rewards = Rewards(nothing_seen(), jnp.zeros(h.environments)) if h.reward_normalisation else None
+    values = nothing_seen() if h.value_normalisation else None
+    return State(network, restarted(copied(network)), memories, rewards, values, jnp.int32(0), jnp.int32(updates))
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "classic-control": {
+        "environments": 8,
+        "rollout_steps": 64,
+        "update_per_collect": 16,
+        "minibatch": 16,
+        "policy_capacity": 32,
+        "policy_max_use": 64,
+        "value_capacity": 64,
+        "value_max_use": 200,
+        "aux_every": 8,
+        "auxiliary_minibatch": 8,
+        "entropy_bonus": 0.0,
+        "learning_rate": 2.5e-3,
+        "auxiliary_learning_rate": 1e-3,
+    },
+}
+
+
+@hyper
+class OffPolicyPPG:
+    """Phasic policy gradient over replayed segments: V-trace, decoupled clipping, an auxiliary phase over the store."""
+
+    update_per_collect: int = static(5, least=1, help="updates of policy and value after each collection")
+    minibatch: int = static(64, least=1, help="segments that an update draws from each store")
+    policy_capacity: int = static(1024, least=1, help="segments that the policy's store holds")
+    value_capacity: int = static(1024, least=1, help="segments that the value's store holds")
+    policy_max_use: int = static(10, least=1, help="how often the policy's segments are drawn, at most")
+    value_max_use: int = static(100, least=1, help="how often the value's segments are drawn, at most")
+    policy_max_staleness: int | None = static(None, least=1, help="updates that the policy's segments live, at most")
+    value_max_staleness: int | None = static(None, least=1, help="updates that the value's segments live, at most")
+    aux_every: int = static(32, least=1, help="collections between two auxiliary phases")
+    auxiliary_epochs: int = static(6, least=0, help="0: no auxiliary phase")
+    beta_clone: float = number(1.0, least=0.0, help="weight of what holds the policy in the auxiliary phase")
+    clip: float | None = number(0.2, least=0.0, open_ends=True, help="how far a ratio to the proximal policy may gain")
+    proximal_decay: float = number(8 / 9, least=0.0, most=1.0, help="of the average that is the proximal policy")
+    most_weight: float = number(100.0, least=0.0, open_ends=True, help="largest ratio to the behaviour policy")
+    rho_bar: float = number(1.0, least=0.0, open_ends=True, help="largest ratio on a surprise, in value targets")
+    c_bar: float = number(1.0, least=0.0, open_ends=True, help="largest ratio along a trace")
+    entropy_bonus: float = number(0.01, least=0.0)
+    value_weight: float = number(0.5, least=0.0, help="of the squared error, in the policy phase")
+    discount: float = fields.discount(0.99)
+    gae_lambda: float = number(0.95, least=0.0, most=1.0)
+    learning_rate: float = fields.learning_rate(5e-4)
+    auxiliary_learning_rate: float = fields.learning_rate(5e-4)
+    schedule: Schedule = fields.schedule(constant)
+    optimiser: Transformation = fields.optimiser("adam")
+    gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
+    environments: int = static(64, least=1, help="copies played side by side")
+    rollout_steps: int = static(256, least=1, help="decisions of each copy in a collection: a segment")
+    auxiliary_minibatch: int = static(4, least=1, help="whole segments in an auxiliary update")
+    reward_normalisation: bool = static(True)
+    reward_discount: float = number(
+        0.99, least=0.0, most=1.0, help="of the returns whose spread is the unit of rewards"
+    )
+    reward_clip: float = number(10.0, least=0.0, open_ends=True, help="largest normalised reward")
+    value_normalisation: bool = static(False)
+    advantage_normalisation: bool = static(True)
+    architecture: Architecture = static(ARCHITECTURES["dual"], choices=ARCHITECTURES)
+    hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers")
+    activation: Activation = static(ACTIVATIONS["tanh"], choices=ACTIVATIONS)
+    layer_norm: bool = fields.layer_norm(False)
+    embedding: int = fields.embedding(32)
+    convolutions: Layers = fields.convolutions(by_size)
+    network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own, used like a Phasic")
+
+    takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous)
+    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+
+    @classmethod
+    def preset(cls, name: str) -> OffPolicyPPG:
+        """Settings for a family of problems: classic-control."""
+        return cls(**chosen_preset("OffPolicyPPG", PRESETS, name))
+
+    def check(self) -> None:
+        """Raise ConfigError where a store could run out of segments that live before new ones come."""
+        last = self.update_per_collect if self.auxiliary_epochs else self.update_per_collect - 1
+        for store, updates in (("policy", self.update_per_collect - 1), ("value", last)):
+            check_lives(self, store, updates)
+
+    def collection(self) -> Collection:
+        """A segment of every copy, into both stores; the rewards also where their spread is counted."""
+        counted = ("fresh",) if self.reward_normalisation else ()
+        return Collection(self.environments, self.rollout_steps, ("policy", "value", *counted))
+
+    def stores(self, spec: Spec) -> dict[str, Keep]:
+        """Two rings of whole segments with the log-probabilities of who played, and the fresh rewards."""
+        mask = ("mask",) if spec.masked else ()
+        flags = ("reward", "terminated", "truncated", "valid")
+        whole = ("observation", *mask, "action", "log_probability", *flags, "following")
+        fresh = {"fresh": Keep(flags, self.environments)} if self.reward_normalisation else {}
+        return {
+            "policy": Keep(whole, self.policy_capacity, self.policy_max_use, self.policy_max_staleness),
+            "value": Keep(whole, self.value_capacity, self.value_max_use, self.value_max_staleness),
+            **fresh,
+        }
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The policy phase over both stores, and every so many rounds the auxiliary phase over the value's."""
+        reads = {name: Draw(name, self.minibatch, Whole(), Living()) for name in ("policy", "value")}
+        before, over = (count_rewards, "fresh") if self.reward_normalisation else (None, None)
+        policy = Phase("policy", reads, step, losses, _policy_updates, before, over=over)
+        again = Draw("value", self.auxiliary_minibatch, Whole(), Passes())
+        auxiliary = Phase("auxiliary", again, auxiliary_step, auxiliary_losses, _auxiliary_updates, freeze, drift)
+        return (policy, *((auxiliary,) if self.auxiliary_epochs else ()))
+
+    def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
+        """A fresh network for a run of `updates` steps."""
+        return init(self, spec, key, updates)
+
+    def acting(self, state: State) -> Any:
+        """The network."""
+        return state.network
+
+    def start(self, acting: Any, batch: int) -> None:
+        """Nothing is carried."""
+
+    def act(
+        self,
+        acting: Any,
+        observation: Observation,
+        *,
+        mask: jax.Array | None = None,
+        carry: Any = None,
+        key: jax.Array | None = None,
+    ) -> Act:
+        """The policy's mode, or with a key a sample."""
+        policy = acting.policy(observation, mask)
+        action = policy.mode() if key is None else policy.sample(key)
+        return Act(action, policy.log_probability(action), carry)
+
+    def distribution(
+        self, acting: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+    ) -> Distribution:
+        """The sampled policy."""
+        found: Distribution = acting.policy(observation, mask)
+        return found
+
+    def q_values(self, acting: Any, observation: Observation) -> None:
+        """None: it rates states, not actions."""
+
+
+def _policy_updates(h: OffPolicyPPG, round: int) -> int:
+    return h.update_per_collect
+
+
+def _auxiliary_updates(h: OffPolicyPPG, round: int) -> int:
+    held = min(h.value_capacity, (round + 1) * h.environments)
+    due = (round + 1) % h.aux_every == 0
+    return h.auxiliary_epochs * -(-held // h.auxiliary_minibatch) if due else 0

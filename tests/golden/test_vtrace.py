@@ -1,0 +1,128 @@
+"""V-trace and the decoupled surrogate by hand. Letters: `W` segments, `T` steps."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tidelog.losses.policy import decoupled_surrogate, surrogate, truncated_weight
+from tidelog.losses.returns import advantages
+from tidelog.losses.vtrace import vtrace
+
+NO = [False] * 4
+ALL = [True] * 4
+REWARD, VALUE, FOLLOWING = [1, 0, 2, 1], [1, 2, 4, 0], [2, 8, 0, 6]
+RATIO = [0.5, 2.0, 0.25, 4.0]
+TRUNCATED = [False, True, False, False]
+
+
+def traced(ratio=RATIO, terminated=NO, truncated=TRUNCATED, valid=ALL, **dials):
+    """Targets and advantages [T] of one segment; discount and trace 1/2."""
+    rows = [jnp.asarray([row], jnp.float32) for row in (np.log(ratio), REWARD, VALUE, FOLLOWING)]
+    flags = [jnp.asarray([row], bool) for row in (terminated, truncated, valid)]
+    return [found[0] for found in vtrace(*rows, *flags, 0.5, 0.5, **dials)]
+
+
+def test_a_segment_with_a_truncation_inside():
+    # surprises: 1 + .5*2 - 1 = 1; 0 + .5*8 - 2 = 2 (what truly followed is worth 8); 2 + 0 - 4 = -2; 1 + .5*6 - 0 = 4
+    # rho = min(1, ratio) = .5, 1, .25, 1; c = rho / 2; a trace passes .5 c = .125, 0 (truncated), .0625, 0 (the end)
+    # excess v - V backwards: 1*4 = 4; .25*-2 + .0625*4 = -.25; 1*2 + 0 = 2; .5*1 + .125*2 = .75
+    target, advantage = traced()
+    np.testing.assert_allclose(target, [1.75, 4.0, 3.75, 4.0])
+    # advantages: surprise + .25 (v' - V') where the trace goes on: 1 + .25*2; 2; -2 + .25*4; 4
+    np.testing.assert_allclose(advantage, [1.5, 2.0, -1.0, 4.0])
+
+
+def test_a_termination_bootstraps_nothing():
+    # the second surprise is 0 - 2 = -2; the first excess .5*1 + .125*-2 = .25
+    target, advantage = traced(terminated=TRUNCATED, truncated=NO)
+    np.testing.assert_allclose(target, [1.25, 0.0, 3.75, 4.0])
+    np.testing.assert_allclose(advantage, [0.5, -2.0, -1.0, 4.0])
+
+
+def test_a_row_that_only_restarts_is_its_value_with_advantage_0_and_ends_the_trace():
+    target, advantage = traced(valid=[True, True, False, True])
+    np.testing.assert_allclose(target, [1.75, 4.0, 4.0, 4.0])
+    np.testing.assert_allclose(advantage, [1.5, 2.0, 0.0, 4.0])
+    alone = traced(valid=[True, False, True, True], truncated=NO)
+    np.testing.assert_allclose(alone[0][0], 1 + 0.5 * 1)  # nothing comes from beyond
+
+
+def test_bars_cut_what_a_surprise_and_a_trace_count():
+    # rho up to 2: .5, 2, .25, 2; excess: 8; -.5 + .0625*8 = 0; 4; .5 + .125*4 = 1
+    target, _ = traced(rho_bar=2.0)
+    np.testing.assert_allclose(target, [2.0, 6.0, 4.0, 8.0])
+    # c up to .25: .25, -, .25: passes .0625, 0, .0625: the first excess .5 + .0625*2
+    target, _ = traced(c_bar=0.25)
+    np.testing.assert_allclose(target, [1.625, 4.0, 3.75, 4.0])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_the_policy_is_who_played_these_are_lambda_returns_and_generalised_advantages(seed):
+    draw = np.random.default_rng(seed)
+    reward, value, following = (jnp.asarray(draw.normal(size=(3, 12)), jnp.float32) for _ in range(3))
+    following = following.at[:, :-1].set(value[:, 1:])  # where nothing ended, the next step is what followed
+    terminated, truncated, restarts = (jnp.asarray(draw.random((3, 12)) < 0.15) for _ in range(3))
+    rows = reward, value, following, terminated, truncated, ~restarts
+    target, advantage = vtrace(jnp.zeros((3, 12)), *rows, 0.97, 0.9)
+    expected = advantages(*rows, 0.97, 0.9)
+    np.testing.assert_allclose(advantage, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(target, value + expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_hopeless_ratio_keeps_everything_finite():
+    for huge in (200.0, -200.0):
+        rows = [jnp.full((1, 4), huge), *(jnp.ones((1, 4)) for _ in range(3))]
+        found = vtrace(*rows, *(jnp.asarray([row]) for row in (NO, NO, ALL)), 0.9, 0.9)
+        assert all(jnp.isfinite(one).all() for one in found)
+
+
+# The decoupled surrogate.
+
+
+def test_the_proximal_policy_clips_and_the_behaviour_policy_weighs():
+    # r = 1.5 clipped at 1.2: w min(r A, 1.2 A); w = .5, 2, 2; A = 2, -2 (the worse is unclipped), 2 with r = 1.1
+    ratio, weight = jnp.asarray([1.5, 1.5, 1.1]), jnp.asarray([0.5, 2.0, 2.0])
+    advantage = jnp.asarray([2.0, -2.0, 2.0])
+    found = decoupled_surrogate(jnp.log(ratio), jnp.log(weight), advantage, 0.2, 100.0)
+    np.testing.assert_allclose(found, [-0.5 * 2.4, 2 * 3.0, -2 * 2.2], rtol=1e-5)
+    free = decoupled_surrogate(jnp.log(ratio), jnp.log(weight), advantage, None, 100.0)
+    np.testing.assert_allclose(free, -weight * ratio * advantage, rtol=1e-5)
+
+
+def test_with_the_proximal_policy_held_at_who_played_it_is_ppos():
+    log_ratio = jnp.linspace(-0.7, 0.7, 15)
+    for sign in (1.0, -1.0):
+        advantage = sign * jnp.linspace(0.5, 2.0, 15)
+        both = [
+            jax.vmap(jax.value_and_grad(loss))(log_ratio, advantage)
+            for loss in (
+                lambda x, a: surrogate(x, a, 0.2),
+                lambda x, a: decoupled_surrogate(x, jnp.zeros_like(x), a, 0.2, 100.0),
+            )
+        ]
+        jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6), *both)
+
+
+def test_where_the_average_is_the_policy_it_is_the_weighted_policy_gradient():
+    log_behaviour, advantage = jnp.asarray([-1.0, 0.0, 1.5]), jnp.asarray([2.0, -1.0, 0.5])
+
+    def loss(logp, weight, a):  # of the log-probability, the average held fixed at it
+        return decoupled_surrogate(logp - jax.lax.stop_gradient(logp), weight, a, 0.2, 100.0)
+
+    slope = jax.vmap(jax.grad(loss))(jnp.asarray([-0.3, -2.0, -1.0]), log_behaviour, advantage)
+    np.testing.assert_allclose(slope, -jnp.exp(log_behaviour) * advantage, rtol=1e-5)
+
+
+def test_neither_weight_nor_ratio_counts_more_than_the_limit():
+    log_ratio, log_weight = jnp.log(jnp.asarray([50.0, 0.5, 2.0, 0.5])), jnp.log(jnp.asarray([50.0, 50.0, 50.0, 500.0]))
+    weight = jnp.exp(truncated_weight(log_ratio, log_weight, 100.0))
+    np.testing.assert_allclose(weight, [2.0, 50.0, 50.0, 100.0], rtol=1e-5)  # 50 * 2 is the limit itself
+    one = jnp.ones(4)
+    np.testing.assert_allclose(
+        decoupled_surrogate(log_ratio, log_weight, one, None, 100.0), [-100.0, -25.0, -100.0, -50.0], rtol=1e-5
+    )
+    for huge in (120.0, -120.0):
+        for other in (120.0, -120.0):
+            slope = jax.grad(lambda x, o=other: decoupled_surrogate(x, jnp.asarray(o), jnp.asarray(-1.0), 0.2, 100.0))
+            assert jnp.isfinite(slope(jnp.asarray(huge)))

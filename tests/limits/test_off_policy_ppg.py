@@ -1,0 +1,139 @@
+"""Off-policy PPG where it must be something known: on fresh segments PPG, and an average that is what it says."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.algorithms.players import (
+    AUXILIARY_UPDATES,
+    POLICY_UPDATES,
+    ROUNDS,
+    moved,
+    players,
+    replayed,
+    replaying,
+    tiny,
+)
+from tests.conformance.cases import differ, same
+from tidelog import OffPolicyPPG
+from tidelog.algorithms.contract import Collecting
+from tidelog.algorithms.off_policy_ppg import Proximal, averaged, judged, policy_loss, restarted, traced
+from tidelog.losses.returns import advantages
+
+ALIKE = {"auxiliary_epochs": 0, "entropy_bonus": 0.02, "value_weight": 0.3, "gae_lambda": 0.8}
+ONCE = {"update_per_collect": 1, "policy_capacity": 4, "value_capacity": 4, "policy_max_use": 1, "value_max_use": 1}
+
+
+def batches(h, learner):
+    """A minibatch of each store."""
+    reads = h.phases()[0].reads
+    return {
+        name: draw.batch(learner.segments[name], None, jax.random.key(i), jnp.zeros(()))[0]
+        for i, (name, draw) in enumerate(reads.items())
+    }
+
+
+def test_the_defaults_are_the_specs():
+    h = OffPolicyPPG()
+    assert isinstance(h, Collecting)
+    assert (h.learning_rate, h.minibatch, h.update_per_collect, h.clip, h.value_weight) == (5e-4, 64, 5, 0.2, 0.5)
+    assert (h.entropy_bonus, h.aux_every, h.auxiliary_epochs, h.beta_clone) == (0.01, 32, 6, 1.0)
+    assert (h.discount, h.gae_lambda, h.rho_bar, h.c_bar, h.proximal_decay) == (0.99, 0.95, 1.0, 1.0, 8 / 9)
+    assert (h.policy_max_use, h.value_max_use, h.most_weight) == (10, 100, 100.0)
+
+
+@pytest.mark.parametrize("env", ["jax:CartPole-v1", "jax:Pendulum-v1"])
+@pytest.mark.parametrize("values", [False, True], ids=["", "values normalised"])
+def test_on_a_fresh_rollout_the_first_update_is_ppgs(env, values):
+    ours = replaying(**ONCE, **ALIKE, value_normalisation=values)
+    theirs = tiny(policy_epochs=1, value_epochs=1, minibatches=1, **ALIKE, value_normalisation=values)
+    one, two = (moved(players((h, 0), env=env), 1).learners[0].state for h in (ours, theirs))
+    same(one.network, two.network, rtol=1e-4, atol=2e-5)
+    same(one.rewards, two.rewards, rtol=1e-6)
+    same(one.optimisers.policy, two.optimisers.policy, rtol=1e-3, atol=1e-5)
+    assert differ(one.network, ours.init(players((ours, 0), env=env)._places.spec, jax.random.key(0), 1).network)
+
+
+def test_targets_read_the_networks_as_they_stand():
+    h, learner = replaying(), replayed(2 * POLICY_UPDATES)
+    batch = batches(h, learner)["value"]
+    run = eqx.filter_jit(lambda state: traced(h, state, batch).data)
+    now = run(learner.state)
+    later = run(replayed(2 * POLICY_UPDATES + AUXILIARY_UPDATES).state)
+    assert differ(now["target"], later["target"], by=1e-3)
+    assert differ(now["log_behaviour"], later["log_behaviour"], by=1e-4)
+    data, played = batch.data, learner.state._replace(rewards=None)
+    stood = eqx.filter_jit(lambda: traced(h, played, batch).data)()
+    value, following = (played.network.worth(data[name]) for name in ("observation", "following"))
+    flags = data["terminated"], data["truncated"], data["valid"]
+    alike = advantages(data["reward"], value, following, *flags, h.discount, h.gae_lambda)
+    assert differ(stood["advantage"], alike, by=1e-4)  # played by another policy
+    fresh = batch._replace(data=data | {"log_probability": data["log_probability"] + stood["log_behaviour"]})
+    again = eqx.filter_jit(lambda: traced(h, played, fresh).data)()
+    np.testing.assert_allclose(again["advantage"], alike, rtol=1e-4, atol=1e-5)
+
+
+def test_the_average_is_divided_by_the_weight_that_it_has_gathered():
+    # decay 1/2: after 4 and 7, (4 + 1/2 * 2) / 1.5 and (7 + 4/2 + 2/4) / 1.75
+    average = averaged(restarted(jnp.asarray(2.0)), jnp.asarray(4.0), 0.5)
+    np.testing.assert_allclose(average, Proximal(10 / 3, 1.5), rtol=1e-6)
+    np.testing.assert_allclose(averaged(average, jnp.asarray(7.0), 0.5), Proximal(9.5 / 1.75, 1.75), rtol=1e-6)
+    np.testing.assert_allclose(averaged(average, jnp.asarray(7.0), 0.0), Proximal(7.0, 1.0))
+
+
+def test_the_average_steps_with_the_policy_and_begins_anew_in_the_auxiliary_phase():
+    early, late = replayed(2).state, replayed(2 * POLICY_UPDATES).state
+    assert float(early.proximal.weight) == pytest.approx(1 + 8 / 9 + (8 / 9) ** 2)
+    assert differ(late.proximal.network, late.network, by=1e-3)
+    after = replayed(ROUNDS).state
+    same(after.proximal.network, after.network)
+    assert float(after.proximal.weight) == 1.0
+    assert float(replayed(ROUNDS + 1).state.proximal.weight) == pytest.approx(1 + 8 / 9)
+
+
+def test_with_decay_0_the_clip_never_binds_and_the_gradient_is_the_weighted_one():
+    h, learner = replaying(proximal_decay=0.0, entropy_bonus=0.0), replayed(2 * POLICY_UPDATES, proximal_decay=0.0)
+    same(learner.state.proximal.network, learner.state.network)
+    batch = eqx.filter_jit(judged)(h, learner.state, batches(h, learner)["policy"])
+    data, clipped = batch.data, eqx.filter_grad(lambda n: policy_loss(n, h, batch)[0])(learner.state.network)
+
+    def weighted(network):
+        chosen = network.policy(data["observation"]).log_probability(data["action"])
+        ratio = jnp.exp(jax.lax.stop_gradient(chosen) - data["log_probability"])
+        return -batch.mean(ratio * data["advantage"] * chosen)
+
+    same(clipped, eqx.filter_grad(weighted)(learner.state.network), rtol=1e-3, atol=1e-6)
+    assert float(policy_loss(learner.state.network, h, batch)[1]["clip_fraction"]) == 0.0
+    assert float(policy_loss(learner.state.network, h, batch)[1]["ratio_mean"]) != 1.0
+
+
+def test_with_the_average_at_who_played_the_loss_is_ppos():
+    h, learner = replaying(entropy_bonus=0.0), replayed(2 * POLICY_UPDATES)
+    batch = eqx.filter_jit(judged)(h, learner.state, batches(h, learner)["policy"])
+    batch = batch._replace(data=batch.data | {"log_proximal": jnp.zeros_like(batch.data["log_proximal"])})
+    data, network = batch.data, learner.state.network
+
+    def textbook(network):
+        log_ratio = network.policy(data["observation"]).log_probability(data["action"]) - data["log_probability"]
+        ratio, a = jnp.exp(log_ratio), data["advantage"]
+        return -batch.mean(jnp.minimum(ratio * a, jnp.clip(ratio, 0.8, 1.2) * a))
+
+    ours, theirs = eqx.filter_grad(lambda n: policy_loss(n, h, batch)[0])(network), eqx.filter_grad(textbook)(network)
+    same(ours, theirs, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(policy_loss(network, h, batch)[0], textbook(network), rtol=1e-5)
+
+
+def test_policy_and_value_draw_apart_and_every_store_keeps_count():
+    learner = replayed(2 * POLICY_UPDATES)
+    policy, value = learner.segments["policy"], learner.segments["value"]
+    assert policy.live.shape == (6,)
+    assert value.live.shape == (8,)
+    assert int(value.lives.uses.sum()) == 4 * 2 * POLICY_UPDATES  # none was replaced, each minibatch has four
+    assert sorted(value.lives.ages.tolist()) == [4] * 4 + [8] * 4
+    assert sorted(policy.lives.ages.tolist()) == [4] * 4 + [8] * 2
+    assert policy.lives.uses.tolist() != value.lives.uses.tolist()[:6]
+    same(value.columns["reward"][4:], learner.segments["fresh"].columns["reward"])
+    after = replayed(ROUNDS).segments["value"]  # the auxiliary phase neither uses up nor ages
+    same(after.lives, value.lives)
