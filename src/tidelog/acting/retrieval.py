@@ -1,7 +1,7 @@
 """The best of a large table for each query: exact inner products, a chunk of the table at a time.
 
-A block of scores is one matrix product that stays in the processor's cache. Only what beats a query's k-th best score so
-far is looked at again, and that is little: in random order about `k` candidates whenever the table read so far has
+A block of scores is one matrix product that stays in the processor's cache. Only what beats a query's k-th best score
+so far is looked at again, and that is little: in random order about `k` candidates whenever the table read so far has
 doubled. Candidates are merged then, or as soon as there are many, so that memory is bounded whatever the order.
 
 Letters: `B` queries, `N` rows of the table, `D` width of vectors, `K` results, `C` rows of a chunk.
