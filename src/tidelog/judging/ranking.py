@@ -181,11 +181,15 @@ def spread(items: Ints, size: int) -> dict[str, float]:
 def _row(name: str, kind: str, items: Ints, cases: Cases, taken: Floats, confidence: Confidence) -> Row:
     users, owner = np.unique(cases.user, return_inverse=True)
     ratios = {
-        measure: Ratios(*(np.bincount(owner, part, len(users))[:, None] for part in parts))
+        measure: Ratios(_added(parts.numerator, owner, len(users)), _added(parts.denominator, owner, len(users)))
         for measure, parts in measured(items, cases, taken).items()
     }
     scores = {measure: _interval(one, confidence) for measure, one in ratios.items()}
     return Row(name, kind, len(cases), len(users), scores, spread(items, len(taken)), ratios)
+
+
+def _added(values: Floats, owner: NDArray[Any], users: int) -> Floats:
+    return np.bincount(owner, values, users).astype(np.float64)[:, None]
 
 
 def _interval(ratios: Ratios, confidence: Confidence) -> Interval:
