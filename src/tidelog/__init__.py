@@ -22,6 +22,7 @@ __all__ = [
     "DivergenceError",
     "EnvironmentFailure",
     "ExportError",
+    "Interactions",
     "Limits",
     "Log",
     "LogError",
@@ -38,10 +39,12 @@ __all__ = [
     "learn",
     "load",
     "load_policy",
+    "open_interactions",
     "open_log",
     "prepare",
     "prepare_learning",
     "read_d4rl",
+    "read_interactions",
     "read_log",
     "read_minari",
     "read_npz",
@@ -50,6 +53,7 @@ __all__ = [
     "resume",
     "rollout",
     "validate",
+    "validate_interactions",
 ]
 
 if TYPE_CHECKING:
@@ -62,6 +66,9 @@ if TYPE_CHECKING:
     from tidelog.algorithms.ppg import PPG, PPO
     from tidelog.data.columns import Columns
     from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
+    from tidelog.data.interaction_door import read_interactions, validate_interactions
+    from tidelog.data.interaction_storage import open_interactions
+    from tidelog.data.interactions import Interactions
     from tidelog.data.log import Log
     from tidelog.data.storage import open_log
     from tidelog.errors import (
@@ -92,6 +99,9 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "algorithms.ppg": ("PPG", "PPO"),
     "data.columns": ("Columns",),
     "data.door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
+    "data.interaction_door": ("read_interactions", "validate_interactions"),
+    "data.interaction_storage": ("open_interactions",),
+    "data.interactions": ("Interactions",),
     "data.log": ("Log",),
     "data.storage": ("open_log",),
     "errors": (
