@@ -27,6 +27,7 @@ __all__ = [
     "Log",
     "LogError",
     "Policy",
+    "RecommenderBCQ",
     "Run",
     "SpecError",
     "TidelogError",
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from tidelog.algorithms.discrete_bcq import DiscreteBCQ
     from tidelog.algorithms.iql import IQL
     from tidelog.algorithms.ppg import PPG, PPO
+    from tidelog.algorithms.recommender_bcq import RecommenderBCQ
     from tidelog.data.columns import Columns
     from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
     from tidelog.data.interaction_door import read_interactions, validate_interactions
@@ -97,6 +99,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "algorithms.discrete_bcq": ("DiscreteBCQ",),
     "algorithms.iql": ("IQL",),
     "algorithms.ppg": ("PPG", "PPO"),
+    "algorithms.recommender_bcq": ("RecommenderBCQ",),
     "data.columns": ("Columns",),
     "data.door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
     "data.interaction_door": ("read_interactions", "validate_interactions"),

@@ -62,10 +62,11 @@ class Image:
 class History:
     """What a user took before, items and kinds of events `[..., H]` int32, counted from 1; the latest stands last.
 
-    A short history begins with zeros. `events` are the kinds.
+    A short history begins with zeros. `events` are the kinds, `usual` the most frequent one.
     """
 
     events: tuple[str, ...]
+    usual: int = 1
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,8 @@ class Interactions:
     def spec(self) -> Spec:
         """A history is seen, an item of the catalogue is chosen."""
         items = Catalogue(tuple(self.items.tolist()), self.feature_names)
-        return Spec({"history": History(self.events)}, items)  # type: ignore[dict-item, arg-type]
+        usual = int(np.bincount(self.event, minlength=2)[1:].argmax()) + 1
+        return Spec({"history": History(self.events, usual)}, items)  # type: ignore[dict-item, arg-type]
 
     @property
     def steps(self) -> int:

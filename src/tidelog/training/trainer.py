@@ -7,6 +7,7 @@ Members differ in their seed or in their numbers and share one compilation. On a
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -199,6 +200,13 @@ class Trainer:
         rows = [report(learner) for learner in self.learners]
         self._learners = [without_tallies(learner) for learner in self._learners]
         return rows
+
+    def change(self, index: int, function: Callable[[Any], Any]) -> None:
+        """Put what a function makes of a member's state in its place; nothing that learns may be touched."""
+        learners = self.learners
+        moved = learners[index]._replace(state=function(learners[index].state))
+        changed = [*learners[:index], moved, *learners[index + 1 :]]
+        self._learners = [stack(changed)] if self._together else changed
 
     def peek(self) -> dict[str, float]:
         """The first member's metrics so far, without starting a new window."""
