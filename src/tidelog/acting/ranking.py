@@ -140,7 +140,7 @@ def refuse_too_few(allowed: NumpyArray, k: int, before: int = 0) -> None:
     short = np.flatnonzero(counts < k)
     if len(short):
         raise SpecError(
-            f"k = {k} items were asked for, and history {before + int(short[0])} has {int(counts[short[0]])} candidates "
+            f"k = {k} items were asked for, history {before + int(short[0])} has {int(counts[short[0]])} candidates "
             f"({len(short)} histories have fewer than {k}): ask for fewer, allow more candidates, or exclude_seen=False"
         )
 

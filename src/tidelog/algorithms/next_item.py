@@ -16,6 +16,7 @@ from scipy import sparse
 from tidelog.algorithms.contract import Batch
 from tidelog.algorithms.visits import Visit
 from tidelog.data import Interactions
+from tidelog.errors import ConfigError
 from tidelog.losses.choosing import next_item_error, sampled_error
 from tidelog.networks.catalogue import Items, Table
 from tidelog.networks.sequence import Reader
@@ -99,7 +100,7 @@ def _sampled(recall: Recall, h: Any, visit: Visit, states: jax.Array, known: Fac
 
 
 def variety(items: jax.Array, counted: jax.Array | None, catalogue: int) -> tuple[jax.Array, jax.Array]:
-    """How many different items there are among those counted, as a share of what could be, and their entropy in nats."""
+    """How many different items are among those counted, as a share of what could be, and their entropy in nats."""
     there = jnp.ones_like(items, bool) if counted is None else counted
     often = jnp.zeros(catalogue + 1).at[items.reshape(-1)].add(there.reshape(-1).astype(jnp.float32)).at[0].set(0.0)
     total = jnp.maximum(jnp.sum(often), 1.0)
@@ -130,3 +131,15 @@ def from_factors(log: Interactions, size: int, seed: int) -> np.ndarray[Any, Any
 
 
 BEGINNINGS: Mapping[str, Begin] = {"random": at_random, "factors": from_factors}
+
+
+def recall_from(recall: Recall, rows: Any) -> Recall:
+    """The table with rows [N, D] of somebody else's; ConfigError where they do not fit."""
+    count, size = recall.table.weight.shape
+    given = np.asarray(rows, np.float32)
+    if given.shape != (count - 1, size) or not np.isfinite(given).all():
+        raise ConfigError(
+            f"item vectors must be finite numbers [{count - 1}, {size}], found {given.dtype}{given.shape}"
+        )
+    whole = jnp.asarray(np.concatenate([np.zeros((1, size), np.float32), given]))
+    return recall._replace(table=Table(whole, recall.table.bias, recall.table.tower))

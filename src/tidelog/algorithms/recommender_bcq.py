@@ -6,9 +6,9 @@ reader of histories after Kang and McAuley 2018, arXiv:1808.09781.
 | step | loss (per event) | reads |
 |---|---|---|
 | table and reader | `-log P(item given history)`, over all items or a corrected sample | |
-| generator (vae) | `mean (decode(s, z) - v)**2 + kl_weight KL(z given s, v)`, v the item's vector | **new** table and reader |
-| critics | `sum_e loss(Q_e(s, v) - r - discount max_i between_e Qtarget_e(s', v_i))` on the **logged** item | old targets |
-| | `v_i` are items: the likeliest above `threshold`, or those nearest to generated vectors | **new** table, generator |
+| generator (vae) | `mean (decode(s, z) - v)**2 + kl_weight KL(z given s, v)`, v of the item | **new** table, reader |
+| critics | `sum_e loss(Q_e(s, v) - r - discount max_i between_e Qtarget_e(s', v_i))`, v **logged** | old targets |
+| | `v_i` are items: the likeliest above `threshold`, or nearest to generated vectors | **new** table, generator |
 | perturbation (vae) | `-Q_1(s, perturb(s, decode(s, z)))` | **new** generator and Q_1 |
 | targets | reader, perturbation, critics move by `target_rate` of their gap | **new** networks |
 
@@ -32,11 +32,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms import fields
+from tidelog.algorithms import fields, listing
 from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase
 from tidelog.algorithms.draws import Draw
 from tidelog.algorithms.hyper import hyper, number, own, static
-from tidelog.algorithms.next_item import BEGINNINGS, Begin, Facts, Recall, at_random, facts, read, recall_loss, variety
+from tidelog.algorithms.imagining import generated, generator_loss, perturbed, progress
+from tidelog.algorithms.listing import Acting, Weighed
+from tidelog.algorithms.next_item import (
+    BEGINNINGS,
+    Begin,
+    Facts,
+    Recall,
+    at_random,
+    facts,
+    recall_from,
+    recall_loss,
+    variety,
+)
 from tidelog.algorithms.optim import (
     Schedule,
     Transformation,
@@ -45,20 +57,17 @@ from tidelog.algorithms.optim import (
     follow,
     improve,
     optimiser_memory,
-    unless,
 )
-from tidelog.algorithms.proposals import GENERATORS, Imagination, Propose, clipped, envisaged, likeliest, may_choose
+from tidelog.algorithms.proposals import GENERATORS, Imagination, Propose, clipped, likeliest, may_choose
 from tidelog.algorithms.running import Running, counted, deviation, nothing_seen
+from tidelog.algorithms.scenes import Negatives, Scene, passed_over, scene
 from tidelog.algorithms.visits import Visit, Windows
 from tidelog.data import Interactions
 from tidelog.errors import ConfigError, SpecError
-from tidelog.losses.choosing import importance, standardised
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
-from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error
-from tidelog.networks.catalogue import Correction, ItemGenerator, Items, Pair, Raters, Table
+from tidelog.networks.catalogue import Correction, ItemGenerator, Pair, Raters, Table
 from tidelog.networks.mlp import host_generator
 from tidelog.networks.sequence import READERS, MakeBody, Reader, recurrent
-from tidelog.support import supported
 from tidelog.types import Catalogue, Spec, same_shape
 
 
@@ -79,7 +88,7 @@ class State(NamedTuple):
     critic: Raters
     target_critic: Raters
     imagination: Imagination | None  # None: candidates are the likeliest items
-    target_perturbation: Correction | None
+    target_perturbation: Any  # a Correction, where there is a generator
     latents: jax.Array | None  # [n, L]: what acting decodes
     known: Facts
     rewards: Running | None
@@ -90,45 +99,6 @@ class State(NamedTuple):
     key: jax.Array
 
 
-class Acting(NamedTuple):
-    """What ranking reads."""
-
-    recall: Recall
-    critic: Pair
-    imagination: Imagination | None
-    latents: jax.Array | None
-    features: jax.Array | None
-    weight: jax.Array
-
-
-class Scene(NamedTuple):
-    """What one update sees: states [B, T, D] before and columns [B, T + 1, D] around the steps that count."""
-
-    states: jax.Array
-    around: jax.Array  # what the reader tells before the first and after every step
-    target_around: jax.Array  # the same by the target reader
-    items: Items  # all
-    vectors: jax.Array  # [B, T, D]: of the logged items
-
-
-class Negatives(NamedTuple):
-    """Items [B, T] that were not taken, and how much each counts."""
-
-    vectors: jax.Array  # [B, T, D]
-    target: jax.Array  # [B, T]
-    weight: jax.Array  # [B, T]
-
-
-def scene(recall: Recall, target: Reader, known: Facts, visit: Visit) -> Scene:
-    """What the networks see, with no gradient to the table or a reader."""
-    items = recall.table(None, known.features)
-    seen = read(recall, known, visit.items, visit.events)
-    later = read(Recall(recall.table, target), known, visit.items, visit.events)
-    columns = visit.reward.shape[1] + 1
-    made = Scene(visit.states(seen), seen[:, -columns:], later[:, -columns:], items, items.vectors[visit.chosen])
-    return jax.tree.map(jax.lax.stop_gradient, made)
-
-
 # Losses: each returns the mean over what counts and what the metrics read.
 
 
@@ -136,7 +106,7 @@ def values(h: RecommenderBCQ, state: State, batch: Batch, seen: Scene, key: jax.
     """What the best supported item is worth around every step [B, T + 1], and which it is."""
     flat, later = (around.reshape(-1, around.shape[-1]) for around in (seen.around, seen.target_around))
     allowed = may_choose(batch.data.items, seen.around.shape[1], len(state.known.cumulative), h.exclude_seen)
-    imagination = state.imagination and state.imagination._replace(perturbation=state.target_perturbation)
+    imagination = state.imagination and Imagination(state.imagination.generator, state.target_perturbation)
     proposed = h.generator(h, imagination, flat, seen.items, allowed.reshape(len(flat), -1), key)
     worth = between(state.target_critic(later[:, None], seen.items.vectors[proposed.items]), h.mix)
     best = jnp.argmax(jnp.where(proposed.kept, worth, -jnp.inf), axis=-1)[:, None]
@@ -153,54 +123,16 @@ def target_value(h: RecommenderBCQ, state: State, visit: Visit, value: jax.Array
     return reward + visit.discount * value[:, 1:]
 
 
-def passed_over(
-    h: RecommenderBCQ, state: State, visit: Visit, seen: Scene, value: jax.Array, key: jax.Array
-) -> Negatives:
-    """For each step one item that was shown and not taken, or else drawn; with `r = 0, s' = s`."""
-    target = h.discount * value[:, :-1]
-    if visit.slate is None:
-        drawn = state.known.draw(key, visit.chosen.shape)
-        weight = importance(state.known.log_share[drawn], state.known.log_drawn[drawn])
-        there = drawn != visit.chosen
-    else:
-        ignored = (visit.slate > 0) & (visit.slate != visit.chosen[..., None])
-        there = jnp.any(ignored, axis=-1)
-        place = jax.random.categorical(key, jnp.where(ignored | ~there[..., None], 0.0, -jnp.inf))
-        drawn = jnp.take_along_axis(visit.slate, place[..., None], axis=-1)[..., 0]
-        weight = jnp.ones_like(target)
-    return Negatives(seen.items.vectors[drawn], target, jnp.where(there, h.negative_weight * weight, 0.0))
-
-
 def critic_loss(
     critic: Raters, h: RecommenderBCQ, batch: Batch, seen: Scene, target: jax.Array, negatives: Negatives | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Error of every critic on the logged items against the target [B, T], and on those passed over; also Q [E, B, T]."""
+    """Error of every critic on logged items against the target [B, T], and on those passed over; also Q [E, B, T]."""
     q = critic(seen.states, seen.vectors)
     error = ensemble_error(q, target, h.critic_loss)
     if negatives is not None:
         off = ensemble_error(critic(seen.states, negatives.vectors), negatives.target, h.critic_loss)
         error = error + negatives.weight * off
     return batch.mean(error), q
-
-
-def generator_loss(
-    generator: ItemGenerator, h: RecommenderBCQ, batch: Batch, seen: Scene, noise: jax.Array
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Reconstruction of the logged items' vectors and divergence of their latents; also both alone."""
-    mean, log_std = generator.encode(seen.states, seen.vectors)
-    error = reconstruction_error(generator.decode(seen.states, mean + jnp.exp(log_std) * noise), seen.vectors)
-    divergence = mean_over_latents(normal_divergence(mean, log_std))
-    metrics = {"reconstruction_loss": batch.average(error), "kl": batch.average(divergence)}
-    return batch.mean(error + h.kl_weight * divergence), metrics
-
-
-def perturbation_loss(
-    perturbation: Correction, h: RecommenderBCQ, batch: Batch, seen: Scene, generator: ItemGenerator, critic: Pair,
-    latent: jax.Array,
-) -> tuple[jax.Array, jax.Array]:  # fmt: skip
-    """What the first critic does not like about generated vectors, moved; also the vectors."""
-    made = envisaged(h, Imagination(generator, perturbation), seen.states, latent)
-    return -batch.mean(critic(seen.states, made)[..., 0]), made
 
 
 # The updates.
@@ -259,37 +191,6 @@ def step(h: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback
     return _followed(h, state, jnp.where(due, h.target_rate, 0.0)), Feedback(metrics)
 
 
-def generated(
-    h: RecommenderBCQ, state: State, batch: Batch, seen: Scene, key: jax.Array
-) -> tuple[State, dict[str, jax.Array]]:
-    """The state with its generator moved."""
-    noise = jax.random.normal(key, (*batch.data.reward.shape, h.latent_size))
-    rate = h.generator_learning_rate * h.schedule(progress(state))
-    generator, memory, loss, told = improve(
-        generator_loss, state.imagination.generator, state.optimisers.generator, rate, h, batch, seen, noise  # type: ignore[union-attr]
-    )  # fmt: skip
-    imagination = state.imagination._replace(generator=generator)  # type: ignore[union-attr]
-    moved = state._replace(imagination=imagination, optimisers=state.optimisers._replace(generator=memory))
-    return moved, told | {"generator_loss": loss}
-
-
-def perturbed(
-    h: RecommenderBCQ, state: State, batch: Batch, seen: Scene, key: jax.Array, due: jax.Array
-) -> tuple[State, dict[str, jax.Array]]:
-    """The state with its perturbation moved, where that is due."""
-    generator, before = state.imagination  # type: ignore[misc]
-    latent = clipped(h, key, (*batch.data.reward.shape, h.latent_size))
-    rate = h.perturbation_learning_rate * h.schedule(progress(state))
-    critic, memory = state.critic.members[0], state.optimisers.perturbation
-    *after, loss, made = improve(perturbation_loss, before, memory, rate, h, batch, seen, generator, critic, latent)
-    perturbation, memory = unless(due, (before, memory), tuple(after))
-    moved = state._replace(
-        imagination=Imagination(generator, perturbation), optimisers=state.optimisers._replace(perturbation=memory)
-    )
-    distance = batch.average(jnp.linalg.norm(made - seen.vectors, axis=-1))
-    return moved, {"perturbation_loss": loss, "distance_to_log": distance}
-
-
 def _followed(h: RecommenderBCQ, state: State, rate: jax.Array) -> State:
     perturbation = state.imagination and follow(state.target_perturbation, state.imagination.perturbation, rate)
     return state._replace(
@@ -298,11 +199,6 @@ def _followed(h: RecommenderBCQ, state: State, rate: jax.Array) -> State:
         target_perturbation=perturbation,
         step=state.step + 1,
     )
-
-
-def progress(state: State) -> jax.Array:
-    """The share of the run that has been taken."""
-    return state.step / jnp.maximum(state.updates, 1)
 
 
 def pretrain_losses(h: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
@@ -431,8 +327,8 @@ class RecommenderBCQ:
         """Raise ConfigError where two fields contradict each other."""
         if self.targets > self.history:
             raise ConfigError(
-                f"RecommenderBCQ.targets = {self.targets} events of windows of RecommenderBCQ.history = {self.history}: "
-                "at most as many can be learnt from"
+                f"RecommenderBCQ.targets = {self.targets} and RecommenderBCQ.history = {self.history}: of a window at "
+                "most as many events can be learnt from as a history holds"
             )
         if self.size % self.heads:
             raise ConfigError(f"RecommenderBCQ.size = {self.size} cannot be shared by heads = {self.heads}")
@@ -486,53 +382,15 @@ class RecommenderBCQ:
     # Ranking: what `tidelog.acting.recommend` calls.
 
     def all_items(self, acting: Acting) -> jax.Array:
-        """Rows [N + 1, D + 1] whose inner product with a query is a likelihood or a nearness; the last is the bias."""
-        items = acting.recall.table(None, acting.features)
-        return jnp.concatenate([items.vectors, items.bias[:, None]], axis=1)
+        """Rows [N + 1, D + 1] to search among."""
+        return listing.all_items(acting)
 
     def seek(self, acting: Acting, items: jax.Array, events: jax.Array, key: jax.Array | None = None) -> jax.Array:
-        """What to look for after histories [B, H]: queries [B, 1 + n, D + 1], likelihood first, then n ideas."""
-        states = self._state(acting, items, events)
-        queries = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1)[:, None]
-        if acting.imagination is None or acting.latents is None:
-            return queries
-        latents = acting.latents if key is None else clipped(self, key, acting.latents.shape)
-        made = envisaged(self, acting.imagination, states[:, None], latents[None])
-        return jnp.concatenate([queries, jnp.pad(made, ((0, 0), (0, 0), (0, 1)))], axis=1)
+        """Queries [B, 1 + n, D + 1] after histories [B, H]: what is likely, then n ideas of the generator's."""
+        return listing.seek(self, acting, items, events, key)
 
     def weigh(
         self, acting: Acting, items: jax.Array, events: jax.Array, found: jax.Array, logits: jax.Array, ideas: jax.Array
     ) -> Weighed:
         """What found items [B, K] are worth after histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
-        there = jnp.isfinite(logits)
-        known = jnp.where(there, logits, -1e30)
-        first = supported(known, self.threshold, there) if acting.imagination is None else ideas & there
-        q = acting.critic(
-            self._state(acting, items, events)[:, None], acting.recall.table(found, acting.features).vectors
-        )
-        likelihood = jnp.where(there, known - jnp.max(known, axis=-1, keepdims=True), -jnp.inf)
-        return Weighed(likelihood, standardised(q[..., 0], first), first)
-
-    def _state(self, acting: Acting, items: jax.Array, events: jax.Array) -> jax.Array:
-        vectors = acting.recall.table(items, acting.features).vectors
-        return acting.recall.reader(vectors, events)[:, -1]
-
-
-class Weighed(NamedTuple):
-    """Items found for histories: log-likelihood relative to the likeliest, standardised Q, whether the log supports it."""
-
-    likelihood: jax.Array  # [B, K]
-    rating: jax.Array  # [B, K]
-    first: jax.Array  # [B, K] bool
-
-
-def recall_from(recall: Recall, rows: Any) -> Recall:
-    """The table with rows [N, D] of somebody else's; ConfigError where they do not fit."""
-    count, size = recall.table.weight.shape
-    given = np.asarray(rows, np.float32)
-    if given.shape != (count - 1, size) or not np.isfinite(given).all():
-        raise ConfigError(
-            f"item vectors must be finite numbers [{count - 1}, {size}], found {given.dtype}{given.shape}"
-        )
-    whole = jnp.asarray(np.concatenate([np.zeros((1, size), np.float32), given]))
-    return recall._replace(table=Table(whole, recall.table.bias, recall.table.tower))
+        return listing.weigh(self, acting, items, events, found, logits, ideas)

@@ -37,7 +37,7 @@ def importance(log_wanted: jax.Array, log_drawn: jax.Array) -> jax.Array:
 
 
 def standardised(values: jax.Array, among: jax.Array) -> jax.Array:
-    """Values [..., K] less their mean, over their deviation, both of the marked ones [..., K]; 0 where all are equal."""
+    """Values [..., K] less their mean, over their deviation, both of marked ones [..., K]; 0 where all are equal."""
     same_shape(values=values, among=among)
     count = jnp.maximum(jnp.sum(among, axis=-1, keepdims=True), 1)
     mean = jnp.sum(values, axis=-1, keepdims=True, where=among) / count

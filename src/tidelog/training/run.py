@@ -205,9 +205,10 @@ class Run:
         rows = []
         for member, training in zip(self.members, self._trainer.report(), strict=True):
             policy = self._policy_of(member)
-            if self._weighing is not None:
+            if self._weighing is not None and isinstance(self._trainer, Trainer):
                 weight, lists = self._weighing(policy)
-                self._trainer.change(member.index, lambda state, m=member, w=weight: m.algorithm.weighted(state, w))
+                state = self._trainer.learners[member.index].state
+                self._trainer.put(member.index, member.algorithm.weighted(state, weight))
                 policy, training = self._policy_of(member), training | lists
             state = self._trainer.learners[member.index].state
             held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
@@ -229,8 +230,8 @@ class Run:
         for member, row in zip(self.members, rows, strict=True):
             for name in fallen(getattr(member.algorithm, "watched", ()), row, self.metrics):
                 warnings.warn(
-                    f"{name} of {type(member.algorithm).__name__} with seed {member.seed} fell to {row[name]:.3g}: ever "
-                    "fewer items are recommended; lower the weight of Q or its learning rate, or raise the threshold",
+                    f"{name} of {type(member.algorithm).__name__} with seed {member.seed} fell to {row[name]:.3g}: "
+                    "ever fewer items are recommended; lower the weight of Q or its rate, or raise the threshold",
                     CollapseWarning,
                     stacklevel=2,
                 )
@@ -269,7 +270,7 @@ class CollapseWarning(UserWarning):
 
 
 def fallen(watched: Sequence[str], row: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The watched metrics, of training and held out, that this report is the first to see below a quarter of their best."""
+    """The watched metrics that this report is the first to see below a quarter of their best."""
     found = []
     for name in (name for name in row if name.split("/")[-1] in watched):
         values = [old[name] for old in before if name in old and old["member"] == row["member"]]

@@ -17,6 +17,7 @@ from tidelog.algorithms.visits import Visits, visits
 from tidelog.data import Interactions
 from tidelog.data.scaling import Scaler
 from tidelog.errors import LogError
+from tidelog.training.learner import Stores
 
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 MOST_EVENTS = 2_048  # of the held-out period that lists are made for
@@ -46,7 +47,7 @@ class Periods:
         """Nothing is scaled; an algorithm may scale its rewards as it sees them."""
         return Scaler()
 
-    def stores(self, algorithm: Algorithm, scaler: Scaler) -> dict[str, Visits]:
+    def stores(self, algorithm: Algorithm, scaler: Scaler) -> Stores:
         """The stores that training reads."""
         return self._stores(algorithm, self.train)
 

@@ -7,7 +7,6 @@ Members differ in their seed or in their numbers and share one compilation. On a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -201,10 +200,10 @@ class Trainer:
         self._learners = [without_tallies(learner) for learner in self._learners]
         return rows
 
-    def change(self, index: int, function: Callable[[Any], Any]) -> None:
-        """Put what a function makes of a member's state in its place; nothing that learns may be touched."""
+    def put(self, index: int, state: Any) -> None:
+        """Give a member another state: one in which only what acting reads was changed."""
         learners = self.learners
-        moved = learners[index]._replace(state=function(learners[index].state))
+        moved = learners[index]._replace(state=state)
         changed = [*learners[:index], moved, *learners[index + 1 :]]
         self._learners = [stack(changed)] if self._together else changed
 
