@@ -149,7 +149,7 @@ def _read(algorithm: Any, options: Any, folder: Path) -> int:
 
 
 def _log(options: Any) -> Log | Interactions:
-    if not isinstance(options, Taken):
+    if not isinstance(options, Serve):
         return read_any(options.data, options.columns, memory_map=options.memory_map)
     if options.columns is not None or options.memory_map:
         raise ConfigError("interactions take flags such as --user and --item: leave --columns and --memory-map away")

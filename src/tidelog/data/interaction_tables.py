@@ -120,7 +120,7 @@ def listed(series: pl.Series) -> pl.Series:
     """Lists of words [M]: of a column of lists, or of text such as `a|b|c`, `a, b` or `["a", "b"]`."""
     if isinstance(series.dtype, pl.List | pl.Array):
         inner = series.cast(pl.List(series.dtype.inner)) if isinstance(series.dtype, pl.Array) else series
-        return inner.cast(pl.List(pl.String)).fill_null([])
+        return inner.cast(pl.List(pl.String)).fill_null([]).list.drop_nulls()
     bare = series.cast(pl.String).str.strip_chars().str.strip_chars("[]()").fill_null("")
     split = bare.str.replace_all(r"\s*[|;,]\s*", "|").str.split("|")
     stripped = split.list.eval(pl.element().str.strip_chars(" \"'"))
@@ -157,7 +157,7 @@ def _codes(series: pl.Series, words: pl.Series) -> pl.Series:
 
 def _padded(shown: pl.Series, words: pl.Series) -> Values:
     """[M, S] int32: codes + 1 of each list, 0 behind its end."""
-    lengths = shown.list.len().to_numpy()
+    lengths = shown.list.len().to_numpy().astype(np.int64)
     slate = np.zeros((len(shown), max(1, int(lengths.max(initial=0)))), np.int32)
     flat = _codes(shown.explode().drop_nulls().cast(pl.String), words).to_numpy()
     ends = np.cumsum(lengths)
