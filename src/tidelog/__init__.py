@@ -22,10 +22,12 @@ __all__ = [
     "DivergenceError",
     "EnvironmentFailure",
     "ExportError",
+    "Interactions",
     "Limits",
     "Log",
     "LogError",
     "Policy",
+    "RecommenderBCQ",
     "Run",
     "SpecError",
     "TidelogError",
@@ -38,10 +40,12 @@ __all__ = [
     "learn",
     "load",
     "load_policy",
+    "open_interactions",
     "open_log",
     "prepare",
     "prepare_learning",
     "read_d4rl",
+    "read_interactions",
     "read_log",
     "read_minari",
     "read_npz",
@@ -50,6 +54,7 @@ __all__ = [
     "resume",
     "rollout",
     "validate",
+    "validate_interactions",
 ]
 
 if TYPE_CHECKING:
@@ -60,8 +65,12 @@ if TYPE_CHECKING:
     from tidelog.algorithms.discrete_bcq import DiscreteBCQ
     from tidelog.algorithms.iql import IQL
     from tidelog.algorithms.ppg import PPG, PPO
+    from tidelog.algorithms.recommender_bcq import RecommenderBCQ
     from tidelog.data.columns import Columns
     from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
+    from tidelog.data.interaction_door import read_interactions, validate_interactions
+    from tidelog.data.interaction_storage import open_interactions
+    from tidelog.data.interactions import Interactions
     from tidelog.data.log import Log
     from tidelog.data.storage import open_log
     from tidelog.errors import (
@@ -90,8 +99,12 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "algorithms.discrete_bcq": ("DiscreteBCQ",),
     "algorithms.iql": ("IQL",),
     "algorithms.ppg": ("PPG", "PPO"),
+    "algorithms.recommender_bcq": ("RecommenderBCQ",),
     "data.columns": ("Columns",),
     "data.door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
+    "data.interaction_door": ("read_interactions", "validate_interactions"),
+    "data.interaction_storage": ("open_interactions",),
+    "data.interactions": ("Interactions",),
     "data.log": ("Log",),
     "data.storage": ("open_log",),
     "errors": (

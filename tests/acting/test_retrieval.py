@@ -65,11 +65,17 @@ def test_many_queries_go_in_parts():
     assert top_k(queries[:0], table, 7)[0].shape == (0, 7)
 
 
+def test_where_too_few_are_allowed_the_rest_is_nothing():
+    allowed = np.array([[True] * 5, [False, False, True, False, True]])
+    places, scores = top_k(np.ones((2, 3), np.float32), np.ones((5, 3), np.float32), 3, allowed)
+    assert places.tolist() == [[0, 1, 2], [2, 4, 0]]
+    assert scores.tolist() == [[3, 3, 3], [3, 3, -np.inf]]
+
+
 def test_what_cannot_be_answered_is_refused():
     queries, table = np.ones((2, 3), np.float32), np.ones((5, 3), np.float32)
-    allowed = np.array([[True] * 5, [True, False, False, False, True]])
-    with pytest.raises(ConfigError, match="number of allowed rows, 2, found 3"):
-        top_k(queries, table, 3, allowed)
+    with pytest.raises(ConfigError, match="number of rows, 5, found 6"):
+        top_k(queries, table, 6)
     with pytest.raises(ConfigError, match="found 0"):
         top_k(queries, table, 0)
     with pytest.raises(ConfigError, match="chunk"):

@@ -28,8 +28,9 @@ def top_k(
 ) -> tuple[Places, Floats]:
     """Rows of the table with the highest inner products, best first, ties by the lowest row: both [B, K].
 
-    `queries` is [B, D], `table` [N, D], float32; `allowed` is [N] or [B, N]. ConfigError where fewer than `k` rows are
-    allowed, SpecError where numbers are not finite.
+    `queries` is [B, D], `table` [N, D], float32; `allowed` is [N] or [B, N]. Where fewer than `k` rows are allowed the
+    rest is row 0 with a score of minus infinity. ConfigError where the table is smaller than `k`, SpecError where
+    numbers are not finite.
     """
     queries, table = _checked(queries, table)
     _check_size(k, len(queries), len(table), allowed, chunk)
@@ -114,9 +115,8 @@ def _check_size(k: int, queries: int, rows: int, allowed: Bools | None, chunk: i
         raise SpecError(
             f"allowed must be a mask [{rows}] or [{queries}, {rows}], found {allowed.dtype} {allowed.shape}"
         )
-    least = rows if allowed is None else int(allowed.sum(-1).min(initial=rows))
-    if not 1 <= k <= least:
-        raise ConfigError(f"k must be between 1 and the number of allowed rows, {least}, found {k}")
+    if not 1 <= k <= rows:
+        raise ConfigError(f"k must be between 1 and the number of rows, {rows}, found {k}")
 
 
 def _refuse(part: Floats, first: int) -> None:
