@@ -22,7 +22,7 @@ from tidelog.acting.approximate import Approximate
 from tidelog.acting.retrieval import top_k
 
 COMMAND = "python -m benchmarks.retrieval"
-ROWS, WIDTH, BATCH, K, REPEATS = 1_000_000, 64, 256, 10, 5
+ROWS, WIDTH, BATCH, K, REPEATS = 1_000_000, 64, 256, 10, 3
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -36,7 +36,7 @@ def measure() -> dict[str, Any]:
     if find_spec("faiss"):
         import faiss
 
-        flat, quick = faiss.IndexFlatIP(WIDTH), Approximate.of(table)
+        flat, quick = faiss.IndexFlatIP(WIDTH), Approximate.of(table, lists=256)
         flat.add(table)
         searches |= {"faiss flat": lambda: flat.search(queries, K), "approximate": lambda: quick.top_k(queries, K)}
         same = searches["ours"]()[0] == searches["faiss flat"]()[1]
