@@ -22,11 +22,13 @@ __all__ = [
     "DivergenceError",
     "EnvironmentFailure",
     "ExportError",
+    "Interactions",
     "Limits",
     "Log",
     "LogError",
     "OffPolicyPPG",
     "Policy",
+    "RecommenderBCQ",
     "Run",
     "SpecError",
     "TidelogError",
@@ -39,10 +41,12 @@ __all__ = [
     "learn",
     "load",
     "load_policy",
+    "open_interactions",
     "open_log",
     "prepare",
     "prepare_learning",
     "read_d4rl",
+    "read_interactions",
     "read_log",
     "read_minari",
     "read_npz",
@@ -51,6 +55,7 @@ __all__ = [
     "resume",
     "rollout",
     "validate",
+    "validate_interactions",
 ]
 
 if TYPE_CHECKING:
@@ -62,8 +67,12 @@ if TYPE_CHECKING:
     from tidelog.algorithms.iql import IQL
     from tidelog.algorithms.off_policy_ppg import OffPolicyPPG
     from tidelog.algorithms.ppg import PPG, PPO
+    from tidelog.algorithms.recommender_bcq import RecommenderBCQ
     from tidelog.data.columns import Columns
     from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
+    from tidelog.data.interaction_door import read_interactions, validate_interactions
+    from tidelog.data.interaction_storage import open_interactions
+    from tidelog.data.interactions import Interactions
     from tidelog.data.log import Log
     from tidelog.data.storage import open_log
     from tidelog.errors import (
@@ -93,8 +102,12 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "algorithms.iql": ("IQL",),
     "algorithms.off_policy_ppg": ("OffPolicyPPG",),
     "algorithms.ppg": ("PPG", "PPO"),
+    "algorithms.recommender_bcq": ("RecommenderBCQ",),
     "data.columns": ("Columns",),
     "data.door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
+    "data.interaction_door": ("read_interactions", "validate_interactions"),
+    "data.interaction_storage": ("open_interactions",),
+    "data.interactions": ("Interactions",),
     "data.log": ("Log",),
     "data.storage": ("open_log",),
     "errors": (

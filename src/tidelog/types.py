@@ -59,6 +59,17 @@ class Image:
 
 
 @dataclass(frozen=True)
+class History:
+    """What a user took before, items and kinds of events `[..., H]` int32, counted from 1; the latest stands last.
+
+    A short history begins with zeros. `events` are the kinds, `usual` the most frequent one.
+    """
+
+    events: tuple[str, ...]
+    usual: int = 1
+
+
+@dataclass(frozen=True)
 class Discrete:
     """One of `n` actions, `[...]` int32; `names` where the log had words for them."""
 
@@ -71,6 +82,22 @@ class MultiDiscrete:
     """Several choices at once, `[..., len(sizes)]` int32."""
 
     sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """One of many items, `[...]` int32 counted from 1; 0 is no item and is never chosen.
+
+    `ids` are the log's own names of the items, `features` those of the numbers that describe each.
+    """
+
+    ids: tuple[str | int, ...]
+    features: tuple[str, ...] = ()
+
+    @property
+    def n(self) -> int:
+        """Number of items."""
+        return len(self.ids)
 
 
 @dataclass(frozen=True)
@@ -115,8 +142,9 @@ class Continuous:
 
 Leaf: TypeAlias = Vector | Codes | Image
 ActionSpace: TypeAlias = Discrete | MultiDiscrete | Continuous
+# History and Catalogue stand apart: they are ranked by `recommend`, and whoever acts need not know them.
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Vector, Codes, Image, Discrete, MultiDiscrete, Continuous)
+    kind.__name__: kind for kind in (Vector, Codes, Image, History, Discrete, MultiDiscrete, Continuous, Catalogue)
 }
 
 

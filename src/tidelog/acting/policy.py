@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ import numpy as np
 
 from tidelog.acting.arrays import array_file, fill, read_arrays
 from tidelog.acting.intake import Intake, read_action, read_mask, read_observation
+from tidelog.acting.ranking import Ranker
+from tidelog.acting.recommend import Recommendations, Vocabulary, recommend
 from tidelog.algorithms import algorithm_class, algorithm_name
 from tidelog.algorithms.hyper import from_config, to_config
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, SpecError
 from tidelog.folders import Kind
-from tidelog.types import Continuous, Discrete, Spec
+from tidelog.types import Catalogue, Continuous, Discrete, Spec
 
 POLICY = Kind("policy", 1)
 WEIGHTS = "weights.safetensors"
@@ -157,6 +160,41 @@ class Policy:
             )
         return _unbatched(values, intake)
 
+    def recommend(
+        self,
+        histories: Any,
+        k: int = 10,
+        exclude_seen: bool = True,
+        candidates: Any = None,
+        exclude: Any = None,
+        *,
+        events: Any = None,
+        unknown: str = "error",
+    ) -> Recommendations:
+        """The best `k` items after each history, a list of item ids, the latest last; [] is a user without one.
+
+        `exclude_seen` leaves out what a history holds; `candidates` are the only items to choose among, `exclude` are
+        never chosen; `events` lists the kind of each step (default: the most frequent one). The same input gives the
+        same lists. SpecError where fewer than `k` items remain, or an id is not known (`unknown="skip"` passes over
+        it in histories).
+        """
+        return recommend(
+            self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, unknown
+        )
+
+    def ranker(self, supervised: bool = False) -> Ranker:
+        """What ranks item indices; `supervised`: by likelihood alone. SpecError where the policy ranks no items."""
+        Vocabulary(self.spec)
+        return Ranker(self.algorithm, self.acting, supervised)
+
+    @cached_property
+    def _ranker(self) -> Ranker:
+        return self.ranker()
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.spec)
+
     def _apply(
         self,
         function: Any,
@@ -194,6 +232,8 @@ class Policy:
         return np.concatenate([memory.carry, np.repeat(memory.carry[-1:], intake.padding, axis=0)])
 
     def _read(self, observation: Any, mask: Any) -> Intake:
+        if isinstance(self.spec.action, Catalogue):
+            raise SpecError("this policy ranks items of a catalogue: call policy.recommend(histories, k)")
         intake = read_observation(observation, self.spec)
         return read_mask(intake._replace(leaves=self.scaler.observation(intake.leaves)), mask, self.spec)
 

@@ -13,6 +13,7 @@ from tidelog.algorithms.discrete_bcq import DiscreteBCQ
 from tidelog.algorithms.iql import IQL
 from tidelog.algorithms.off_policy_ppg import OffPolicyPPG
 from tidelog.algorithms.ppg import PPG, PPO_SETTINGS
+from tidelog.algorithms.recommender_bcq import RecommenderBCQ
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.types import Spec
 
@@ -21,6 +22,7 @@ ALGORITHMS: dict[str, type[Any]] = {
     "bc": BC,
     "bcq": BCQ,
     "discrete-bcq": DiscreteBCQ,
+    "recommender-bcq": RecommenderBCQ,
     "ppg": PPG,
     "off-policy-ppg": OffPolicyPPG,
 }
@@ -28,7 +30,10 @@ CONFIGURATIONS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "ppo": (PPG, PPO_SETTINGS)
 }  # known by a name of their own
 
-OFFLINE: tuple[str, ...] = tuple(name for name, cls in ALGORITHMS.items() if not hasattr(cls, "collection"))
+RANKING: tuple[str, ...] = tuple(name for name, cls in ALGORITHMS.items() if hasattr(cls, "seek"))
+OFFLINE: tuple[str, ...] = tuple(  # from logs of decisions
+    name for name, cls in ALGORITHMS.items() if not hasattr(cls, "collection") and name not in RANKING
+)
 
 NONE_TAKES = "no algorithm takes several choices at once: make one column of them, a word for every combination"
 
@@ -60,6 +65,11 @@ def configured(name: str) -> tuple[type[Any], dict[str, Any]]:
 def learns_online(algorithm: Any) -> bool:
     """Whether an algorithm, or a class of them, learns in an environment and not from a log."""
     return hasattr(algorithm, "collection")
+
+
+def ranks(algorithm: Any) -> bool:
+    """Whether an algorithm, or a class of them, learns from interactions and ranks items."""
+    return hasattr(algorithm, "seek")
 
 
 def check_source(algorithm: Any, online: bool) -> None:

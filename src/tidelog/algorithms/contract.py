@@ -70,13 +70,15 @@ class Keep:
 
     With a `capacity` it holds so many segments instead, of exactly these columns, until a phase empties it. With
     `max_use` or `max_staleness` nobody empties it: a segment can be drawn until it was drawn so often, until it is more
-    than so many updates old, or until another takes its place.
+    than so many updates old, or until another takes its place. Of interactions it holds windows whose last `targets`
+    events are learnt from.
     """
 
     columns: tuple[str, ...]
     capacity: int | None = None
     max_use: int | None = None
     max_staleness: int | None = None
+    targets: int = 1
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,30 @@ class Algorithm(Protocol):
 
     def q_values(self, acting: Acting, observation: Observation) -> jax.Array | None:
         """Values of all actions [B, A], or None."""
+
+
+@runtime_checkable
+class Ranking(Algorithm, Protocol):
+    """An algorithm that learns from interactions and ranks items of a catalogue; `H` history length, `N` items."""
+
+    watched: ClassVar[tuple[str, ...]]  # metrics whose fall is a warning
+
+    def furnish(self, state: State, log: Any, seed: int) -> State:
+        """A fresh state with what the interactions say of their items before anything is learnt."""
+
+    def weighted(self, state: State, weight: float) -> State:
+        """The state with this weight of Q in the score."""
+
+    def all_items(self, acting: Acting) -> jax.Array:
+        """Rows [N + 1, Q] to search among."""
+
+    def seek(self, acting: Acting, items: jax.Array, events: jax.Array, key: jax.Array | None = None) -> jax.Array:
+        """Queries [B, 1 + n, Q] after histories [B, H]; the first finds the likeliest items."""
+
+    def weigh(
+        self, acting: Acting, items: jax.Array, events: jax.Array, found: jax.Array, logits: jax.Array, ideas: jax.Array
+    ) -> Any:
+        """Likelihood, standardised value and support of found items [B, K]."""
 
 
 @runtime_checkable

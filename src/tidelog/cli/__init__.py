@@ -23,6 +23,7 @@ COMMANDS = {
     "judge": "say whether to believe in a policy before anyone uses it",
     "report": "one HTML page about runs: verdict, curves, returns, estimates, settings",
     "act": "actions for new rows",
+    "recommend": "lists of items for users",
     "collect": "play an environment and keep the log",
     "bench": "measure the speed of training on this machine",
 }

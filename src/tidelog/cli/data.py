@@ -10,8 +10,12 @@ from typing import Literal, cast
 import tyro
 
 from tidelog.cli.options import parse
+from tidelog.cli.taken import Taken, read_taken, roles_of, stand_at
 from tidelog.data.door import validate
 from tidelog.data.inspect import Description, describe_table, inspect_log
+from tidelog.data.interaction_door import validate_by_roles
+from tidelog.data.interaction_statistics import text
+from tidelog.data.interaction_storage import open_interactions
 from tidelog.data.log import Log
 from tidelog.data.offending import quarantine
 from tidelog.data.origin import is_table, read_any
@@ -26,7 +30,7 @@ COMMANDS = {
 
 
 @dataclass
-class Inspect:
+class Inspect(Taken):
     """Show what a log holds; for a table without a mapping, describe its columns and propose one."""
 
     data: tyro.conf.Positional[str]
@@ -42,7 +46,7 @@ class Inspect:
 
 
 @dataclass
-class Validate:
+class Validate(Taken):
     """Report everything that is wrong with a log or worth saying about it; exit code 2 if it cannot be used."""
 
     data: tyro.conf.Positional[str]
@@ -82,6 +86,8 @@ def run(words: list[str]) -> int:
 def _inspect(words: list[str]) -> int:
     options = parse(Inspect, words, "data inspect")
     _refuse_taken(options.html, options.write)
+    if roles_of(options) is not None or stand_at(options.data):
+        return _inspect_taken(options)
     if options.write is not None and Path(options.write).suffix.lower() != ".toml":
         raise ConfigError(f"{options.write}: a mapping is written as .toml")
     if options.columns is None and is_table(options.data):
@@ -92,6 +98,18 @@ def _inspect(words: list[str]) -> int:
     written = [_page(options.html, log.report, log)] if options.html else []
     inspection = inspect_log(log)
     _say(json.dumps(inspection.to_json(), indent=1) if options.format == "json" else inspection.text())
+    _say_written(options, written)
+    return 0
+
+
+def _inspect_taken(options: Inspect) -> int:
+    """Show what interactions hold."""
+    if options.columns is not None or options.write is not None:
+        raise ConfigError("--columns and --write are for logs of decisions: leave them away beside --user and --item")
+    log = read_taken(options.data, options)
+    written = [_page(options.html, log.report)] if options.html else []
+    data = {"statistics": log.statistics(), "report": log.report.to_json(), "fingerprint": log.fingerprint()}
+    _say(json.dumps(data, indent=1) if options.format == "json" else f"{text(log)}\n\n{log.report.text()}")
     _say_written(options, written)
     return 0
 
@@ -117,15 +135,20 @@ def _reads(table: Description) -> bool:
 def _validate(words: list[str]) -> int:
     options = parse(Validate, words, "data validate")
     _refuse_taken(options.html, options.quarantine)
-    if options.quarantine is not None:
+    roles = roles_of(options)
+    if roles is not None:
+        if options.columns is not None:
+            raise ConfigError("--columns is for logs of decisions: leave it away beside --user and --item")
+        report = validate_by_roles(options.data, roles, options.quarantine)
+    elif options.quarantine is not None:
         if options.columns is None:
-            raise ConfigError("--quarantine needs --columns: it writes rows of a table")
+            raise ConfigError("--quarantine needs --columns, or --user and --item: it writes rows of a table")
         report = quarantine(options.data, options.columns, options.quarantine)
     else:
         report = _report(options.data, options.columns)
     written = []
     if options.html is not None:
-        log = read_any(options.data, options.columns) if report.ok else None
+        log = read_any(options.data, options.columns) if report.ok and roles is None else None
         written.append(_page(options.html, report, log))
     if options.quarantine is not None:
         rows = Path(options.quarantine).exists()
@@ -176,6 +199,8 @@ def _say(text: str) -> None:
 
 def _report(source: str, columns: str | None) -> Report:
     """The report on any source, good or bad; ConfigError where a table comes without a mapping."""
+    if stand_at(source):
+        return open_interactions(source).report
     if columns is not None or Path(source).suffix == ".npz":
         return validate(source, columns)
     try:

@@ -12,6 +12,7 @@ from tidelog.acting.intake import feature_names
 from tidelog.errors import CheckpointError
 from tidelog.training.fit import finish
 from tidelog.training.run import Run
+from tidelog.types import Catalogue
 
 
 def table(title: str, head: list[str], rows: list[list[str]]) -> None:
@@ -47,6 +48,9 @@ def show_run(run: Run) -> None:
     rows = [[name, *(_number(last[m].get(name)) for m in sorted(last))] for name in names]
     table(f"{run.record.algorithm}: last report, update {run.update:,}", head, rows)
     say(f"run folder: {run.folder}")
+    if isinstance(run.record.spec.action, Catalogue):
+        say(f"next: tidelog recommend {run.folder} --data HISTORIES.csv --user U --item I --time T --out lists.csv")
+        return
     environment = run.record.environment or "NAME"
     named = bool(feature_names(run.record.spec))
     then = (

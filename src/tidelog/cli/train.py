@@ -6,10 +6,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from tidelog.algorithms import ALGORITHMS, CONFIGURATIONS, configured, learns_online
+from tidelog.algorithms import ALGORITHMS, CONFIGURATIONS, configured, learns_online, ranks
 from tidelog.algorithms.hyper import chosen_preset
 from tidelog.cli.options import flags_of, is_flag, pairs, parse, peek, read_config, with_defaults
 from tidelog.cli.tables import say, trained
+from tidelog.cli.taken import Taken, read_taken
+from tidelog.data import Interactions, Log
 from tidelog.data.origin import read_any
 from tidelog.errors import ConfigError
 from tidelog.training.fit import prepare
@@ -58,6 +60,11 @@ class Train:
 
 
 @dataclass(kw_only=True)
+class Serve(Taken, Train):
+    """Learn to rank items from interactions. Every hyper-parameter of the algorithm is a flag."""
+
+
+@dataclass(kw_only=True)
 class Play:
     """Learn a policy in an environment. Every hyper-parameter of the algorithm is a flag."""
 
@@ -100,7 +107,7 @@ def run(words: list[str]) -> int:
     name, rest = words[0], words[1:]
     cls, settings = configured(name)
     online = learns_online(cls)
-    flags = flags_of(cls, Play if online else Train)
+    flags = flags_of(cls, Play if online else Serve if ranks(cls) else Train)
     given = [*read_config(peek(rest, "--config"), flags), *rest]
     defaults = _preset(cls, peek(given, "--preset")) | settings
     options = parse(flags, given, f"train {name}", with_defaults(flags, defaults))
@@ -121,7 +128,7 @@ def _usage() -> tuple[str, str]:
 
 def _read(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn from a log."""
-    log = read_any(options.data, options.columns, memory_map=options.memory_map)
+    log = _log(options)
     training = prepare(
         algorithm,
         log,
@@ -139,6 +146,14 @@ def _read(algorithm: Any, options: Any, folder: Path) -> int:
         sinks=[_sink(kind, folder) for kind in options.sink],
     )
     return trained(training)
+
+
+def _log(options: Any) -> Log | Interactions:
+    if not isinstance(options, Serve):
+        return read_any(options.data, options.columns, memory_map=options.memory_map)
+    if options.columns is not None or options.memory_map:
+        raise ConfigError("interactions take flags such as --user and --item: leave --columns and --memory-map away")
+    return read_taken(options.data, options)
 
 
 def _play(algorithm: Any, options: Any, folder: Path) -> int:

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
     from tidelog.data.export import convert
     from tidelog.data.inspect import describe_table, inspect_log
+    from tidelog.data.interaction_door import read_interactions, validate_interactions
+    from tidelog.data.interaction_storage import open_interactions
+    from tidelog.data.interactions import Interactions
     from tidelog.data.log import Log
     from tidelog.data.nstep import n_step
     from tidelog.data.offending import quarantine
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Columns",
+    "Interactions",
     "Log",
     "Problem",
     "Report",
@@ -31,9 +35,11 @@ __all__ = [
     "inspect_log",
     "minus_one",
     "n_step",
+    "open_interactions",
     "open_log",
     "quarantine",
     "read_d4rl",
+    "read_interactions",
     "read_log",
     "read_minari",
     "read_npz",
@@ -41,12 +47,16 @@ __all__ = [
     "read_reagent",
     "unscaled",
     "validate",
+    "validate_interactions",
 ]
 
 _HOME = {
     "columns": ("Columns",),
     "door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
     "export": ("convert",),
+    "interaction_door": ("read_interactions", "validate_interactions"),
+    "interaction_storage": ("open_interactions",),
+    "interactions": ("Interactions",),
     "inspect": ("describe_table", "inspect_log"),
     "log": ("Log",),
     "nstep": ("n_step",),

@@ -98,12 +98,21 @@ class Description:
         if not Path(self.source).exists():
             return []
         source = shlex.quote(self.source)
+        if {"user", "item", "time"} <= self.interactions.keys():
+            flags = " ".join(f"--{role} {shlex.quote(name)}" for role, name in _flags(self.interactions).items())
+            return ["next:", f"  tidelog data inspect {source} {flags}",
+                    f"  tidelog train recommender-bcq --data {source} {flags}"]  # fmt: skip
         lines = ["next:", f"  tidelog data inspect {source} --write columns.toml",
                  f"  tidelog data validate {source} --columns columns.toml"]  # fmt: skip
         if self.report is not None and self.report.ok and self.proposed is not None:
             algorithm = "bc" if self.proposed.reward is None else "iql"
             lines.append(f"  tidelog train {algorithm} --data {source} --columns columns.toml")
         return lines
+
+
+def _flags(interactions: dict[str, str]) -> dict[str, str]:
+    """The roles of a table of interactions as the commands name them; a rating is what an event is worth."""
+    return {"reward" if role == "rating" else role: name for role, name in interactions.items()}
 
 
 def describe_table(source: Any) -> Description:

@@ -41,10 +41,15 @@ def quarantine(source: Any, columns: Columns | Mapping[str, Any] | str | Path, p
         report: Report = error.report
         return report
     found = findings(raw)
+    write_offending(table, found, target)
+    return report_of(raw, found)
+
+
+def write_offending(table: Table, found: Iterable[tuple[Check, Finding]], target: Path) -> None:
+    """The rows of a table that errors name, with the reasons, to a new file; nothing where none names a row."""
     rows, reasons = _reasons(found)
     if len(rows):
         _write(_marked(table, rows, reasons), target)
-    return report_of(raw, found)
 
 
 def free_path(path: str | Path) -> Path:

@@ -9,7 +9,11 @@ from typing import Any
 
 from tidelog.data.columns import Columns
 from tidelog.data.door import read_file, read_log, read_minari
+from tidelog.data.interaction_door import read_by_roles
+from tidelog.data.interaction_storage import INTERACTIONS, open_interactions
+from tidelog.data.interactions import Interactions
 from tidelog.data.log import Log
+from tidelog.data.roles import Roles
 from tidelog.data.sources import ARRAYS, SOURCES, ending_of
 from tidelog.data.storage import open_log
 from tidelog.errors import ConfigError, LogError
@@ -65,7 +69,19 @@ def read_any(
 
 
 def reopen(origin: Mapping[str, Any]) -> Log:
-    """Read the log again that `read_any` read."""
+    """Read the log again that `read_any` read; LogError where it is one of interactions."""
+    found = reopen_any(origin)
+    if isinstance(found, Interactions):
+        raise LogError(f"{origin['source']} holds interactions, not decisions with what was seen", found.report)
+    return found
+
+
+def reopen_any(origin: Mapping[str, Any]) -> Log | Interactions:
+    """Read the log or the interactions again that came from there."""
+    if origin.get("roles") is not None:
+        return read_by_roles(origin["source"], Roles(**origin["roles"]))
+    if INTERACTIONS.stands_at(Path(origin["source"])):
+        return open_interactions(origin["source"])
     if origin.get("memory_map"):
         return open_log(origin["source"], memory_map=True)
     return read_any(origin["source"], origin["columns"])

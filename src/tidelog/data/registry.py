@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from tidelog.data.order import Values
 from tidelog.data.raw import Finding, RawLog
 from tidelog.data.report import LEVELS, Level, Problem, Report
 
-CheckFunction: TypeAlias = Callable[[RawLog], Iterable[Finding]]
+CheckFunction: TypeAlias = Callable[[Any], Iterable[Finding]]
 _SHOWN_ROWS = 10
+
+
+class Numbered(Protocol):
+    """What a report needs to know of what was examined."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def numbers(self) -> Values: ...
+    @property
+    def has_lines(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -33,11 +47,11 @@ def rule(name: str, level: Level, meaning: str) -> None:
     CHECKS[name] = Check(name, level, meaning)
 
 
-def check(name: str, level: Level) -> Callable[[CheckFunction], CheckFunction]:
+def check(name: str, level: Level, among: dict[str, Check] = CHECKS) -> Callable[[CheckFunction], CheckFunction]:
     """Register a function `(raw) -> findings` under a name; its docstring is the rule's meaning in the docs."""
 
     def register(run: CheckFunction) -> CheckFunction:
-        CHECKS[name] = Check(name, level, (run.__doc__ or "").strip(), run)
+        among[name] = Check(name, level, (run.__doc__ or "").strip(), run)
         return run
 
     return register
@@ -57,14 +71,14 @@ def findings(raw: RawLog) -> list[tuple[Check, Finding]]:
     return found
 
 
-def report_of(raw: RawLog, found: Iterable[tuple[Check, Finding]]) -> Report:
+def report_of(raw: Numbered, found: Iterable[tuple[Check, Finding]]) -> Report:
     """The report of findings: the first ten rows of each, and their count."""
     return Report(raw.source, raw.rows, tuple(_problem(raw, one, finding) for one, finding in found))
 
 
-def as_table() -> str:
-    """Every registered check as a Markdown table, errors before warnings before notes."""
-    ordered = sorted(CHECKS.values(), key=lambda one: LEVELS.index(one.level))
+def as_table(checks: dict[str, Check] = CHECKS) -> str:
+    """Registered checks as a Markdown table, errors before warnings before notes."""
+    ordered = sorted(checks.values(), key=lambda one: LEVELS.index(one.level))
     rows = [f"| {one.name} | {one.level} | {one.meaning} |" for one in ordered]
     return "\n".join(["| check | level | meaning |", "|---|---|---|", *rows])
 
@@ -74,7 +88,7 @@ def refusal(source: str, name: str, found: str, expected: str, advice: str) -> R
     return Report(source, 0, (Problem(CHECKS[name].level, name, None, (), 0, found, expected, advice),))
 
 
-def _problem(raw: RawLog, one: Check, finding: Finding) -> Problem:
+def _problem(raw: Numbered, one: Check, finding: Finding) -> Problem:
     at = np.sort(finding.at)[:_SHOWN_ROWS] if finding.at is not None else np.zeros(0, int)
     rows = tuple(int(number) for number in raw.numbers[at])
     lines = tuple(row + 1 for row in rows) if raw.has_lines else ()

@@ -23,12 +23,12 @@ LOG = Kind("log", 1, LogError)
 
 def save(log: Log, path: Path, overwrite: bool = False) -> None:
     """Write a log so that it is there whole or not at all; LogError if the path exists and may not go."""
-    _refuse_target(path, overwrite)
+    refuse_target(path, overwrite, LOG)
     files: dict[str, Callable[[Path], None]] = {}
     entries = []
     for place, (name, values) in enumerate(log.columns().items()):
         file = f"{place:03d}-{_safe(name)}.npy"
-        files[file] = partial(_write_array, values)
+        files[file] = partial(write_array, values)
         entries.append({"column": name, "file": file, "dtype": values.dtype.str, "shape": list(values.shape)})
     counts = {"steps": log.steps, "episodes": len(log.episode_ids)}
     body = {"counts": counts, "spec": log.spec.to_json(), "columns": entries, "report": log.report.to_json()}
@@ -43,7 +43,8 @@ def open_log(path: str | Path, memory_map: bool = False) -> Log:
     folder = Path(path)
     try:
         manifest = LOG.manifest(folder)
-        columns = {entry["column"]: _column(folder, entry, manifest, memory_map) for entry in manifest["columns"]}
+        entries = manifest["columns"]
+        columns = {entry["column"]: read_column(LOG, folder, entry, manifest, memory_map) for entry in entries}
     except LogError as error:
         raise _unreadable(str(folder), str(error)) from error
     try:
@@ -59,22 +60,27 @@ def open_log(path: str | Path, memory_map: bool = False) -> Log:
     return Log(spec=spec, observation=observation, extra=extra, report=report, origin=origin, **plain)  # type: ignore[arg-type]
 
 
-def _refuse_target(path: Path, overwrite: bool) -> None:
+def refuse_target(path: Path, overwrite: bool, kind: Kind) -> None:
+    """LogError unless the path is free, or holds one of its kind that may go."""
     if not path.exists():
         return
     if not overwrite:
-        raise LogError(f"{path} exists; choose another path, or overwrite=True if it is a log that may go")
-    if not LOG.stands_at(path):
-        raise LogError(f"{path} exists and is no tidelog log; it is not overwritten. Choose another path")
+        raise LogError(f"{path} exists; choose another path, or overwrite=True if it is a {kind.name} that may go")
+    if not kind.stands_at(path):
+        raise LogError(f"{path} exists and is no tidelog {kind.name}; it is not overwritten. Choose another path")
 
 
-def _write_array(values: Values, path: Path) -> None:
+def write_array(values: Values, path: Path) -> None:
+    """One array as an .npy file."""
     with path.open("wb") as stream:
         np.lib.format.write_array(stream, np.ascontiguousarray(values), allow_pickle=False)
 
 
-def _column(folder: Path, entry: Mapping[str, Any], manifest: Mapping[str, Any], memory_map: bool) -> Values:
-    file = LOG.file(folder, entry["file"], manifest, whole=not memory_map)
+def read_column(
+    kind: Kind, folder: Path, entry: Mapping[str, Any], manifest: Mapping[str, Any], memory_map: bool = False
+) -> Values:
+    """One array of a folder, as its manifest describes it; LogError where it is something else."""
+    file = kind.file(folder, entry["file"], manifest, whole=not memory_map)
     try:
         values: Values = np.load(file, mmap_mode="r" if memory_map else None, allow_pickle=False)
     except (ValueError, OSError, EOFError, OverflowError, SyntaxError, TokenError) as error:

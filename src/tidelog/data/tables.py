@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -118,7 +118,8 @@ def unique(header: Sequence[str]) -> list[str]:
     return [f"{name}\x00{place}" if name in header[:place] else name for place, name in enumerate(header)]
 
 
-def _duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
+def duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
+    """The names that stand twice in a header, as findings."""
     twice = sorted({name for name in header if header.count(name) > 1})
     found = [(name, f"{header.count(name)} columns named '{name}'") for name in twice]
     return [
@@ -130,12 +131,21 @@ def _duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
 def _relevant(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
     """What the reader found, and the names that stand twice where the mapping uses them."""
     used = {name for several in columns.used().values() for name in several}
-    return table.found + [(check, finding) for check, finding in _duplicates(table.columns) if finding.column in used]
+    return table.found + [(check, finding) for check, finding in duplicates(table.columns) if finding.column in used]
 
 
 def _absent(table: Table, columns: Columns) -> list[Finding]:
     lacking = {name: role for role, used in columns.used().items() for name in used if name not in table.columns}
     lacking |= {name: "categorical" for name in names(columns.categorical) if name not in table.columns}
+    return _not_there(table, lacking)
+
+
+def absent(table: Table, used: Mapping[str, str]) -> list[Finding]:
+    """Roles whose column the table lacks, as findings."""
+    return _not_there(table, {name: role for role, name in used.items() if name not in table.columns})
+
+
+def _not_there(table: Table, lacking: Mapping[str, str]) -> list[Finding]:
     shown = ", ".join(map(repr, list(table.columns)[:8])) + (", ..." if len(table.columns) > 8 else "")
     return [
         Finding(name, None, f"no column '{name}' for {role}; the columns are {shown}", f"a column '{name}'",

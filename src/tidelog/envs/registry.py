@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.envs.icu import icu_sepsis
 from tidelog.envs.protocol import Environment, positive
+from tidelog.envs.satiation import satiation
 from tidelog.envs.tabular import Tabular
 from tidelog.envs.tabular_environment import TabularEnvironment
 from tidelog.envs.toys import PointMass
@@ -18,9 +19,10 @@ from tidelog.errors import ConfigError
 if TYPE_CHECKING:
     from tidelog.envs.functional import Functional
 
-_FUNCTIONAL = ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment")
+_FUNCTIONAL = ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation")
 _BUILT_IN: dict[str, Callable[[int], Environment]] = {
     "treatment": lambda count: TabularEnvironment(treatment(), count),
+    "satiation": lambda count: TabularEnvironment(satiation(), count),
     "point-mass": lambda count: PointMass(count),
 }
 _FROM_FILE: dict[str, Callable[[str, int], Environment]] = {
@@ -31,9 +33,9 @@ _FROM_FILE: dict[str, Callable[[str, int], Environment]] = {
 def make(name_or_env: Any, count: int = 1) -> Environment:
     """Make `count` copies of an environment, stepped together.
 
-    Takes a built-in name ("treatment", "point-mass", "icu-sepsis:PATH" with the path of dynamics.npz, "jax:..." for a
-    functional environment, "envpool:ID"), a gymnasium id, a gymnasium environment or a function that makes one, a
-    `Tabular`, a `Functional`, or, of that many copies, a `gymnasium.vector.VectorEnv` or an `Environment`.
+    Takes a built-in name ("treatment", "satiation", "point-mass", "icu-sepsis:PATH" with the path of dynamics.npz,
+    "jax:..." for a functional environment, "envpool:ID"), a gymnasium id, a gymnasium environment or a function that
+    makes one, a `Tabular`, a `Functional`, or, of that many copies, a `gymnasium.vector.VectorEnv` or an `Environment`.
     ConfigError for unknown names, with the nearest known one.
     """
     if isinstance(name_or_env, str):
@@ -55,14 +57,15 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
 
 @cache
 def functional(name: str) -> Functional:
-    """The functional environment of that name ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment").
+    """The functional environment of that name ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation").
 
     ConfigError for unknown names. The same name gives the same object, so that what is compiled for it is kept.
     """
     from tidelog.envs.classic import CartPole, Pendulum
     from tidelog.envs.finite import Finite
 
-    makers: tuple[Callable[[], Functional], ...] = (CartPole, Pendulum, lambda: Finite(treatment()))
+    makers: tuple[Callable[[], Functional], ...]
+    makers = (CartPole, Pendulum, lambda: Finite(treatment()), lambda: Finite(satiation()))
     if name not in _FUNCTIONAL:
         raise ConfigError(_unknown(name, [], f"functional environments: {', '.join(_FUNCTIONAL)}"))
     return makers[_FUNCTIONAL.index(name)]()

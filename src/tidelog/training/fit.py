@@ -11,8 +11,8 @@ from tidelog.acting.arrays import fill, named_arrays
 from tidelog.acting.policy import Policy
 from tidelog.algorithms import check_fit, check_source
 from tidelog.algorithms.hyper import same_program
-from tidelog.data import Log
-from tidelog.data.origin import reopen
+from tidelog.data import Interactions, Log
+from tidelog.data.origin import reopen_any
 from tidelog.data.overlap import Sketch
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, LogError, nearest
@@ -30,7 +30,8 @@ from tidelog.training.selection import Selection
 from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
 from tidelog.training.sinks import Sink, rows_until
 from tidelog.training.stores import check_rewards
-from tidelog.training.trainer import Trainer, fresh_learners
+from tidelog.training.timed import Periods
+from tidelog.training.trainer import Member, Trainer, fresh_learners
 from tidelog.training.tuning import reopened_tuning
 from tidelog.training.validation import Validation
 from tidelog.types import Vector
@@ -41,7 +42,7 @@ CLOSEST = 50  # and how many updates they are apart at least
 
 def fit(
     algorithm: Any,
-    log: Log,
+    log: Log | Interactions,
     steps: int,
     seeds: int | Sequence[int] = 1,
     out: str | Path | None = None,
@@ -74,7 +75,7 @@ def finish(run: Run, progress: bool | None = None) -> Run:
 
 def prepare(
     algorithm: Any,
-    log: Log,
+    log: Log | Interactions,
     steps: int,
     seeds: int | Sequence[int] = 1,
     out: str | Path | None = None,
@@ -95,7 +96,7 @@ def prepare(
     """Check everything and make a run that has not taken a step; `run.stream()` trains it chunk by chunk."""
     use_cache()
     algorithms = as_algorithms(algorithm)
-    if not isinstance(log, Log):
+    if not isinstance(log, Log | Interactions):
         raise ConfigError(
             f"expected a log, found {type(log).__name__}: read it first, as in tl.read_log(path, columns)"
         )
@@ -119,12 +120,15 @@ def prepare(
         keep=keep,
         together=together,
     )
-    parts = Parts(log, settings.held_out, settings.split_seed)
+    parts = parts_of(log, settings.held_out, settings.split_seed)
     scaler = parts.scaler(settings.scale, getattr(algorithms[0], "reward_scaling", None))
     members = as_members(algorithms, settings.seeds)
     stores = parts.stores(algorithms[0], scaler)
-    check_rewards(algorithms[0], log)
     learners = fresh_learners(members, log.spec, stores, settings.steps)
+    if isinstance(parts, Periods):
+        learners = [furnished(member, learner, parts.train) for member, learner in zip(members, learners, strict=True)]
+    else:
+        check_rewards(algorithms[0], parts.log)
     for part, source in (warm_start or {}).items():
         learners = [_warmed(learner, part, source) for learner in learners]
     check_playable(Policy(algorithms[0], log.spec, scaler, algorithms[0].acting(learners[0].state)), episodes)
@@ -135,7 +139,15 @@ def prepare(
     trainer = Trainer(members, stores, learners, settings.steps, together=together)
     record = Record.of(algorithms, settings, log, scaler, parts.held_out_ids, _sketches(parts, warm_start))
     folder = new_folder(out, record)
-    return Run(record, trainer, folder, validation=validation, evaluators=own_evaluators, sinks=sinks)
+    return Run(
+        record,
+        trainer,
+        folder,
+        validation=validation,
+        evaluators=own_evaluators,
+        sinks=sinks,
+        weighing=parts.weighing() if isinstance(parts, Periods) else None,
+    )
 
 
 _OPTIONS = tuple(inspect.signature(prepare).parameters)
@@ -143,7 +155,7 @@ _OPTIONS = tuple(inspect.signature(prepare).parameters)
 
 def resume(
     folder: str | Path,
-    log: Log | None = None,
+    log: Log | Interactions | None = None,
     *,
     env: Any = None,
     algorithm: Any = None,
@@ -163,7 +175,7 @@ def resume(
 
 def load(
     folder: str | Path,
-    log: Log | None = None,
+    log: Log | Interactions | None = None,
     *,
     env: Any = None,
     algorithm: Any = None,
@@ -184,7 +196,7 @@ def load(
         return reopened(path, record, env, algorithm, own, sinks, checkpoint, together)
     log = _same_log(log, record)
     settings, algorithms = record.settings, record.algorithms(algorithm)
-    parts = Parts(log, settings.held_out, settings.split_seed)
+    parts = parts_of(log, settings.held_out, settings.split_seed)
     members = as_members(algorithms, settings.seeds)
     stores = parts.stores(algorithms[0], record.scaler)
     if record.tuning is not None:
@@ -204,15 +216,26 @@ def load(
         sinks=sinks,
         metrics=rows_until(path, trainer.update),
         memory=found.memory,
+        weighing=parts.weighing() if isinstance(parts, Periods) else None,
     )
 
 
-def _validation(parts: Parts, algorithm: Any, scaler: Scaler) -> Validation | None:
+def parts_of(log: Log | Interactions, held_out: float, seed: int) -> Parts | Periods:
+    """What is learnt from and what is held out: by episode, or by time."""
+    return Periods(log, held_out) if isinstance(log, Interactions) else Parts(log, held_out, seed)
+
+
+def furnished(member: Member, learner: Learner, log: Interactions) -> Learner:
+    """A fresh learner with what the interactions say of their items."""
+    return learner._replace(state=member.algorithm.furnish(learner.state, log, member.seed))
+
+
+def _validation(parts: Parts | Periods, algorithm: Any, scaler: Scaler) -> Validation | None:
     stores = parts.validation_stores(algorithm, scaler)
     return None if stores is None else Validation(stores)
 
 
-def _standardise(scale: str | None, log: Log) -> bool:
+def _standardise(scale: str | None, log: Log | Interactions) -> bool:
     if scale not in (None, "standard", "none"):
         raise ConfigError(f"scale = {scale!r}: expected 'standard' or 'none'")
     if scale is not None:
@@ -220,11 +243,11 @@ def _standardise(scale: str | None, log: Log) -> bool:
     return any(isinstance(leaf, Vector) and bool(leaf.names) for leaf in log.spec.observation.values())
 
 
-def _same_log(log: Log | None, record: Record) -> Log:
+def _same_log(log: Log | Interactions | None, record: Record) -> Log | Interactions:
     if log is None:
         if record.data["origin"] is None:
             raise CheckpointError("the run's log was made in memory: pass it again, as in resume(folder, log=log)")
-        log = reopen(record.data["origin"])
+        log = reopen_any(record.data["origin"])
     if log.fingerprint() != record.data["fingerprint"]:
         raise LogError(
             f"this is not the log that the run was trained on: it has {log.steps} steps and fingerprint "
@@ -233,10 +256,10 @@ def _same_log(log: Log | None, record: Record) -> Log:
     return log
 
 
-def _sketches(parts: Parts, warm_start: Mapping[str, str | Path] | None) -> dict[str, Any]:
+def _sketches(parts: Parts | Periods, warm_start: Mapping[str, str | Path] | None) -> dict[str, Any]:
     """What was learnt from, the episodes of runs that parts come from among it; nothing where one does not know."""
     sketches = parts.sketches()
-    for source in (warm_start or {}).values():
+    for source in (warm_start or {}).values() if sketches else ():
         theirs = Record.read(Path(source)).sketches.get("learnt_from")
         mine = Sketch.from_json(sketches["learnt_from"])
         joined = None if theirs is None else mine.joined(Sketch.from_json(theirs))

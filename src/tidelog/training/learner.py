@@ -17,9 +17,10 @@ import numpy as np
 from tidelog.algorithms.contract import Algorithm, Phase
 from tidelog.algorithms.draws import Draw, Stored
 from tidelog.algorithms.segments import Segments, drawn
+from tidelog.algorithms.visits import Visits
 from tidelog.training.streams import Stream
 
-Stores = Mapping[str, Stored | Stream | Segments]
+Stores = Mapping[str, Stored | Stream | Segments | Visits]
 MetricNames = dict[str, tuple[str, ...]]  # by phase
 BLOCK = 16  # updates between two looks at whether metrics are finite; the first ones are looked at one by one
 FIRST_ORDERS = 2**31 - 1  # no update has this number: what orders begin with, apart from what updates draw

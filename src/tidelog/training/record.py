@@ -15,7 +15,7 @@ import jax
 
 from tidelog.algorithms import algorithm_class, algorithm_name
 from tidelog.algorithms.hyper import from_config, to_config
-from tidelog.data import Log
+from tidelog.data import Interactions, Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError
 from tidelog.training.settings import Settings
@@ -46,7 +46,7 @@ class Record:
         cls,
         algorithms: Sequence[Any],
         settings: Settings,
-        log: Log,
+        log: Log | Interactions,
         scaler: Scaler,
         held_out: list[Any],
         sketches: dict[str, Any],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,9 +24,11 @@ from tidelog.training.rounds import Rounds
 from tidelog.training.selection import Selection
 from tidelog.training.signals import Interrupts
 from tidelog.training.sinks import Csv, JsonLines, Sink, rewind
+from tidelog.training.timed import Weighing
 from tidelog.training.trainer import Member, Trainer
 from tidelog.training.validation import Validation
 
+FALLEN = 0.25  # of its best value: below it, variety has collapsed
 CHUNK_SECONDS = 0.5  # a chunk's length: short enough for a live line and a quick answer to a signal
 
 
@@ -43,7 +46,9 @@ class Run:
         sinks: Sequence[Sink] = (),
         metrics: list[dict[str, Any]] | None = None,
         memory: Mapping[str, Any] | None = None,
+        weighing: Weighing | None = None,
     ) -> None:
+        self._weighing = weighing
         self.record, self.folder = record, folder
         self.metrics: list[dict[str, Any]] = metrics or []
         self._trainer, self._validation = trainer, validation
@@ -204,6 +209,11 @@ class Run:
         rows = []
         for member, training in zip(self.members, self._trainer.report(), strict=True):
             policy = self._policy_of(member)
+            if self._weighing is not None and isinstance(self._trainer, Trainer):
+                weight, lists = self._weighing(policy)
+                state = self._trainer.learners[member.index].state
+                self._trainer.put(member.index, member.algorithm.weighted(state, weight))
+                policy, training = self._policy_of(member), training | lists
             state = self._trainer.learners[member.index].state
             held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
             played = evaluate(policy, self.record.settings.episodes or {}, self._evaluators)
@@ -212,11 +222,23 @@ class Run:
             rows.append(row)
             if self._selection.take(member.index, row):
                 self._keep_best(member.index, self._policy_of(member, best=True))
+        self._warn_of_collapse(rows)
         for row in rows:
             for sink in sinks:
                 sink.write(row)
         self.metrics += rows
         return tuple(rows)
+
+    def _warn_of_collapse(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Warn where a watched metric of a member is below a quarter of what it was at its best."""
+        for member, row in zip(self.members, rows, strict=True):
+            for name in fallen(getattr(member.algorithm, "watched", ()), row, self.metrics):
+                warnings.warn(
+                    f"{name} of {type(member.algorithm).__name__} with seed {member.seed} fell to {row[name]:.3g}: "
+                    "ever fewer items are recommended; lower the weight of Q or its rate, or raise the threshold",
+                    CollapseWarning,
+                    stacklevel=2,
+                )
 
     def _keep_best(self, index: int, policy: Policy) -> None:
         self._best[index] = policy
@@ -245,6 +267,20 @@ class Run:
 def _around(update: int) -> str:
     """The update, or the updates of its block."""
     return str(update) if update < BLOCK else f"{update} to {update + BLOCK - 1}"
+
+
+class CollapseWarning(UserWarning):
+    """What a policy recommends has become much less varied than it was."""
+
+
+def fallen(watched: Sequence[str], row: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The watched metrics that this report is the first to see below a quarter of their best."""
+    found = []
+    for name in (name for name in row if name.split("/")[-1] in watched):
+        values = [old[name] for old in before if name in old and old["member"] == row["member"]]
+        if values and row[name] < FALLEN * max(values) <= values[-1]:
+            found.append(name)
+    return found
 
 
 class _Pace:

@@ -205,6 +205,13 @@ class Trainer:
         self._learners = [without_tallies(learner) for learner in self._learners]
         return rows
 
+    def put(self, index: int, state: Any) -> None:
+        """Give a member another state: one in which only what acting reads was changed."""
+        learners = self.learners
+        moved = learners[index]._replace(state=state)
+        changed = [*learners[:index], moved, *learners[index + 1 :]]
+        self._learners = [stack(changed)] if self._together else changed
+
     def peek(self) -> dict[str, float]:
         """The first member's metrics so far, without starting a new window."""
         return report(self.learners[0])

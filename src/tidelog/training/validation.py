@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.algorithms.draws import Draw, Stored
+from tidelog.algorithms.visits import Visits
 from tidelog.training.learner import as_arrays
 
 MOST_BATCHES = 64
@@ -20,7 +21,7 @@ MOST_BATCHES = 64
 class Validation:
     """Mean losses over the held-out part; the same rows at every call, so that curves can be compared."""
 
-    def __init__(self, stores: dict[str, Stored]) -> None:
+    def __init__(self, stores: Mapping[str, Stored | Visits]) -> None:
         self._stores = stores
         self._rows: dict[int, Any] = {}
 
@@ -53,7 +54,9 @@ class Validation:
 
 
 @eqx.filter_jit
-def _mean_losses(index: int, algorithm: Any, state: Any, stores: dict[str, Stored], rows: Any) -> dict[str, jax.Array]:
+def _mean_losses(
+    index: int, algorithm: Any, state: Any, stores: Mapping[str, Stored | Visits], rows: Any
+) -> dict[str, jax.Array]:
     phase = algorithm.phases()[index]
 
     def one(rows: Any) -> dict[str, jax.Array]:

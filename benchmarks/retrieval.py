@@ -1,0 +1,86 @@
+"""The ten best of 1,000,000 x 64 for batches of 256: ours against faiss's flat index, in turns in one process.
+
+Once with one thread each and once with all cores. faiss is measured where it is installed (`tidelog[faiss]`), and then
+the approximate index with its recall, too. Memory is what a search adds to the process.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from benchmarks.door_size import anonymous
+from benchmarks.keep import keep
+from tidelog.acting.approximate import Approximate
+from tidelog.acting.retrieval import top_k
+
+COMMAND = "python -m benchmarks.retrieval"
+ROWS, WIDTH, BATCH, K, REPEATS = 1_000_000, 64, 256, 10, 3
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def measure() -> dict[str, Any]:
+    """Seconds of each search in this process, the least of `REPEATS` in turns, and the memory that ours adds."""
+    generator = np.random.default_rng(0)
+    table = generator.standard_normal((ROWS, WIDTH), dtype=np.float32)
+    queries = generator.standard_normal((BATCH, WIDTH), dtype=np.float32)
+    searches: dict[str, Callable[[], Any]] = {"ours": lambda: top_k(queries, table, K)}
+    found: dict[str, Any] = {"memory": added(searches["ours"])}
+    if find_spec("faiss"):
+        import faiss
+
+        flat, quick = faiss.IndexFlatIP(WIDTH), Approximate.of(table, lists=256)
+        flat.add(table)
+        searches |= {"faiss flat": lambda: flat.search(queries, K), "approximate": lambda: quick.top_k(queries, K)}
+        same = searches["ours"]()[0] == searches["faiss flat"]()[1]
+        found |= {"faiss": faiss.__version__, "same": float(same.mean()), "recall": quick.recall(queries, K)}
+    taken: dict[str, list[float]] = {name: [] for name in searches}
+    for _ in range(REPEATS):
+        for name, search in searches.items():
+            begin = time.perf_counter()
+            search()
+            taken[name].append(time.perf_counter() - begin)
+    return found | {"seconds": {name: min(times) for name, times in taken.items()}, "all": taken}
+
+
+def added(search: Callable[[], Any]) -> int:
+    """The most bytes that a search adds to the process's anonymous memory."""
+    held = anonymous()
+    peak, done = [held], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.005):
+            peak[0] = max(peak[0], anonymous())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    search()
+    done.set()
+    watcher.join()
+    return peak[0] - held
+
+
+def study() -> dict[str, Any]:
+    """One thread, and all cores, each in a process of its own."""
+    found: dict[str, Any] = {"rows": ROWS, "width": WIDTH, "batch": BATCH, "k": K}
+    for name, threads in (("one thread", 1), ("all cores", os.cpu_count() or 1)):
+        environment = os.environ | dict.fromkeys(THREADS, str(threads))
+        command = [sys.executable, "-m", "benchmarks.retrieval", "measure"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        found[name] = json.loads(done.stdout) | {"threads": threads}
+        print(name, found[name]["seconds"])
+    return found
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["measure"]:
+        print(json.dumps(measure()))
+    else:
+        keep("retrieval", COMMAND, study())

@@ -1,0 +1,143 @@
+"""Lists of items by name: what a user of a policy hands in, and what comes back.
+
+Letters: `B` histories, `H` history length, `N` items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidelog.acting.ranking import MARKS, Ranker, refuse_too_few
+from tidelog.errors import SpecError, nearest
+from tidelog.types import Catalogue, History, Spec
+
+NumpyArray = np.ndarray[Any, Any]
+MOST_GUESSES = 20_000  # items among which a misspelt one is looked for
+
+
+class Recommendations(NamedTuple):
+    """Lists, best first: the log's own ids, and scores that fall along each list."""
+
+    items: NumpyArray  # [B, k]
+    scores: NumpyArray  # [B, k] float32
+
+
+class Vocabulary:
+    """Items and kinds of events by name."""
+
+    def __init__(self, spec: Spec) -> None:
+        if not isinstance(spec.action, Catalogue):
+            raise SpecError("this policy chooses one action, it ranks no items: call it with an observation")
+        history: Any = spec.observation["history"]
+        kinds: History = history
+        self.ids = np.asarray(spec.action.ids)
+        self.kinds, self.usual = kinds.events, kinds.usual
+        self._place = {str(one): i + 1 for i, one in enumerate(spec.action.ids)}
+        self._kind = {word: i + 1 for i, word in enumerate(kinds.events)}
+
+    def items(self, ids: Iterable[Any], where: str, skip: bool = False) -> list[int]:
+        """Indices of ids; SpecError names one that the log never had, unless they are to be passed over (0)."""
+        found = []
+        for one in ids:
+            place = self._place.get(str(one), 0)
+            if not place and not skip:
+                raise SpecError(f"{where} names the item {one!r}, which the log never had; {self._guess(str(one))}")
+            found.append(place)
+        return found
+
+    def events(self, words: Sequence[Any], where: str) -> list[int]:
+        """Indices of kinds of events."""
+        for word in words:
+            if str(word) not in self._kind:
+                raise SpecError(f"{where} has the event {word!r}: {nearest(str(word), self.kinds)}")
+        return [self._kind[str(word)] for word in words]
+
+    def _guess(self, word: str) -> str:
+        if len(self._place) > MOST_GUESSES:
+            return "unknown='skip' passes over such items"
+        return f"{nearest(word, self._place) if len(self._place) < 50 else nearest_or_nothing(word, self._place)}"
+
+
+def nearest_or_nothing(word: str, known: Iterable[str]) -> str:
+    """The nearest known word, without a list of all of them."""
+    guess = nearest(word, known)
+    return f"{guess} unknown='skip' passes over such items" if guess.startswith("did") else "unknown='skip' passes over"
+
+
+def recommend(
+    ranker: Ranker,
+    vocabulary: Vocabulary,
+    histories: Any,
+    k: int = 10,
+    exclude_seen: bool = True,
+    candidates: Iterable[Any] | None = None,
+    exclude: Iterable[Any] | None = None,
+    events: Any = None,
+    unknown: str = "error",
+) -> Recommendations:
+    """The best `k` items after each history; see `Policy.recommend`."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        raise SpecError(f"k = {k!r}: expected a whole number")
+    if unknown not in ("error", "skip"):
+        raise SpecError(f"unknown = {unknown!r}: expected 'error' or 'skip'")
+    items, kinds = encoded(vocabulary, histories, events, unknown == "skip")
+    offered = _offered(vocabulary, candidates, exclude)
+    most = max(1, MARKS // (ranker.items + 1))
+    parts = []
+    for begin in range(0, len(items), most):
+        taken, done = items[begin : begin + most], kinds[begin : begin + most]
+        allowed = np.repeat(offered[None], len(taken), axis=0)
+        if exclude_seen:
+            np.put_along_axis(allowed, taken.astype(np.int64), False, axis=1)
+            allowed[:, 0] = False
+        refuse_too_few(allowed, int(k), begin)
+        parts.append(ranker.rank(taken, done, int(k), allowed))
+    found, scores = zip(*parts, strict=True)
+    return Recommendations(vocabulary.ids[np.concatenate(found) - 1], np.concatenate(scores))
+
+
+def encoded(vocabulary: Vocabulary, histories: Any, events: Any = None, skip: bool = False) -> tuple[Any, Any]:
+    """Histories by name as indices: items and kinds [B, H] int32, left-padded with 0."""
+    if isinstance(histories, str | bytes) or not isinstance(histories, Sequence | np.ndarray):
+        raise SpecError(f"histories must be a list of lists of item ids, found {type(histories).__name__}")
+    if len(histories) == 0:
+        raise SpecError("no history was handed in; a user without one is an empty list: [[]]")
+    if events is not None and len(events) != len(histories):
+        raise SpecError(f"{len(histories)} histories and {len(events)} lists of events were handed in")
+    rows, kinds = [], []
+    for i, history in enumerate(histories):
+        if isinstance(history, str | bytes) or not isinstance(history, Sequence | np.ndarray):
+            raise SpecError(f"history {i} must be a list of item ids, found {history!r}")
+        found = vocabulary.items(history, f"history {i}", skip)
+        done = [vocabulary.usual] * len(found) if events is None else vocabulary.events(events[i], f"history {i}")
+        if len(done) != len(found):
+            raise SpecError(f"history {i} has {len(found)} items and {len(done)} events")
+        pairs = [(item, kind) for item, kind in zip(found, done, strict=True) if item]
+        rows.append([item for item, _ in pairs])
+        kinds.append([kind for _, kind in pairs])
+    length = max(1, max(map(len, rows)))
+    return _left_padded(rows, length), _left_padded(kinds, length)
+
+
+def _offered(vocabulary: Vocabulary, candidates: Iterable[Any] | None, exclude: Iterable[Any] | None) -> NumpyArray:
+    """[N + 1] bool: the items that may be recommended to anybody."""
+    offered = np.full(len(vocabulary.ids) + 1, candidates is None)
+    if candidates is not None:
+        offered[vocabulary.items(_listed(candidates, "candidates"), "candidates")] = True
+    if exclude is not None:
+        offered[vocabulary.items(_listed(exclude, "exclude"), "exclude")] = False
+    offered[0] = False
+    return offered
+
+
+def _listed(ids: Any, name: str) -> Iterable[Any]:
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+        raise SpecError(f"{name} must be a list of item ids, found {ids!r}")
+    return ids
+
+
+def _left_padded(rows: list[list[int]], length: int) -> NumpyArray:
+    return np.asarray([[0] * (length - len(row)) + row for row in rows], np.int32)

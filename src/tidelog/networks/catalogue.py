@@ -1,0 +1,108 @@
+"""Items as vectors of length 1, and critics of them. Letters: `N` items, `D` item vector size, `F` features."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.networks.mlp import MLP, Linear, from_host, zeros
+
+
+class Items(NamedTuple):
+    """Some items: directions [..., D] of length 1, and how likely each is whatever came before, [...]."""
+
+    vectors: jax.Array
+    bias: jax.Array
+
+
+class Table(eqx.Module):
+    """A row an item, and what a tower makes of its features where there is one; row 0 is no item."""
+
+    weight: jax.Array  # [N + 1, D]
+    bias: jax.Array  # [N + 1]
+    tower: MLP | None  # [F] -> [D + 1]
+
+    @classmethod
+    def create(
+        cls, generator: np.random.Generator, items: int, size: int, features: int | None, hidden: tuple[int, ...]
+    ) -> Table:
+        """Random directions; with a tower rows are zeros, so that an item never seen is what its features say."""
+        if features is None:
+            return cls(from_host(generator.standard_normal((items + 1, size)) / np.sqrt(size)), zeros(items + 1), None)
+        tower = MLP.create(generator, (features, *hidden, size + 1))
+        return cls(zeros(items + 1, size), zeros(items + 1), tower)
+
+    def __call__(self, items: jax.Array | None, features: jax.Array | None) -> Items:
+        """Items by index [...], or all of them in order; `features` [N + 1, F] of all."""
+        weight, bias = (self.weight, self.bias) if items is None else (self.weight[items], self.bias[items])
+        if self.tower is not None and features is not None:
+            made = self.tower(features if items is None else features[items])
+            weight, bias = weight + made[..., :-1], bias + made[..., -1]
+        return Items(directed(weight), bias)
+
+
+def directed(vectors: jax.Array) -> jax.Array:
+    """Vectors [..., D] brought to length 1."""
+    return vectors * jax.lax.rsqrt(jnp.sum(jnp.square(vectors), axis=-1, keepdims=True) + 1e-12)
+
+
+class Pair(eqx.Module):
+    """A network of a state [..., S] and an item's vector [..., D]; each is looked at once, however they are paired."""
+
+    state: Linear
+    item: Linear
+    body: MLP
+
+    @classmethod
+    def create(cls, generator: np.random.Generator, state: int, item: int, hidden: tuple[int, ...], out: int) -> Pair:
+        """Widths `hidden`, uniform fan-in as in BCQ's networks."""
+        first, body = hidden[0], MLP.create(generator, (*hidden, out), linear=Linear.uniform)
+        return cls(Linear.uniform(generator, state, first), Linear.uniform(generator, item, first), body)
+
+    def __call__(self, state: jax.Array, vector: jax.Array) -> jax.Array:
+        """[..., out]; shapes may be broadcast, as states [P, 1, S] with candidates [P, C, D]."""
+        return self.body(jax.nn.relu(self.state(state) + self.item(vector)))
+
+
+class Raters(eqx.Module):
+    """Critics of items, `E` of them."""
+
+    members: tuple[Pair, ...]
+
+    def __call__(self, state: jax.Array, vector: jax.Array) -> jax.Array:
+        """[E, ...]."""
+        return jnp.stack([member(state, vector)[..., 0] for member in self.members])
+
+
+class ItemGenerator(eqx.Module):
+    """A conditional variational autoencoder of item vectors [..., D], given states."""
+
+    inward: Pair
+    outward: Pair
+
+    def encode(self, state: jax.Array, vector: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean and log-std [..., L] of the latents that stand for a vector."""
+        mean, log_std = jnp.split(self.inward(state, vector), 2, axis=-1)
+        return mean, jnp.clip(log_std, -4.0, 15.0)
+
+    def decode(self, state: jax.Array, latent: jax.Array) -> jax.Array:
+        """The direction [..., D] that latents stand for."""
+        return directed(self.outward(state, latent))
+
+
+class Correction(eqx.Module):
+    """Which way to move a vector, one number a dimension within [-1, 1]."""
+
+    body: Pair
+
+    def __call__(self, state: jax.Array, vector: jax.Array) -> jax.Array:
+        return jnp.tanh(self.body(state, vector))
+
+
+def turned(vector: jax.Array, direction: jax.Array, reach: Any) -> jax.Array:
+    """Vectors of length 1, moved by at most `reach / sqrt(D)` a coordinate and brought back to length 1."""
+    return directed(vector + reach / np.sqrt(vector.shape[-1]) * direction)

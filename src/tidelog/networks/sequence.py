@@ -1,0 +1,153 @@
+"""Histories as states: causal readers of what a user took, item by item.
+
+A reader is handed a feature vector a step, and tells for every step what it has read up to there; a step that is not
+real tells what an empty history tells. Letters: `B` batch, `L` steps, `D` size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.networks.memory import GRU
+from tidelog.networks.mlp import LayerNorm, Linear, drop, from_host, zeros
+
+MakeBody: TypeAlias = Callable[..., Any]  # (generator, size, length, layers, heads) -> a module [B, L, D] -> [B, L, D]
+
+
+class Reader(eqx.Module):
+    """What was taken [B, L, D] and how (kinds of events [B, L], 0 for none) -> states [B, L, D]."""
+
+    events: jax.Array  # [kinds + 1, D]
+    empty: jax.Array  # [D]
+    body: Any
+    norm: LayerNorm
+
+    @classmethod
+    def create(
+        cls, generator: np.random.Generator, make: MakeBody, size: int, kinds: int, length: int, layers: int, heads: int
+    ) -> Reader:
+        """A reader of at most `length` steps."""
+        body = make(generator, size, length, layers, heads)
+        events = from_host(0.1 * generator.standard_normal((kinds + 1, size)))
+        return cls(events, zeros(size), body, LayerNorm(from_host(np.ones(size)), zeros(size)))
+
+    def __call__(
+        self,
+        vectors: jax.Array,
+        events: jax.Array,
+        dropout: jax.Array | float | None = None,
+        key: jax.Array | None = None,
+    ) -> jax.Array:
+        real = events > 0
+        x = math.sqrt(vectors.shape[-1]) * vectors + self.events[events]
+        x = jnp.where(real[..., None], x, 0.0)
+        if dropout is not None and key is not None:
+            x = drop(x, dropout, key)
+        read = self.body(x, real, dropout, key)
+        return self.norm(jnp.where(real[..., None], read, self.empty))
+
+
+class Mean(eqx.Module):
+    """The mean of all steps up to each, through one layer."""
+
+    layer: Linear
+
+    def __call__(self, x: jax.Array, real: jax.Array, dropout: Any = None, key: Any = None) -> jax.Array:
+        count = jnp.maximum(jnp.cumsum(real, axis=1), 1)[..., None]
+        return self.layer(jnp.cumsum(x, axis=1) / count)
+
+
+class Recurrent(eqx.Module):
+    """A gated recurrent unit, and a layer behind it."""
+
+    unit: GRU
+    layer: Linear
+
+    def __call__(self, x: jax.Array, real: jax.Array, dropout: Any = None, key: Any = None) -> jax.Array:
+        return self.layer(self.unit.unroll(x, real))
+
+
+class Attention(eqx.Module):
+    """Blocks of causal self-attention over positions counted from the first step (Kang and McAuley 2018)."""
+
+    positions: jax.Array  # [L, D]
+    blocks: tuple[Block, ...]
+
+    def __call__(self, x: jax.Array, real: jax.Array, dropout: Any = None, key: Any = None) -> jax.Array:
+        steps = x.shape[1]
+        x = x + self.positions[:steps]
+        seen = jnp.tril(jnp.ones((steps, steps), bool)) & real[:, None, :]  # [B, L, L]
+        seen = seen | jnp.eye(steps, dtype=bool)  # a step that is not real sees itself, and nobody sees it
+        for i, block in enumerate(self.blocks):
+            x = block(x, seen, dropout, None if key is None else jax.random.fold_in(key, i + 1))
+        return x
+
+
+class Block(eqx.Module):
+    """Attention among the steps, then a layer of each alone; both are added to what came in."""
+
+    before: LayerNorm
+    queries: Linear
+    keys: Linear
+    values: Linear
+    out: Linear
+    between: LayerNorm
+    wide: Linear
+    narrow: Linear
+    heads: int = eqx.field(static=True)
+
+    @classmethod
+    def create(cls, generator: np.random.Generator, size: int, heads: int) -> Block:
+        """Small weights: a fresh block changes little."""
+
+        def layer() -> Linear:
+            return Linear.create(generator, size, size, 1.0)
+
+        norms = [LayerNorm(from_host(np.ones(size)), zeros(size)) for _ in range(2)]
+        return cls(norms[0], layer(), layer(), layer(), layer(), norms[1], layer(), layer(), heads)
+
+    def __call__(self, x: jax.Array, seen: jax.Array, dropout: Any, key: jax.Array | None) -> jax.Array:
+        one, two = (None, None) if key is None else jax.random.split(key)
+        x = x + _dropped(self._attend(self.before(x), seen), dropout, one)
+        return x + _dropped(self.narrow(jax.nn.relu(self.wide(self.between(x)))), dropout, two)
+
+    def _attend(self, x: jax.Array, seen: jax.Array) -> jax.Array:
+        batch, steps, size = x.shape
+
+        def heads(layer: Linear) -> jax.Array:
+            return layer(x).reshape(batch, steps, self.heads, size // self.heads)
+
+        match = jnp.einsum("bqhd,bkhd->bhqk", heads(self.queries), heads(self.keys)) / math.sqrt(size / self.heads)
+        share = jax.nn.softmax(jnp.where(seen[:, None], match, -jnp.inf), axis=-1)
+        read = jnp.einsum("bhqk,bkhd->bqhd", share, heads(self.values))
+        return self.out(read.reshape(batch, steps, size))
+
+
+def _dropped(x: jax.Array, dropout: Any, key: jax.Array | None) -> jax.Array:
+    return x if dropout is None or key is None else drop(x, dropout, key)
+
+
+def mean(generator: np.random.Generator, size: int, length: int, layers: int, heads: int) -> Mean:
+    """Order does not matter to it."""
+    return Mean(Linear.create(generator, size, size, 1.0))
+
+
+def recurrent(generator: np.random.Generator, size: int, length: int, layers: int, heads: int) -> Recurrent:
+    """One unit as wide as the items' vectors."""
+    return Recurrent(GRU.create(generator, size, size), Linear.create(generator, size, size, 1.0))
+
+
+def attention(generator: np.random.Generator, size: int, length: int, layers: int, heads: int) -> Attention:
+    """`layers` blocks of `heads` heads."""
+    positions = from_host(0.1 * generator.standard_normal((length, size)))
+    return Attention(positions, tuple(Block.create(generator, size, heads) for _ in range(layers)))
+
+
+READERS: Mapping[str, MakeBody] = {"mean": mean, "gru": recurrent, "attention": attention}

@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+
+from tidelog.envs.registry import functional, make
+from tidelog.envs.satiation import (
+    ITEMS,
+    clicks,
+    editor,
+    exact_value,
+    knowing,
+    satiation,
+    state_of,
+    visits,
+    within,
+)  # fmt: skip
+from tidelog.errors import ConfigError
+from tidelog.types import Discrete, Vector
+
+LOUD_DRAMA, FAIR_DRAMA, QUIET_DRAMA, FILLER = 1, 2, 3, 10
+SHOWN, CLICKED = 1, 2
+
+
+@pytest.fixture(scope="module")
+def optimum():
+    """The best value, and a best policy [S, A]."""
+    return satiation().optimal()
+
+
+def felt(history, events):
+    """Boredom with drama, comedy and sport, tiredness, and whether the last item was clicked."""
+    state = state_of(np.array([history], np.int32), np.array([events], np.int32))
+    return satiation().observations()["numeric"][state[0]].astype(int).tolist()
+
+
+def worth(policy, users, seed):
+    returns = visits(knowing(policy), users, seed).returns
+    return returns.mean(), 4 * returns.std() / len(returns) ** 0.5
+
+
+def test_its_values_are_those_that_its_page_states(optimum):
+    best, policy = optimum
+    assert best == pytest.approx(9.93, abs=5e-3)
+    assert exact_value(policy) == pytest.approx(best, abs=1e-9)
+    assert exact_value(clicks().argmax(1)) == pytest.approx(6.23, abs=5e-3)
+    assert exact_value(np.full((218, 12), 1 / 12)) == pytest.approx(6.22, abs=5e-3)
+    assert exact_value(editor()) == pytest.approx(6.04, abs=5e-3)
+    assert exact_value(editor().argmax(1)) == pytest.approx(exact_value(clicks().argmax(1)), abs=1e-12)
+
+
+def test_the_likeliest_click_now_is_not_the_best_item_to_show(optimum):
+    best, policy = optimum
+    assert best > 1.5 * exact_value(clicks().argmax(1))
+    assert (policy[:216].argmax(1) != clicks()[:216].argmax(1)).mean() > 0.5
+
+
+def test_the_best_within_the_support_lies_between_imitation_and_the_optimum(optimum):
+    problem, logger = satiation(), editor()
+    values = [problem.optimal(allowed=within(logger, threshold))[0] for threshold in (0.3, 0.2)]
+    assert values == pytest.approx([7.36, 9.64], abs=5e-3)
+    assert exact_value(logger.argmax(1)) < values[0] < values[1] < optimum[0]
+    assert (within(logger, 1.0).sum(1)[:216] == 1).all()
+    assert within(logger, 0.0).all()
+
+
+def test_what_a_user_feels_follows_from_the_history():
+    assert felt([0, 0], [0, 0]) == [0, 0, 0, 0, 0]
+    assert felt([LOUD_DRAMA], [CLICKED]) == [1, 0, 0, 1, 1]
+    assert felt([LOUD_DRAMA], [SHOWN]) == [0, 0, 0, 0, 0]  # only what is clicked bores and tires
+    assert felt([0, LOUD_DRAMA, FAIR_DRAMA], [0, CLICKED, CLICKED]) == [2, 0, 0, 1, 1]
+    assert felt([LOUD_DRAMA, LOUD_DRAMA, QUIET_DRAMA], [CLICKED, CLICKED, SHOWN]) == [
+        1,
+        0,
+        0,
+        1,
+        0,
+    ]  # a quiet one rests
+    assert felt([LOUD_DRAMA, FILLER], [CLICKED, CLICKED]) == [0, 0, 0, 1, 1]
+    # Drama, loud, for a user who is twice bored by it and tired once: 0.8 * 1.0 * 0.4 * 0.9.
+    state = state_of(np.array([[1, 2]], np.int32), np.array([[2, 2]], np.int32))
+    assert clicks()[state[0], 0] == pytest.approx(0.288)
+
+
+def test_simulated_visits_are_worth_what_the_arrays_say(optimum):
+    for seed, policy in enumerate([editor(), optimum[1]]):
+        mean, tolerance = worth(policy, 5_000, seed)
+        assert mean == pytest.approx(exact_value(policy), abs=tolerance)
+        assert tolerance < 0.7
+
+
+def test_a_log_holds_what_was_shown_with_the_chance_of_showing_it():
+    log = visits(knowing(editor()), 500, seed=3, limit=20)
+    assert len(log) == len(log.user) == len(log.propensity)
+    assert (np.diff(log.time) > 0).all()
+    assert (np.diff(log.user) >= 0).all()
+    first = np.flatnonzero(np.append(True, np.diff(log.user) > 0))
+    last = np.append(first[1:], len(log)) - 1
+    assert np.flatnonzero(log.terminated | log.truncated).tolist() == last.tolist()
+    lengths = last - first + 1
+    assert (lengths[log.truncated[last]] == 20).all()
+    assert 0 < log.truncated.sum() < 300
+    np.testing.assert_array_equal(log.reward, log.event - 1)
+    # The propensity is the editor's for the state that the history before the event leads to.
+    row = next(row for row in first if lengths[np.searchsorted(first, row)] > 6) + 5
+    history = np.s_[row - 5 : row]
+    state = state_of(log.item[None, history], log.event[None, history])[0]
+    assert log.propensity[row] == pytest.approx(editor()[state, log.item[row] - 1])
+    assert log.propensity.min() >= 0.025
+    np.testing.assert_allclose(log.propensity[first], editor()[0, log.item[first] - 1], rtol=1e-6)
+    again = visits(knowing(editor()), 500, seed=3, limit=20)
+    np.testing.assert_array_equal(log.item, again.item)
+
+
+def test_a_policy_of_histories_sees_no_more_than_it_is_shown():
+    seen = []
+
+    def act(histories, events):
+        seen.append((histories.copy(), events.copy()))
+        return np.eye(12)[np.zeros(len(histories), int)]
+
+    visits(act, 5, seed=0, length=3, limit=6)
+    assert seen[0][0].tolist() == [[0, 0, 0]] * 5
+    assert seen[2][0][0].tolist() == [0, 1, 1]
+    assert all(histories.shape == (len(histories), 3) for histories, _ in seen)
+    assert all(((events > 0) == (histories > 0)).all() for histories, events in seen)
+    with pytest.raises(ConfigError, match=r"chances \[5, 12\], found \[5, 13\]"):
+        visits(lambda histories, events: np.ones((5, 13)), 5)
+    with pytest.raises(ConfigError, match="sum to 1"):
+        visits(lambda histories, events: np.ones((5, 12)), 5)
+
+
+def test_it_is_an_environment_too():
+    environment = make("satiation", 3)
+    assert environment.spec.action == Discrete(12, ITEMS)
+    assert environment.spec.observation["numeric"] == Vector(
+        5, ("bored by drama", "bored by comedy", "bored by sport", "tired", "clicked")
+    )
+    assert (
+        functional("jax:satiation").problem is satiation()
+    )  # tests/envs/test_functional.py compares such with its arrays
