@@ -31,7 +31,7 @@ def test_every_event_counts_in_exactly_one_window_with_what_came_before(length, 
     np.testing.assert_allclose(np.asarray(data.discount)[valid], 0.9 * ~log.terminated[grid[valid]])
     np.testing.assert_array_equal(np.asarray(data.slate)[valid], log.slate[grid[valid]])
     for window, row in enumerate(rows):
-        expected = log.histories([row], length)[0][0].tolist() + [log.item[row]]
+        expected = [*log.histories([row], length)[0][0].tolist(), log.item[row]]
         assert np.asarray(data.items)[window].tolist() == expected
     np.testing.assert_array_equal(np.asarray(data.items) > 0, np.asarray(data.events) > 0)
 

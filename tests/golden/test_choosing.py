@@ -36,9 +36,9 @@ def test_the_corrected_sample_has_the_gradient_of_the_whole_sum():
         expected = jnp.log(q[drawn] * len(drawn))
         return sampled_error(logits[3], logits[drawn], expected, drawn == 3)
 
-    whole = jax.grad(lambda l: jax.nn.logsumexp(l) - l[3])(logits)
+    whole = jax.grad(lambda x: jax.nn.logsumexp(x) - x[3])(logits)
     np.testing.assert_allclose(jax.grad(by_sample)(logits), whole, atol=4e-3)
-    uncorrected = jax.grad(lambda l: sampled_error(l[3], l[drawn], jnp.zeros(len(drawn)), drawn == 3))(logits)
+    uncorrected = jax.grad(lambda x: sampled_error(x[3], x[drawn], jnp.zeros(len(drawn)), drawn == 3))(logits)
     assert np.abs(uncorrected - whole).max() > 0.02
 
 
