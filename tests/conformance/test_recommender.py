@@ -1,6 +1,7 @@
 """The recommender through the one loop: every field has an effect, runs resume to the last bit, seeds stand alone."""
 
 import dataclasses
+from functools import cache
 
 import jax
 import numpy as np
@@ -16,11 +17,13 @@ from tidelog.training.learner import as_arrays
 from tidelog.training.timed import Weighing
 
 
+@cache
 def learnt(h, log):
     """The state after two compiled updates: for numbers, which share one program."""
     return after(h, log)
 
 
+@cache
 def stepped(h, log):
     """The state after two updates, not compiled: for what would need a program of its own."""
     state = fresh(h, log)
@@ -29,27 +32,32 @@ def stepped(h, log):
     return state
 
 
+@cache
 def stepped_once(h, log):
     """The state after one update, not compiled."""
     return h.phases()[1].step(as_arrays(h), fresh(h, log), batch(h, log))[0]
 
 
+@cache
 def built(h, log):
     """The fresh state."""
     return fresh(h, log)
 
 
+@cache
 def told(h, log):
     """The state after one update of the first phase, not compiled."""
     return h.phases()[0].step(as_arrays(h), fresh(h, log), batch(h, log))[0]
 
 
+@cache
 def ideas(h, log):
     """What the fresh policy looks for."""
     acting = h.acting(fresh(h, log))
     return h.seek(acting, np.ones((2, h.history), np.int32), np.ones((2, h.history), np.int32))
 
 
+@cache
 def gathered(h, log):
     """A batch."""
     return batch(h, log).data

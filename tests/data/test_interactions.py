@@ -119,7 +119,9 @@ def test_histories_are_what_came_before() -> None:
 
 def test_what_is_saved_is_opened_and_what_was_read_is_read_again(tmp_path: Path) -> None:
     with_slate(clicks()).write_csv(tmp_path / "a.csv")
-    log = tl.read_interactions(tmp_path / "a.csv", slate="shown", propensity="p", **ROLES)
+    pl.DataFrame({"i": [f"i{n}" for n in range(9)], "f": range(9)}).write_csv(tmp_path / "items.csv")
+    extra = {"slate": "shown", "propensity": "p", "item_features": tmp_path / "items.csv"}
+    log = tl.read_interactions(tmp_path / "a.csv", **extra, **ROLES)
     log.save(tmp_path / "kept")
     again = tl.open_interactions(tmp_path / "kept")
     assert again.fingerprint() == log.fingerprint()
