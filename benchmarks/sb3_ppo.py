@@ -1,4 +1,4 @@
-"""`ppo_two_networks` of `benchmarks/ppg_speed.py` in Stable-Baselines3, in a virtual environment of its own.
+"""Two settings of `benchmarks/ppg_speed.py` in Stable-Baselines3, in a virtual environment of its own.
 
 `python -m benchmarks.sb3_ppo FOLDER` makes the environment in FOLDER (torch 2.13.0 and stable-baselines3), runs this
 file in it, and keeps decisions a second while learning, after one rollout of warming up, with one thread and with all.
@@ -11,7 +11,11 @@ import sys
 import venv
 from pathlib import Path
 
-ENVIRONMENTS, STEPS, EPOCHS, MINIBATCHES, ROLLOUTS, REPEATS = 64, 128, 4, 4, 3, 5
+ENVIRONMENTS, STEPS, REPEATS = 64, 128, 5
+SETTINGS = {
+    "ppo_two_networks": (4, 2_048, 3),
+    "ppo_small_minibatches": (10, 64, 1),
+}  # epochs, minibatch, rollouts timed
 PACKAGES = ("torch==2.13.0", "stable-baselines3")
 COMMAND = "python -m benchmarks.sb3_ppo FOLDER"
 
@@ -22,11 +26,11 @@ def measure() -> dict:
     import torch
 
     threads = sorted({1, torch.get_num_threads()})
-    found = {str(count): rates(count) for count in threads}
-    return {"threads": found, "torch": torch.__version__, "stable_baselines3": stable_baselines3.__version__}
+    found = {name: {str(count): rates(count, *how) for count in threads} for name, how in SETTINGS.items()}
+    return {**found, "torch": torch.__version__, "stable_baselines3": stable_baselines3.__version__}
 
 
-def rates(threads: int) -> dict:
+def rates(threads: int, epochs: int, minibatch: int, rollouts: int) -> dict:
     """Decisions a second, the median of some repeats and their range."""
     import time
 
@@ -37,15 +41,15 @@ def rates(threads: int) -> dict:
     torch.set_num_threads(threads)
     size = ENVIRONMENTS * STEPS
     model = PPO(
-        "MlpPolicy", make_vec_env("CartPole-v1", n_envs=ENVIRONMENTS), n_steps=STEPS, n_epochs=EPOCHS,
-        batch_size=size // MINIBATCHES, gamma=0.99, learning_rate=2.5e-3, device="cpu", seed=0,
+        "MlpPolicy", make_vec_env("CartPole-v1", n_envs=ENVIRONMENTS), n_steps=STEPS, n_epochs=epochs,
+        batch_size=minibatch, gamma=0.99, learning_rate=2.5e-3, device="cpu", seed=0,
     )  # fmt: skip
     model.learn(size)
     found = []
     for _ in range(REPEATS):
         begin = time.monotonic()
-        model.learn(ROLLOUTS * size)
-        found.append(ROLLOUTS * size / (time.monotonic() - begin))
+        model.learn(rollouts * size)
+        found.append(rollouts * size / (time.monotonic() - begin))
     return {"median": sorted(found)[REPEATS // 2], "min": min(found), "max": max(found)}
 
 
@@ -60,7 +64,7 @@ def main(folder: Path) -> None:
     inside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     told = subprocess.run([python, __file__, "--inside"], check=True, env=inside, stdout=subprocess.PIPE)
     found = json.loads(told.stdout)
-    keep("ppg_speed_sb3", COMMAND, {"environments": ENVIRONMENTS, "rollout_steps": STEPS, "epochs": EPOCHS, **found})
+    keep("ppg_speed_sb3", COMMAND, {"environments": ENVIRONMENTS, "rollout_steps": STEPS, **found})
     print(found)
 
 
