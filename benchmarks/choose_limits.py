@@ -9,15 +9,19 @@ figure uses, the evidence is kept, and every set of limits of `GRID` rules on it
   end of Wilson's interval is at least 95 %): over all of them, and for each problem with each kind of propensities.
 
 Of the admissible sets the one is taken that answers most often; of equals, the tightest.
+
+`python -m benchmarks.choose_limits again` chooses from the kept evidence, without judging anew.
 """
 
 import itertools
+import sys
 from dataclasses import asdict, fields
 
 from benchmarks.calibration import decision, done, exact, jobs, refits, share
-from benchmarks.keep import keep
+from benchmarks.keep import keep, kept
 from tidelog.judging.limits import Limits
 
+NAME = "calibration_limits"
 COMMAND = "python -m benchmarks.choose_limits"
 FIRST_SEED, LOGS, FEW = 5_000, 12, 2
 SMALL, MANY = 600, 24  # episodes, where the limit on the number of effective ones is felt, and logs of so many
@@ -111,6 +115,8 @@ def _looser(limits: Limits) -> list[dict]:
 
 
 if __name__ == "__main__":
-    result = choose([row for part in done(chosen_jobs()) for row in part])
-    keep("calibration_limits", COMMAND, result)
+    again = sys.argv[1:] == ["again"]  # from kept evidence
+    rows = kept(NAME)["evidence"] if again else [row for part in done(chosen_jobs()) for row in part]
+    result = choose(rows)
+    keep(NAME, COMMAND, result, evidence=rows)
     print(result["chosen"], result["of_chosen"], sep="\n")
