@@ -9,15 +9,20 @@ figure uses, the evidence is kept, and every set of limits of `GRID` rules on it
   end of Wilson's interval is at least 95 %): over all of them, and for each problem with each kind of propensities.
 
 Of the admissible sets the one is taken that answers most often; of equals, the tightest.
+
+`python -m benchmarks.choose_limits again` chooses from the kept evidence, without judging anew.
 """
 
 import itertools
+import sys
 from dataclasses import asdict, fields
 
-from benchmarks.calibration import decision, done, exact, jobs, refits, share
-from benchmarks.keep import keep
+from benchmarks.calibration import NOTHING_KNOWN, done, exact, jobs, refits, share, shown_of
+from benchmarks.keep import keep, kept
+from tidelog.judging.deciding import Shown, ruled
 from tidelog.judging.limits import Limits
 
+NAME = "calibration_limits"
 COMMAND = "python -m benchmarks.choose_limits"
 FIRST_SEED, LOGS, FEW = 5_000, 12, 2
 SMALL, MANY = 600, 24  # episodes, where the limit on the number of effective ones is felt, and logs of so many
@@ -38,9 +43,9 @@ def chosen_jobs() -> list[tuple]:
     return small + [job for job in jobs(FIRST_SEED, LOGS, FEW) if job[0] is not refits]
 
 
-def judged(rows: list[dict], limits: Limits) -> dict:
+def judged(rows: list[dict], seen: list[Shown], limits: Limits) -> dict:
     """What a set of limits makes of the evidence, and whether it is admissible."""
-    said = [decision(row, limits)["decision"] for row in rows]
+    said = [ruled(one, limits, NOTHING_KNOWN)[0] for one in seen]
     supported = [row for row, what in zip(rows, said, strict=True) if what != "unsupported"]
     groups: dict[str, list[dict]] = {}
     for row in supported:
@@ -75,7 +80,8 @@ def looseness(limits: Limits) -> int:
 
 def choose(rows: list[dict]) -> dict:
     """The chosen limits, what speaks for them, and what each step further would do."""
-    found = [(limits, judged(rows, limits)) for limits in sets()]
+    seen = [shown_of(row) for row in rows]
+    found = [(limits, judged(rows, seen, limits)) for limits in sets()]
     admissible = [one for one in found if one[1]["admissible"]]
     best, why = max(admissible, key=lambda one: (one[1]["answered"], -looseness(one[0])))
     before = Limits(**SPECIFIED)
@@ -86,8 +92,8 @@ def choose(rows: list[dict]) -> dict:
         "admissible": len(admissible),
         "chosen": named(best),
         "of_chosen": why,
-        "of_specified": judged(rows, before),
-        "one_step_looser": [{**one, **judged(rows, Limits(**{**named(best), **one}))} for one in _looser(best)],
+        "of_specified": judged(rows, seen, before),
+        "one_step_looser": [{**one, **judged(rows, seen, Limits(**{**named(best), **one}))} for one in _looser(best)],
     }
 
 
@@ -111,6 +117,8 @@ def _looser(limits: Limits) -> list[dict]:
 
 
 if __name__ == "__main__":
-    result = choose([row for part in done(chosen_jobs()) for row in part])
-    keep("calibration_limits", COMMAND, result)
+    again = sys.argv[1:] == ["again"]  # from kept evidence
+    rows = kept(NAME)["evidence"] if again else [row for part in done(chosen_jobs()) for row in part]
+    result = choose(rows)
+    keep(NAME, COMMAND, result, evidence=rows)
     print(result["chosen"], result["of_chosen"], sep="\n")

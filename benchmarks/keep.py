@@ -13,12 +13,24 @@ RESULTS = Path(__file__).parent / "results"
 SHARED = Path(os.environ.get("TIDELOG_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 
-def keep(name: str, command: str, content: dict) -> Path:
-    """Write one study's results under benchmarks/results."""
+def keep(name: str, command: str, content: dict, **rows: list[dict]) -> Path:
+    """Write one study's results under benchmarks/results; long lists of rows take a line a row, at six digits."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"command": command, "machine": this_machine(), **content}, indent=1) + "\n")
+    text = json.dumps({"command": command, "machine": this_machine(), **content}, indent=1)
+    for title, several in rows.items():
+        lines = ",\n".join(f"  {json.dumps(_short(row))}" for row in several)
+        text = f'{text[:-2]},\n "{title}": [\n{lines}\n ]\n}}'
+    path.write_text(text + "\n")
     return path
+
+
+def _short(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(item) for item in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def kept(name: str) -> dict:

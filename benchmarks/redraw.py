@@ -210,9 +210,23 @@ Of {whole["verdicts"]:,} verdicts {whole["unsupported"]:,} were *unsupported*. A
 difference covered the truth in {_of(whole["covered"])}. *Better* was said of
 {_of(whole["better_though_not"])} that were not; *worse* of {_of(whole["worse_though_not"])} that were not.
 Width of the interval over that of 50 refits of everything, log by log: {ratios}.
-
+{_chosen_limits()}
 Command: `{found["command"]}`. All policies of a problem are judged from the same logs: their verdicts are not
 independent.
+"""
+
+
+def _chosen_limits() -> str:
+    """How the default limits were chosen, on other logs."""
+    found = kept("calibration_limits")
+    one, before = found["of_chosen"], found["of_specified"]
+    limits = ", ".join(f"`{name}` {value:g}" for name, value in found["chosen"].items())
+    return f"""
+The limits on support were chosen on logs of other seeds, by a rule that was set before (`benchmarks/choose_limits.py`):
+of {found["sets"]:,} sets of a grid, {found["admissible"]:,} kept the promises there, and the one of these that answers
+most often was taken: {limits}. It answers {one["answered"]} of {found["verdicts"]} and covers
+{_of(one["covered"]["all"])}; the limits proposed before the study answer {before["answered"]} and cover
+{_of(before["covered"]["all"])}. Command: `{found["command"]}`.
 """
 
 

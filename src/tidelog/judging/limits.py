@@ -1,6 +1,6 @@
 """How much support a verdict needs. Every number here is a default that the caller may change, and says why it stands.
 
-Which of them the calibration study has confirmed is said in docs/judging.md.
+The first six were chosen by `benchmarks/choose_limits.py`, whose page says how; docs/judging.md says what came of it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tidelog.errors import ConfigError
 class Limits:
     """What a log must show before a policy is called better or worse; ConfigError where a number cannot be meant."""
 
-    effective_episodes: float = 50.0  # the effective sample size is at least so many episodes,
-    effective_share: float = 0.05  # and at least this share of all of them
-    largest_weight: float = 0.10  # no episode has more than this share of all weight
-    pareto_k: float = 0.7  # the tail index of the weights; above it their mean has no useful error
-    mean_weight_errors: float = 3.0  # the mean weight is 1 within so many of its standard errors
-    unsupported_mass: float = 0.05  # at most this share of the target's actions is one that the logger hardly took
+    effective_episodes: float = 25.0  # the effective sample size is at least so many episodes,
+    effective_share: float = 0.01  # and at least this share of all of them
+    largest_weight: float = 0.20  # no episode has more than this share of all weight
+    pareto_k: float = 0.5  # the tail index of the weights; above it they have no variance
+    mean_weight_errors: float = 5.0  # the mean weight is 1 within so many of its standard errors
+    unsupported_mass: float = 0.30  # at most this share of the target's actions is one that the logger hardly took
     horizon: int = 50  # longer episodes are judged by ratios of visits and not by products of ratios
     odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds, and "better" must stand
     overlap: float = 0.01  # at most this share of the judged episodes was learnt from

@@ -27,7 +27,7 @@ class Support:
     largest_weight: float  # the largest share of one episode in the sum of weights
     mean_weight: float  # close to 1 where propensities are right and support is whole
     mean_weight_error: float  # its standard error
-    pareto_k: float  # tail index of the weights; above 0.7 their mean cannot be trusted
+    pareto_k: float  # tail index of the weights; above 1/2 they have no variance, above 0.7 no useful mean
     clipped_share: float  # share of episodes whose weight was cut
     unsupported_mass: float | None  # mean share of the target's actions that the logger (nearly) never took
     horizon: int  # steps of the longest episode
