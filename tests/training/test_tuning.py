@@ -91,7 +91,7 @@ def test_a_stopped_run_goes_on_bit_equal(offline, whole, stop, tmp_path, monkeyp
 
 
 def test_what_was_played_is_in_the_store_and_in_the_log_with_its_propensity(offline, whole):
-    (run, env), (tuned, folder) = offline, whole
+    (run, _), (tuned, folder) = offline, whole
     log, own = tl.open_log(folder / "log"), tuned.learners()[0].segments["own"]
     assert log.steps == 2 * STEPS
     assert int(own.filled) * 10 == STEPS
