@@ -119,7 +119,9 @@ def test_histories_are_what_came_before() -> None:
 
 def test_what_is_saved_is_opened_and_what_was_read_is_read_again(tmp_path: Path) -> None:
     with_slate(clicks()).write_csv(tmp_path / "a.csv")
-    log = tl.read_interactions(tmp_path / "a.csv", slate="shown", propensity="p", **ROLES)
+    pl.DataFrame({"i": [f"i{n}" for n in range(9)], "f": range(9)}).write_csv(tmp_path / "items.csv")
+    extra = {"slate": "shown", "propensity": "p", "item_features": tmp_path / "items.csv"}
+    log = tl.read_interactions(tmp_path / "a.csv", **extra, **ROLES)
     log.save(tmp_path / "kept")
     again = tl.open_interactions(tmp_path / "kept")
     assert again.fingerprint() == log.fingerprint()
@@ -144,7 +146,8 @@ BROKEN = [
     ("number not finite", "t", put("t", (7, "inf")), {}, (8,)),
     ("unknown event", "kind", put("kind", (1, "view")), {}, (2,)),
     ("propensity not in (0, 1]", "p", lambda frame: put("p", (0, "1.5"))(with_slate(frame)), {"propensity": "p"}, (1,)),
-    ("item not in its slate", "shown", lambda frame: put("shown", (4, "i7;i8"))(with_slate(frame)), {"slate": "shown"}, (5,)),
+    ("item not in its slate", "shown", lambda frame: put("shown", (4, "i7;i8"))(with_slate(frame)),
+     {"slate": "shown"}, (5,)),
     ("missing column", "v", lambda frame: frame, {"propensity": "v"}, ()),
     ("one item only", "i", lambda frame: frame.with_columns(i=pl.lit("x")), {}, ()),
     ("no events", None, lambda frame: frame.head(0), {}, ()),

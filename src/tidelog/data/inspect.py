@@ -98,16 +98,20 @@ class Description:
         if not Path(self.source).exists():
             return []
         source = shlex.quote(self.source)
-        if {"user", "item", "time"} <= self.interactions.keys():
+        if self._says_who_took_what():
             flags = " ".join(f"--{role} {shlex.quote(name)}" for role, name in _flags(self.interactions).items())
-            return ["next:", f"  tidelog data inspect {source} {flags}",
-                    f"  tidelog train recommender-bcq --data {source} {flags}"]  # fmt: skip
+            return ["next:", f"  tidelog data validate {source} {flags}"]
         lines = ["next:", f"  tidelog data inspect {source} --write columns.toml",
                  f"  tidelog data validate {source} --columns columns.toml"]  # fmt: skip
         if self.report is not None and self.report.ok and self.proposed is not None:
             algorithm = "bc" if self.proposed.reward is None else "iql"
             lines.append(f"  tidelog train {algorithm} --data {source} --columns columns.toml")
         return lines
+
+    def _says_who_took_what(self) -> bool:
+        """Whether the table can be read as interactions, one item a row."""
+        lists = {one.name for one in self.fields if one.kind == "list"}
+        return {"user", "item", "time"} <= self.interactions.keys() and self.interactions["item"] not in lists
 
 
 def _flags(interactions: dict[str, str]) -> dict[str, str]:

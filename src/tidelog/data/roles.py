@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 from tidelog.errors import ConfigError, nearest
@@ -79,9 +80,13 @@ class Roles:
 
     def to_json(self) -> dict[str, Any] | None:
         """Plain values that rebuild it; None where features are frames, which no file can name."""
-        plain = {name: value for name, value in asdict(self).items() if value is not None}
-        frames = [name for name in ("item_features", "user_features") if not isinstance(plain.get(name, ""), str)]
-        return None if frames else plain
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in ("item_features", "user_features"):
+            if plain[name] is not None and not isinstance(plain[name], str | Path):
+                return None
+            plain[name] = None if plain[name] is None else str(Path(plain[name]).absolute())
+        plain["reward"] = dict(self.reward) if isinstance(self.reward, Mapping) else self.reward
+        return {name: value for name, value in plain.items() if value is not None}
 
 
 def _seconds(gap: Any) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tidelog.acting.policy import Policy
-from tidelog.acting.ranking import Found, ordered
+from tidelog.acting.ranking import MARKS, Found, ordered
 from tidelog.algorithms.contract import Algorithm, Keep
 from tidelog.algorithms.visits import Visits, visits
 from tidelog.data import Interactions
@@ -74,8 +74,9 @@ class Weighing:
 
     def __init__(self, log: Interactions) -> None:
         targets = log.targets
-        if len(targets) > MOST_EVENTS:
-            targets = np.sort(np.random.default_rng(0).permutation(targets)[:MOST_EVENTS])
+        most = max(1, min(MOST_EVENTS, MARKS // (len(log.items) + 1)))
+        if len(targets) > most:
+            targets = np.sort(np.random.default_rng(0).permutation(targets)[:most])
         self._log, self._rows = log, targets
 
     def __call__(self, policy: Policy) -> tuple[float, dict[str, float]]:

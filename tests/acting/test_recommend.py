@@ -1,0 +1,162 @@
+"""Lists: never padding, never what is excluded, exactly k, ids as they came in; and wrong input is named."""
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidelog as tl
+from tests.algorithms.recommenders import after, described, policy, small
+from tidelog.acting.lists import recommend_for_table
+from tidelog.acting.ranking import Found, ordered
+from tidelog.acting.retrieval import top_k
+from tidelog.errors import SpecError
+
+ITEMS = [f"i{n}" for n in range(10)]
+
+
+@pytest.fixture(scope="module", params=["likelihood", "vae"])
+def recommender(request):
+    h = small(generator=request.param)
+    return policy(h, described(), after(h, described(), 1))
+
+
+histories = st.lists(st.lists(st.sampled_from(ITEMS), max_size=9), min_size=1, max_size=5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    taken=histories,
+    k=st.integers(1, 4),
+    exclude=st.lists(st.sampled_from(ITEMS), max_size=3),
+    candidates=st.one_of(st.none(), st.lists(st.sampled_from(ITEMS), min_size=1, unique=True)),
+    exclude_seen=st.booleans(),
+)
+def test_exactly_k_items_that_are_allowed_or_a_word_about_how_many_there_are(
+    recommender, taken, k, exclude, candidates, exclude_seen
+):
+    offered = set(candidates or ITEMS) - set(exclude)
+    allowed = [offered - set(history) if exclude_seen else offered for history in taken]
+    short = [i for i, one in enumerate(allowed) if len(one) < k]
+    if short:
+        with pytest.raises(SpecError, match=f"history {short[0]} has {len(allowed[short[0]])} candidates"):
+            recommender.recommend(taken, k, exclude_seen, candidates, exclude)
+        return
+    found = recommender.recommend(taken, k, exclude_seen, candidates, exclude)
+    assert found.items.shape == found.scores.shape == (len(taken), k)
+    for row, one in zip(found.items, allowed, strict=True):
+        assert len(set(row)) == k
+        assert set(row) <= one
+    assert np.isfinite(found.scores).all()
+    assert (np.diff(found.scores, axis=1) <= 0).all()
+
+
+def test_the_same_histories_have_the_same_lists_alone_and_together(recommender):
+    taken = [["i1", "i2"], [], ["i9"]]
+    both, again = (recommender.recommend(taken, 3) for _ in range(2))
+    np.testing.assert_array_equal(both.items, again.items)
+    np.testing.assert_array_equal(both.scores, again.scores)
+    for i, history in enumerate(taken):
+        alone = recommender.recommend([history], 3)
+        np.testing.assert_array_equal(alone.items[0], both.items[i])
+        np.testing.assert_allclose(alone.scores[0], both.scores[i], atol=1e-5)
+
+
+def test_a_saved_policy_recommends_the_same(recommender, tmp_path):
+    recommender.save(tmp_path / "policy")
+    again = tl.load_policy(tmp_path / "policy")
+    one, two = (each.recommend([["i3", "i4"], []], 5) for each in (recommender, again))
+    assert one.items.tolist() == two.items.tolist()
+    np.testing.assert_array_equal(one.scores, two.scores)
+
+
+def test_a_ranker_speaks_in_indices(recommender):
+    taken = np.array([[0, 0, 4, 5]], np.int32)
+    items, _ = recommender.ranker().rank(taken, (taken > 0).astype(np.int32) * 2, 10)
+    assert items.dtype == np.int32
+    assert sorted(items[0]) == list(range(1, 11))
+    likely, _ = recommender.ranker(supervised=True).rank(taken, (taken > 0).astype(np.int32) * 2, 10)
+    assert sorted(likely[0]) == list(range(1, 11))
+    named = recommender.recommend([["i3", "i4"]], 10, exclude_seen=False, events=[["click", "click"]])
+    assert named.items[0].tolist() == [f"i{n - 1}" for n in items[0]]
+
+
+def test_only_the_last_steps_of_a_long_history_are_read_but_all_are_left_out(recommender):
+    long = ["i0"] + ["i1", "i2"] * 5
+    assert "i0" not in recommender.recommend([long], 7).items
+    short = recommender.recommend([long[-6:]], 7, exclude=["i0"])
+    np.testing.assert_array_equal(recommender.recommend([long], 7).items, short.items)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ({"histories": [["i1", "j2"]]}, "history 0 names the item 'j2', which the log never had"),
+        ({"histories": [["i1"]], "candidates": ["i77"]}, "candidates names the item 'i77'"),
+        ({"histories": [["i1"]], "exclude": "i1"}, "exclude must be a list"),
+        ({"histories": []}, "no history was handed in"),
+        ({"histories": "i1"}, "must be a list of lists"),
+        ({"histories": ["i1"]}, "history 0 must be a list"),
+        ({"histories": [["i1"]], "k": 0}, "at least 1"),
+        ({"histories": [["i1"]], "k": 11}, "k = 11 items were asked for, history 0 has 9 candidates"),
+        ({"histories": [["i1"]], "k": 2.5}, "expected a whole number"),
+        ({"histories": [["i1"]], "events": [["view"]]}, "history 0 has the event 'view'"),
+        ({"histories": [["i1"]], "events": [[]]}, "1 items and 0 events"),
+        ({"histories": [["i1"]], "unknown": "drop"}, "expected 'error' or 'skip'"),
+    ],
+)
+def test_what_is_handed_in_wrong_is_named(recommender, call, said):
+    with pytest.raises(SpecError, match=said):
+        recommender.recommend(**call)
+
+
+def test_unknown_items_are_passed_over_only_when_that_is_asked_for(recommender):
+    skipped = recommender.recommend([["i1", "new", "i2"]], 3, unknown="skip")
+    np.testing.assert_array_equal(skipped.items, recommender.recommend([["i1", "i2"]], 3).items)
+
+
+def test_a_ranking_policy_says_so_when_it_is_asked_for_an_action(recommender):
+    with pytest.raises(SpecError, match=r"policy\.recommend"):
+        recommender([1.0])
+
+
+def test_supported_items_come_first_and_scores_fall():
+    found = Found(
+        items=np.array([[4, 2, 7, 9]]),
+        likelihood=np.array([[-3.0, 0.0, -1.0, -np.inf]]),
+        rating=np.array([[5.0, -5.0, 0.0, 0.0]]),
+        first=np.array([[True, True, False, False]]),
+    )
+    items, scores = ordered(found, 3, 0.5)
+    assert items.tolist() == [[4, 2, 7]]  # -3 + 2.5 = -0.5; 0 - 2.5 = -2.5; then -1, lowered below -2.5
+    np.testing.assert_allclose(scores, [[-0.5, -2.5, -2.5]])
+    assert ordered(found, 3, 0.0)[0].tolist() == [[2, 4, 7]]
+    assert ordered(found, 3, 0.5, supervised=True)[0].tolist() == [[2, 7, 4]]
+
+
+def test_exact_search_agrees_with_a_sort_in_any_chunk():
+    rng = np.random.default_rng(0)
+    queries, table = rng.standard_normal((4, 3)), rng.integers(-1, 2, (50, 3)).astype(float)
+    allowed = rng.random((4, 50)) < 0.7
+    scores = np.where(allowed, queries @ table.T, -np.inf)
+    expected = np.stack([np.lexsort((np.arange(50), -row)) for row in scores.astype(np.float32)])[:, :7]
+    for chunk in (7, 50, 1000):
+        indices, found = top_k(queries, table, 7, allowed, chunk=chunk)
+        np.testing.assert_array_equal(indices, expected)
+        np.testing.assert_allclose(found, np.take_along_axis(scores, expected, axis=1), rtol=1e-6)
+
+
+def test_a_table_of_histories_becomes_a_table_of_lists(recommender):
+    frame = pl.DataFrame({"who": ["b", "a", "b", "c"], "what": ["i2", "i5", "i1", None], "at": [2, 1, 1, 3]})
+    lists = recommend_for_table(recommender, frame, user="who", item="what", time="at", k=3)
+    assert lists.columns == ["who", "rank", "what", "score"]
+    assert lists["who"].to_list() == ["b"] * 3 + ["a"] * 3 + ["c"] * 3
+    by_hand = recommender.recommend([["i1", "i2"], ["i5"], []], 3)
+    assert lists["what"].to_list() == by_hand.items.reshape(-1).tolist()
+    with pytest.raises(SpecError, match="lacks the column 'whoo': did you mean 'who'"):
+        recommend_for_table(recommender, frame, user="whoo", item="what")
+    with pytest.raises(SpecError, match="no value that can be read in 1 row"):
+        recommend_for_table(
+            recommender, frame.with_columns(who=pl.Series(["a", "b", None, "c"])), user="who", item="what"
+        )

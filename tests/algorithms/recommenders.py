@@ -1,0 +1,71 @@
+"""A small log of interactions and small recommenders, that several rooms' tests share."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import polars as pl
+
+from tests.data.clicks import ROLES, clicks
+from tidelog.acting.policy import Policy
+from tidelog.algorithms.recommender_bcq import RecommenderBCQ
+from tidelog.algorithms.visits import visits
+from tidelog.data import Interactions, Scaler, read_interactions
+from tidelog.training.learner import as_arrays
+
+SMALL = {
+    "size": 8, "history": 6, "targets": 3, "batch_size": 8, "hidden": (8,), "generator_hidden": (8,),
+    "perturbation_hidden": (8,), "tower_hidden": (8,), "latent": 4, "samples": 3, "target_samples": 3,
+    "candidates": 4, "pretrain": 2, "learning_rate": 1e-2, "critic_learning_rate": 1e-2,
+    "generator_learning_rate": 1e-2, "perturbation_learning_rate": 1e-2, "target_rate": 0.1,
+}  # fmt: skip
+
+
+def small(**changes: Any) -> RecommenderBCQ:
+    return RecommenderBCQ(**(SMALL | changes))
+
+
+@cache
+def described() -> Interactions:
+    """Users on a ring of items, slates of four, features; the tenth item was only shown."""
+    frame = clicks(users=16)
+    places = frame["i"].str.slice(1).cast(pl.Int64).to_numpy()
+    shown = ["|".join(f"i{(place + step) % 10}" for step in range(4)) for place in places]
+    features = pl.DataFrame({"i": [f"i{n}" for n in range(10)], "x": np.cos(np.arange(10.0)), "y": ["a", "b"] * 5})
+    frame = frame.with_columns(shown=pl.Series(shown))
+    return read_interactions(frame, **ROLES, slate="shown", item_features=features, session_gap=500)
+
+
+@cache
+def unshown() -> Interactions:
+    return replace(described(), slate=None)
+
+
+def fresh(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
+    return h.furnish(h.init(log.spec, jax.random.key(seed), 6), log, seed)
+
+
+def batch(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
+    store = visits(log, h.targets, h.negative_weight is not None)
+    draw = h.phases()[1].reads
+    return draw.batch(store, None, jax.random.key(seed), 0.0)[0]
+
+
+@cache
+def compiled(step: Any) -> Any:
+    return eqx.filter_jit(step)
+
+
+def after(h: RecommenderBCQ, log: Interactions, updates: int = 2, phase: int = 1) -> Any:
+    """The state after compiled updates of one phase."""
+    state = fresh(h, log)
+    for update in range(updates):
+        state, _ = compiled(h.phases()[phase].step)(as_arrays(h), state, batch(h, log, update))
+    return state
+
+
+def policy(h: RecommenderBCQ, log: Interactions, state: Any = None) -> Policy:
+    return Policy(h, log.spec, Scaler(), h.acting(fresh(h, log) if state is None else state))

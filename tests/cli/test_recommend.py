@@ -1,0 +1,101 @@
+"""From a table of clicks to a table of lists by commands alone, and what is typed wrong on the way."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.data.clicks import clicks
+from tidelog.cli import main
+
+ROLES = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--reward", "click=0.2", "buy=1"]
+TINY = ["--size", "8", "--history", "6", "--targets", "3", "--batch-size", "8", "--hidden", "8", "--candidates", "4"]
+
+
+def said(capsys):
+    found = capsys.readouterr()
+    return " ".join((found.out + found.err).replace("│", " ").split())
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory) -> Path:
+    """A folder with a table and a run that has learnt from it a little."""
+    folder = tmp_path_factory.mktemp("shop")
+    clicks(users=16).write_csv(folder / "clicks.csv")
+    words = ["train", "recommender-bcq", "--data", str(folder / "clicks.csv"), *ROLES, *TINY, "--pretrain", "2"]
+    assert main([*words, "--steps", "4", "--every", "4", "--held-out", "0.3", "--out", str(folder / "run")]) == 0
+    return folder
+
+
+def test_a_run_becomes_lists(shop, tmp_path, capsys):
+    words = ["recommend", str(shop / "run"), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2"]
+    assert main([*words, "--out", str(tmp_path / "lists.csv")]) == 0
+    assert "lists of 2 items for 16 users" in said(capsys)
+    lists = pl.read_csv(tmp_path / "lists.csv")
+    assert lists.columns == ["u", "rank", "i", "score"]
+    assert lists.height == 32
+    taken = set(clicks(users=16).select("u", "i").iter_rows())
+    assert not taken & set(lists.select("u", "i").iter_rows())
+    (tmp_path / "few.txt").write_text("i1\ni2\ni3\n")
+    again = [*words, "--no-exclude-seen", "--candidates", str(tmp_path / "few.txt"), "--out", str(tmp_path / "few.csv")]
+    assert main(again) == 0
+    assert set(pl.read_csv(tmp_path / "few.csv")["i"]) <= {"i1", "i2", "i3"}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--k", "30"], "k = 30 items were asked for"),
+        (["--user", "who"], "lacks the column 'who'"),
+        (["--candidates", "absent.txt"], "absent.txt cannot be read"),
+    ],
+)
+def test_what_is_typed_wrong_writes_nothing(shop, tmp_path, capsys, words, expected):
+    flags = ["recommend", str(shop / "run"), "--data", str(shop / "clicks.csv"), *ROLES[:6], *words]
+    assert main([*flags, "--out", str(tmp_path / "lists.csv")]) == 2
+    assert expected in said(capsys)
+    assert not (tmp_path / "lists.csv").exists()
+
+
+def test_an_unknown_item_is_named_or_passed_over(shop, tmp_path, capsys):
+    pl.DataFrame({"u": ["a"], "i": ["i11"]}).write_csv(tmp_path / "new.csv")
+    words = ["recommend", str(shop / "run"), "--data", str(tmp_path / "new.csv"), "--user", "u", "--item", "i"]
+    words += ["--k", "3", "--out", str(tmp_path / "lists.csv")]
+    assert main(words) == 2
+    assert "history 0 names the item 'i11', which the log never had" in said(capsys)
+    assert main([*words, "--unknown", "skip"]) == 0
+
+
+def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):
+    source = str(shop / "clicks.csv")
+    assert main(["data", "inspect", source, *ROLES, "--session-gap", "100"]) == 0
+    shown = said(capsys)
+    assert "events of 16 users" in shown
+    assert "no pause ends a session" in shown
+    assert main(["data", "validate", source, *ROLES]) == 0
+    broken = pl.read_csv(source).with_columns(t=pl.lit("noon"))
+    broken.write_csv(tmp_path / "broken.csv")
+    flags = ["data", "validate", str(tmp_path / "broken.csv"), *ROLES, "--quarantine", str(tmp_path / "aside.csv")]
+    assert main(flags) == 2
+    assert "unreadable cell in 't'" in said(capsys)
+    assert pl.read_csv(tmp_path / "aside.csv").height == broken.height
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--user", "u"], "name --item and --time too"),
+        ([*ROLES[:6], "--reward", "click=much", "--event", "kind"], "--reward click=much: expected one column"),
+        ([*ROLES[:6], "--columns", "columns.toml"], "leave"),
+    ],
+)
+def test_flags_that_lack_or_contradict_are_said(shop, capsys, words, expected):
+    assert main(["data", "validate", str(shop / "clicks.csv"), *words]) == 2
+    assert expected in said(capsys)
+
+
+def test_a_table_without_flags_is_refused_by_train(shop, tmp_path, capsys):
+    words = ["train", "recommender-bcq", "--data", str(shop / "clicks.csv"), "--out", str(tmp_path / "run")]
+    assert main(words) == 2
+    assert "--user U --item I --time T" in said(capsys)
+    assert not (tmp_path / "run").exists()

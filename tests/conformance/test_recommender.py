@@ -1,0 +1,264 @@
+"""The recommender through the one loop: every field has an effect, runs resume to the last bit, seeds stand alone."""
+
+import dataclasses
+from functools import cache
+
+import jax
+import numpy as np
+import pytest
+
+import tidelog as tl
+from tests.algorithms.recommenders import SMALL, after, batch, compiled, described, fresh, policy, small, unshown
+from tests.conformance.cases import differ, finite, same
+from tidelog import ConfigError, RecommenderBCQ, SpecError
+from tidelog.algorithms.contract import Algorithm, Ranking
+from tidelog.algorithms.hyper import from_config, to_config
+from tidelog.training.learner import as_arrays
+from tidelog.training.timed import Weighing
+
+
+@cache
+def learnt(h, log):
+    """The state after two compiled updates: for numbers, which share one program."""
+    return after(h, log)
+
+
+@cache
+def stepped(h, log):
+    """The state after two updates, not compiled: for what would need a program of its own."""
+    state = fresh(h, log)
+    for update in range(2):
+        state, _ = h.phases()[1].step(as_arrays(h), state, batch(h, log, update))
+    return state
+
+
+@cache
+def stepped_once(h, log):
+    """The state after one update, not compiled."""
+    return h.phases()[1].step(as_arrays(h), fresh(h, log), batch(h, log))[0]
+
+
+@cache
+def built(h, log):
+    """The fresh state."""
+    return fresh(h, log)
+
+
+@cache
+def told(h, log):
+    """The state after one update of the first phase, not compiled."""
+    return h.phases()[0].step(as_arrays(h), fresh(h, log), batch(h, log))[0]
+
+
+@cache
+def ideas(h, log):
+    """What the fresh policy looks for."""
+    acting = h.acting(fresh(h, log))
+    return h.seek(acting, np.ones((2, h.history), np.int32), np.ones((2, h.history), np.int32))
+
+
+@cache
+def gathered(h, log):
+    """A batch."""
+    return batch(h, log).data
+
+
+def planned(h, log):
+    """How long the first phase lasts."""
+    return np.asarray(h.phases()[0].updates(h, 0))
+
+
+def own_vectors(log, size, seed):
+    """Item vectors of somebody else's."""
+    return np.random.default_rng(7).standard_normal((len(log.items), size))
+
+
+VAE = {"generator": "vae"}
+EFFECTS = {  # field: (another value, where it shows, what else has to be set)
+    "generator": ("vae", built),
+    "threshold": (1.0, learnt, {"threshold": 0.01}),
+    "candidates": (1, stepped_once),
+    "phi": (5.0, learnt, VAE),
+    "kl_weight": (5.0, learnt, VAE),
+    "latent": (None, built, VAE),
+    "latent_clip": (0.01, learnt, VAE),
+    "target_samples": (9, stepped_once, VAE),
+    "samples": (2, ideas, VAE),
+    "mix": (0.0, learnt),
+    "policy_delay": (2, stepped_once),
+    "discount": (0.5, learnt),
+    "target_rate": (0.9, learnt),
+    "critics": (3, built),
+    "critic_loss": ("huber", stepped_once),
+    "q_weight": (1.5, built),
+    "exclude_seen": (True, stepped_once),
+    "negative_weight": (0.5, stepped_once),
+    "normalise_rewards": (False, built),
+    "encoder": ("mean", built),
+    "size": (4, built),
+    "history": (5, gathered),
+    "targets": (2, gathered),
+    "layers": (1, built, {"encoder": "attention"}),
+    "heads": (2, stepped_once, {"encoder": "attention", "dropout": None}),
+    "dropout": (0.6, learnt),
+    "content": (True, built),
+    "tower_hidden": ((4,), built, {"content": True}),
+    "begin": ("factors", built),
+    "full_softmax": (5, told),
+    "sampled_items": (2, told, {"full_softmax": 5}),
+    "pretrain": (5, planned),
+    "joint": (False, stepped_once),
+    "batch_size": (3, gathered),
+    "learning_rate": (0.05, learnt),
+    "critic_learning_rate": (0.05, learnt),
+    "generator_learning_rate": (0.05, learnt, VAE),
+    "perturbation_learning_rate": (0.05, learnt, VAE),
+    "schedule": ("linear", stepped),
+    "optimiser": ("rmsprop", stepped_once),
+    "gradient_clip": (0.01, stepped_once, {"optimiser": "rmsprop"}),
+    "hidden": ((4,), built),
+    "generator_hidden": ((4,), built, VAE),
+    "perturbation_hidden": ((4,), built, VAE),
+    "item_vectors": (own_vectors, built),
+}
+
+
+@pytest.mark.parametrize("field", EFFECTS)
+def test_every_field_has_an_effect(field):
+    value, show, others = (*EFFECTS[field], {})[:3]
+    one, two = small(**others), small(**(others | {field: value}))
+    assert getattr(one, field) != getattr(two, field)
+    assert differ(show(two, described()), show(one, described()), by=2e-5)
+
+
+def test_the_table_names_every_field():
+    assert set(EFFECTS) == {field.name for field in dataclasses.fields(RecommenderBCQ)}
+    assert set(SMALL) <= set(EFFECTS)
+
+
+@pytest.mark.parametrize("field", EFFECTS)
+def test_a_changed_value_survives_a_file_and_a_wrong_one_is_named(field):
+    value, _, others = (*EFFECTS[field], {})[:3]
+    changed = RecommenderBCQ(**(others | {field: value}))
+    if field == "item_vectors":
+        with pytest.raises(ConfigError, match="item_vectors was 'own_vectors', a part of your own"):
+            from_config(RecommenderBCQ, to_config(changed))
+    else:
+        assert from_config(RecommenderBCQ, to_config(changed)) == changed
+    for wrong in ("no such thing", 1j, {"a": 1}):
+        with pytest.raises(ConfigError, match=rf"RecommenderBCQ\.{field} = "):
+            RecommenderBCQ(**{field: wrong})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"targets": 60}, "targets = 60"),
+        ({"size": 10, "heads": 3}, "cannot be shared by heads"),
+        ({"pretran": 1}, "pretrain"),
+    ],
+)
+def test_fields_that_contradict_each_other_are_refused(wrong, said):
+    with pytest.raises(ConfigError, match=said):
+        RecommenderBCQ(**wrong)
+
+
+def test_it_keeps_both_contracts():
+    assert isinstance(small(), Algorithm)
+    assert isinstance(small(), Ranking)
+
+
+@pytest.mark.parametrize("generator", ["likelihood", "vae"])
+def test_compiled_is_what_is_not_compiled(generator):
+    h, log = small(generator=generator, negative_weight=0.5), described()
+    step = h.phases()[1].step
+    one = compiled(step)(as_arrays(h), fresh(h, log), batch(h, log))
+    two = step(as_arrays(h), fresh(h, log), batch(h, log))
+    same(one, two, rtol=1e-3, atol=1e-4)
+    assert finite(one)
+
+
+def test_losses_without_a_step_are_finite_and_need_no_key():
+    h, log = small(generator="vae"), described()
+    for phase in h.phases():
+        found = phase.losses(h, fresh(h, log), batch(h, log), jax.random.key(0))
+        assert found
+        assert all(value.shape == () and np.isfinite(value) for value in found.values())
+        same(found, phase.losses(h, fresh(h, log), batch(h, log), jax.random.key(1)))
+
+
+# Through the one loop.
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of two seeds, both phases, with held-out lists."""
+    folder = tmp_path_factory.mktemp("runs")
+    log = described()
+    log.save(folder / "log")
+    run = tl.fit(small(), tl.open_interactions(folder / "log"), steps=6, seeds=2, out=folder / "run", held_out=0.4,
+                 every=3, save_seconds=0.0)  # fmt: skip
+    return folder, run
+
+
+def test_a_resumed_run_is_bit_equal_to_one_never_interrupted(whole):
+    folder, run = whole
+    resumed = tl.resume(folder / "run", checkpoint=3)
+    assert resumed.update == 6
+    for one, two in zip(run.learners(), resumed.learners(), strict=True):
+        same(one, two)
+    assert resumed.metrics == run.metrics
+
+
+def test_reports_hold_both_phases_and_the_held_out_lists(whole):
+    first, *_, last = whole[1].metrics
+    assert "pretrain/imitation_loss" in first
+    wanted = {"main/critic_loss", "main/coverage", "main/entropy", "held_out/ndcg@10", "held_out/reward@10",
+              "held_out/coverage", "held_out/q_weight", "held_out/main/critic_loss"}  # fmt: skip
+    assert wanted <= set(last)
+
+
+def test_the_weight_of_q_is_chosen_on_the_held_out_period_and_saved(whole):
+    folder, run = whole
+    for seed in range(2):
+        found = float(run.policy(seed=seed).acting.weight)
+        assert found == run.metrics[-2 + seed]["held_out/q_weight"]
+        assert float(tl.load(folder / "run").policy(seed=seed).acting.weight) == found
+
+
+def test_the_chosen_weight_is_the_best_of_those_tried():
+    h, log = small(), described()
+    state = after(h, log)
+    weighing = Weighing(log.split(share=0.4).test)
+    weight, measured = weighing(policy(h, log, state))
+    others = [weighing(policy(small(q_weight=w), log, state))[1]["held_out/reward_ndcg@10"] for w in (0.0, 0.5, 2.0)]
+    assert measured["held_out/reward_ndcg@10"] >= max(others) - 1e-9
+    assert weighing(policy(small(q_weight=0.7), log, state))[0] == 0.7
+    assert weight == measured["held_out/q_weight"]
+
+
+def test_a_seed_alone_is_the_same_as_among_others(whole):
+    alone = tl.fit(small(), described(), steps=6, seeds=[1], held_out=0.4, every=3)
+    same(alone.learners()[0].state.recall, whole[1].learners()[1].state.recall, atol=1e-6)
+
+
+def test_it_refuses_logs_of_decisions_and_others_refuse_interactions():
+    with pytest.raises(SpecError, match=r"IQL acts on .*Catalogue ones; algorithms that take them: recommender-bcq"):
+        tl.fit(tl.IQL(), described(), steps=1)
+    log = tl.Log.from_arrays(observation=np.zeros((4, 1)), action=np.array([0, 1, 0, 1]), reward=np.arange(4.0))
+    with pytest.raises(SpecError, match="acts on Catalogue actions"):
+        tl.fit(small(), log, steps=1)
+    plain = dataclasses.replace(unshown(), item_features=None, feature_names=())
+    with pytest.raises(SpecError, match="have none: item_features"):
+        tl.fit(small(content=True), plain, steps=1)
+    with pytest.raises(ConfigError, match=r"item vectors must be finite numbers \[10, 8\]"):
+        tl.fit(small(item_vectors=lambda log, size, seed: np.zeros((3, size))), described(), steps=1)
+
+
+def test_new_items_are_ranked_by_their_features():
+    """The tenth item was never taken: with a tower it has a place of its own, without one only a random one."""
+    h, log = small(content=True), described()
+    found = policy(h, log, after(h, log)).recommend([["i1"]], 9, exclude_seen=True)
+    assert "i9" in found.items
+    items = h.acting(fresh(h, log)).recall.table(None, fresh(h, log).known.features)
+    assert np.abs(np.asarray(items.vectors[10] - items.vectors[1:10]).sum(axis=1)).min() > 0.0

@@ -1,0 +1,189 @@
+"""What recommenders are known to get wrong, each shown not to happen here."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.algorithms.recommenders import after, batch, compiled, described, fresh, small, unshown
+from tidelog.acting.arrays import named_arrays
+from tidelog.algorithms import recommender_bcq as page
+from tidelog.algorithms.proposals import GENERATORS, clipped, may_choose
+from tidelog.algorithms.scenes import scene
+from tidelog.losses.td import between
+from tidelog.training.learner import as_arrays
+
+GENERATED = pytest.mark.parametrize("generator", GENERATORS)
+
+
+def moved(one, two):
+    first, second = named_arrays(one), named_arrays(two)
+    return {name for name in first if (first[name] != second[name]).any()}
+
+
+@GENERATED
+def test_only_cross_entropy_moves_the_table_and_the_reader(generator):
+    """A generator that may move the vectors it reconstructs collapses them."""
+    h, log = small(generator=generator, joint=False, negative_weight=0.5), described()
+    state = fresh(h, log)
+    stepped, _ = compiled(page.step)(as_arrays(h), state, batch(h, log))
+    assert not moved(state.recall, stepped.recall)
+    assert moved(state.critic, stepped.critic)
+    if state.imagination is not None:
+        assert moved(state.imagination.generator, stepped.imagination.generator)
+        assert moved(state.imagination.perturbation, stepped.imagination.perturbation)
+    told, _ = compiled(page.pretrain_step)(as_arrays(h), state, batch(h, log))
+    assert moved(state.recall.table, told.recall.table)
+    assert moved(state.recall.reader, told.recall.reader)
+
+
+def test_the_reader_and_table_learn_the_same_with_and_without_critics():
+    log = described()
+    alone, joint = small(pretrain=9), small()
+    key = jax.random.split(jax.random.fold_in(fresh(joint, log).key, 0), 5)[0]
+    with_critics, _ = compiled(page.step)(as_arrays(joint), fresh(joint, log), batch(joint, log))
+    without, _ = page.recalled(as_arrays(alone), fresh(alone, log), batch(alone, log), key)
+    for name, array in named_arrays(with_critics.recall).items():
+        np.testing.assert_allclose(array, named_arrays(without.recall)[name], atol=1e-5)
+
+
+@GENERATED
+def test_critics_learn_from_logged_items_and_their_rewards(generator):
+    """Published ports train the critic on generated actions with the logged reward."""
+    h, log = small(generator=generator, discount=0.0, normalise_rewards=False), described()
+    state, row = fresh(h, log), batch(h, log)
+    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    np.testing.assert_array_equal(seen.vectors, seen.items.vectors[row.data.chosen])
+    loss, q = page.critic_loss(state.critic, h, row, seen, row.data.reward, None)
+    by_hand = state.critic(seen.states, seen.items.vectors[row.data.chosen])
+    np.testing.assert_allclose(q, by_hand, atol=1e-6)
+    errors = np.square(np.asarray(q) - np.asarray(row.data.reward)).sum(axis=0)
+    assert float(loss) == pytest.approx(errors[np.asarray(row.valid)].mean(), rel=1e-5)
+
+
+@GENERATED
+def test_targets_choose_among_items_that_are_allowed_and_never_padding(generator):
+    h, log = small(generator=generator, exclude_seen=True), described()
+    state, row = fresh(h, log), batch(h, log)
+    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    _, chosen = page.values(h, state, row, seen, jax.random.key(0))
+    chosen, items = np.asarray(chosen), np.asarray(row.data.items)
+    assert chosen.min() >= 1
+    assert chosen.max() <= len(log.items)
+    for b in range(len(items)):
+        for column in range(h.targets + 1):
+            upto = items[b, : items.shape[1] - h.targets + column]
+            assert chosen[b, column] not in upto
+
+
+def test_what_may_be_chosen_by_hand():
+    items = jnp.array([[0, 2, 3]])
+    assert may_choose(items, 2, 4, False)[0].tolist() == [[False, True, True, True, True]] * 2
+    assert may_choose(items, 2, 4, True)[0].tolist() == [
+        [False, True, False, True, True],  # behind item 2
+        [False, True, False, False, True],  # behind item 3
+    ]
+
+
+def test_with_everything_taken_nothing_is_bootstrapped():
+    h, log = small(exclude_seen=True), described()
+    state, row = fresh(h, log), batch(h, log)
+    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    items = jnp.tile(jnp.arange(1, 8), (len(row.rows), 1))
+    few = state._replace(known=state.known._replace(cumulative=state.known.cumulative[:6]))
+    less = seen._replace(items=jax.tree.map(lambda leaf: leaf[:7], seen.items))
+    value, chosen = page.values(h, few, row._replace(data=row.data._replace(items=items)), less, jax.random.key(0))
+    assert float(jnp.abs(value[:, -1]).max()) == 0.0
+    assert int(chosen[:, -1].max()) == 0
+
+
+def test_the_target_by_hand():
+    """`r + discount * max over supported items of 3/4 min + 1/4 max`, no bootstrap where a session ended."""
+    h, log = small(threshold=0.0, candidates=10, normalise_rewards=False, history=6), described()
+    state, row = fresh(h, log), batch(h, log)
+    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    value, _ = page.values(h, state, row, seen, jax.random.key(0))
+    q = state.target_critic(row.data.following(seen.target_around)[:, :, None], seen.items.vectors[1:][None, None])
+    best = jnp.max(between(q, 0.75), axis=-1)
+    np.testing.assert_allclose(value[:, 1:], best, atol=1e-5)
+    target = page.target_value(h, state, row.data, value)
+    ended = np.asarray(row.data.discount) == 0.0
+    np.testing.assert_allclose(target, row.data.reward + row.data.discount * best, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(target)[ended], np.asarray(row.data.reward)[ended])
+
+
+def test_threshold_1_is_the_likeliest_item():
+    h, log = small(threshold=1.0), described()
+    state, row = fresh(h, log), batch(h, log)
+    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    _, chosen = page.values(h, state, row, seen, jax.random.key(0))
+    logits = seen.around @ seen.items.vectors.T + seen.items.bias
+    np.testing.assert_array_equal(chosen, 1 + jnp.argmax(logits[..., 1:], axis=-1))
+
+
+def test_imagined_candidates_snap_to_items_and_phi_0_is_the_generator():
+    h, log = small(generator="vae", phi=0.0), described()
+    state = fresh(h, log)
+    items = state.recall.table(None, None)
+    states = jax.random.normal(jax.random.key(1), (5, h.size))
+    allowed = jnp.ones((5, 11), bool).at[:, 0].set(False).at[:, 4].set(False)
+    proposed = h.generator(h, state.imagination, states, items, allowed, jax.random.key(2))
+    made = state.imagination.generator.decode(states, clipped(h, jax.random.key(2), (3, 5, h.latent_size)))
+    nearest = 1 + jnp.argmax(jnp.where(allowed[:, 1:], made @ items.vectors[1:].T, -jnp.inf), axis=-1)
+    np.testing.assert_array_equal(proposed.items, nearest.T)
+    assert bool(proposed.kept.all())
+    assert not (proposed.items == 4).any()
+
+
+def test_what_was_shown_and_passed_over_is_worth_nothing_and_changes_nothing():
+    h, log = small(negative_weight=0.5), described()
+    state, row = fresh(h, log), batch(h, log)
+    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    value = jnp.arange(row.rows.shape[0] * 4.0).reshape(-1, 4)
+    found = page.passed_over(h, state, row.data, seen, value, jax.random.key(0))
+    np.testing.assert_allclose(found.target, h.discount * value[:, :-1])  # r = 0, s' = s
+    valid = np.asarray(row.valid)
+    np.testing.assert_allclose(np.asarray(found.weight)[valid], 0.5)
+    near = np.asarray(jnp.argmax(found.vectors @ seen.items.vectors[1:].T, axis=-1)) + 1
+    slate, chosen = np.asarray(row.data.slate), np.asarray(row.data.chosen)
+    assert all(item in shown for item, shown in zip(near[valid], slate[valid], strict=True))
+    assert (near[valid] != chosen[valid]).all()
+
+
+def test_drawn_negatives_are_weighed_as_if_drawn_by_popularity():
+    h, log = small(negative_weight=1.0), unshown()
+    state = fresh(h, log)
+    drawn = state.known.draw(jax.random.key(0), (4000,))
+    often = np.bincount(drawn, minlength=11)[1:] / 4000
+    np.testing.assert_allclose(often, np.exp(state.known.log_drawn[1:]), atol=0.03)
+    ratio = np.exp(np.asarray(state.known.log_share - state.known.log_drawn))[1:]
+    share = (log.counts[1:] + 1.0) / (log.counts[1:] + 1.0).sum()
+    np.testing.assert_allclose(ratio * np.exp(state.known.log_drawn[1:]), share, rtol=1e-4)
+
+
+def test_rewards_far_apart_do_not_move_the_likelihoods():
+    h, log = small(), described()
+    state, row = fresh(h, log), batch(h, log)
+    rich = row._replace(data=row.data._replace(reward=1000.0 * row.data.reward))
+    one, two = (compiled(page.step)(as_arrays(h), state, each)[0] for each in (row, rich))
+    assert not moved(one.recall, two.recall)
+
+
+@GENERATED
+def test_every_target_network_is_read_and_moves(generator):
+    h, log = small(generator=generator), described()
+    state, row = fresh(h, log), batch(h, log)
+    stepped, _ = compiled(page.step)(as_arrays(h), state, row)
+    for name in [field for field in state._fields if field.startswith("target_")]:
+        before = getattr(state, name)
+        if before is None:
+            continue
+        assert moved(before, getattr(stepped, name)), f"{name} stands still"
+        nudged = jax.tree.map(lambda leaf: leaf + 0.3 * jnp.arange(leaf.size).reshape(leaf.shape) % 1.0, before)
+        other, _ = compiled(page.step)(as_arrays(h), state._replace(**{name: nudged}), row)
+        assert moved(stepped.critic, other.critic), f"{name} is not read"
+
+
+def test_two_updates_are_finite():
+    state = after(small(generator="vae", negative_weight=0.1), described())
+    assert all(np.isfinite(array).all() for array in named_arrays(state).values() if array.dtype.kind == "f")

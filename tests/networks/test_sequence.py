@@ -1,0 +1,73 @@
+"""Readers of histories look back only, whatever stands in front of a short history, and items have length 1."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tidelog.networks.catalogue import Table, directed, turned
+from tidelog.networks.sequence import READERS, Reader
+
+B, L, D = 3, 5, 8
+
+
+def reader(name):
+    return Reader.create(np.random.default_rng(0), READERS[name], D, 2, L, 2, 2)
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    return directed(jax.random.normal(jax.random.key(0), (B, L, D)))
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_the_future_changes_nothing_before_it(name, vectors):
+    events = jnp.ones((B, L), jnp.int32)
+    told = reader(name)(vectors, events)
+    other = reader(name)(vectors.at[:, 3].set(vectors[:, 0]), events.at[:, 4].set(2))
+    np.testing.assert_allclose(told[:, :3], other[:, :3], atol=1e-6)
+    assert np.abs(told[:, 3:] - other[:, 3:]).max(axis=(0, 2)).min() > 1e-3
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_padding_is_read_by_nobody_and_tells_what_an_empty_history_tells(name, vectors):
+    events = jnp.ones((B, L), jnp.int32).at[:, :2].set(0)
+    told = reader(name)(vectors, events)
+    other = reader(name)(vectors.at[:, :2].set(7.0), events)
+    np.testing.assert_allclose(told, other, atol=1e-6)
+    np.testing.assert_allclose(told[:, :2], jnp.broadcast_to(told[:1, :1], (B, 2, D)), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["gru", "attention"])
+def test_order_matters_to_readers_that_keep_it(name, vectors):
+    events = jnp.ones((B, L), jnp.int32)
+    swapped = vectors[:, jnp.array([1, 0, 2, 3, 4])]
+    assert jnp.abs(reader(name)(vectors, events)[:, -1] - reader(name)(swapped, events)[:, -1]).max() > 1e-3
+
+
+def test_the_mean_forgets_order(vectors):
+    events = jnp.ones((B, L), jnp.int32)
+    swapped = vectors[:, jnp.array([1, 0, 2, 3, 4])]
+    np.testing.assert_allclose(
+        reader("mean")(vectors, events)[:, -1], reader("mean")(swapped, events)[:, -1], atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_the_kind_of_event_is_read(name, vectors):
+    events = jnp.ones((B, L), jnp.int32)
+    assert jnp.abs(reader(name)(vectors, events) - reader(name)(vectors, 2 * events))[:, -1].max() > 1e-3
+
+
+def test_items_have_length_1_and_their_moves_are_bounded():
+    table = Table.create(np.random.default_rng(0), 6, D, 3, (4,))
+    features = jax.random.normal(jax.random.key(1), (7, 3))
+    items = table(None, features)
+    np.testing.assert_allclose(jnp.linalg.norm(items.vectors, axis=-1), 1.0, atol=1e-5)
+    some = table(jnp.array([2, 5]), features)
+    np.testing.assert_allclose(some.vectors, items.vectors[jnp.array([2, 5])], atol=1e-6)
+    np.testing.assert_array_equal(table.weight, 0.0)  # an item never seen is what its features say
+    moved = turned(items.vectors, jnp.ones((7, D)), 0.05)
+    np.testing.assert_allclose(jnp.linalg.norm(moved, axis=-1), 1.0, atol=1e-5)
+    assert 0.0 < jnp.linalg.norm(moved - items.vectors, axis=-1).max() <= 0.05 + 1e-5
+    np.testing.assert_allclose(turned(items.vectors, jnp.ones((7, D)), 0.0), items.vectors, atol=1e-6)
