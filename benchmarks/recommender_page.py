@@ -58,7 +58,7 @@ def _table(found: dict[str, Any], title: str) -> str:
     body = "\n".join(lines)
     return f"""### {title}
 
-{found["cases"]:,} cases, lists of {found["k"]} of {found["items"]:,} items; {found["seeds"]} seeds of {found["steps"]:,}
+{found["cases"]:,} cases, lists of {found["k"]} of {found["items"]:,} items; {found["seeds"]} seeds, {found["steps"]:,}
 updates. What counts has its 95 % interval over users; what is learnt has the mean over seeds with a 95 % t interval.
 
 {head}
