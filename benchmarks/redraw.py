@@ -4,6 +4,7 @@ from pathlib import Path
 
 from benchmarks.icu_sepsis_bcq import cell
 from benchmarks.keep import RESULTS, kept
+from benchmarks.recommender_page import recommenders, retrieval
 from tidelog.report.curves import draw_curves
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -483,7 +484,7 @@ SECTIONS += ((imperfect_pendulum, "imperfect_pendulum"), (imperfect_hopper, "imp
 SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "ppg_speed_sb3"))
 SECTIONS += ((calibration, "calibration"), (judging_speed, "verdict_speed"))
 SECTIONS += ((sampling, "sampling"), (door, "door_size"))
-SECTIONS += ((cartpole, "cartpole_discrete_bcq"),)
+SECTIONS += ((cartpole, "cartpole_discrete_bcq"), (recommenders, "recommender_"), (retrieval, "retrieval"))
 
 if __name__ == "__main__":
     parts = ["# Evidence\n\nMade by `python -m benchmarks.redraw` from the files in `benchmarks/results`.\n"]

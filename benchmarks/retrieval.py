@@ -39,14 +39,18 @@ def measure() -> dict[str, Any]:
         flat, quick = faiss.IndexFlatIP(WIDTH), Approximate.of(table, lists=256)
         flat.add(table)
         searches |= {"faiss flat": lambda: flat.search(queries, K), "approximate": lambda: quick.top_k(queries, K)}
-        same = searches["ours"]()[0] == searches["faiss flat"]()[1]
-        found |= {"faiss": faiss.__version__, "same": float(same.mean()), "recall": quick.recall(queries, K)}
+        found |= {"faiss": faiss.__version__}
     taken: dict[str, list[float]] = {name: [] for name in searches}
+    answers: dict[str, Any] = {}
     for _ in range(REPEATS):
         for name, search in searches.items():
             begin = time.perf_counter()
-            search()
+            answers[name] = search()
             taken[name].append(time.perf_counter() - begin)
+    if "faiss flat" in answers:
+        places = answers["ours"][0]
+        near = (places[:, :, None] == answers["approximate"][0][:, None, :]).any(2)
+        found |= {"same": float((places == answers["faiss flat"][1]).mean()), "recall": float(near.mean())}
     return found | {"seconds": {name: min(times) for name, times in taken.items()}, "all": taken}
 
 

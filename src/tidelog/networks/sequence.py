@@ -36,7 +36,8 @@ class Reader(eqx.Module):
         """A reader of at most `length` steps."""
         body = make(generator, size, length, layers, heads)
         events = from_host(0.1 * generator.standard_normal((kinds + 1, size)))
-        return cls(events, zeros(size), body, LayerNorm(from_host(np.ones(size)), zeros(size)))
+        empty = from_host(generator.standard_normal(size))
+        return cls(events, empty, body, LayerNorm(from_host(np.ones(size)), zeros(size)))
 
     def __call__(
         self,

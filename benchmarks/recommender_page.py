@@ -1,0 +1,92 @@
+"""The recommenders' parts of docs/evidence.md, from their kept results."""
+
+from typing import Any
+
+from benchmarks.keep import RESULTS, kept, seed_interval
+
+MEASURES = ("hit rate", "ndcg", "mrr", "reward", "popularity lift", "cold share")
+TITLES = {"entree": "Entree, sessions from 1999 on", "online_retail": "Online Retail, next basket from 2011-11-01 on"}
+
+
+def recommenders() -> str:
+    """Tables on real logs and clicks in the simulator, as far as there are results."""
+    parts = ["## Recommenders\n"]
+    parts += [_table(kept(f"recommender_{name}"), title) for name, title in TITLES.items() if _there(name)]
+    if _there("satiation"):
+        parts.append(_clicks(kept("recommender_satiation")))
+    return "\n".join(parts)
+
+
+def retrieval() -> str:
+    """Exact search beside faiss."""
+    found = kept("retrieval")
+    searches = found["one thread"]["seconds"]
+    rows = "\n".join(
+        f"| {name} | {found['one thread']['seconds'][name]:.2f} | {found['all cores']['seconds'][name]:.2f} |"
+        for name in searches
+    )
+    recall = found["one thread"].get("recall")
+    said = f" The approximate index finds {recall:.3f} of the exact list (random vectors)." if recall else ""
+    return f"""## Finding items
+
+The {found["k"]} best of {found["rows"]:,} x {found["width"]} for {found["batch"]} queries, seconds, in turns in one
+process. Ours adds {found["one thread"]["memory"] / 1e6:.0f} MB of memory.{said}
+
+| search | one thread | {found["all cores"]["threads"]} threads |
+|---|---|---|
+{rows}
+
+Command: `{found["command"]}`.
+"""
+
+
+def _there(name: str) -> bool:
+    return (RESULTS / f"recommender_{name}.json").exists()
+
+
+def _table(found: dict[str, Any], title: str) -> str:
+    """A row a ranker, kinds of events that matter; rankers that are learnt as means over seeds."""
+    rows = [row for table in found["tables"] for row in table["rows"] if row["kind"] in ("all", "accept")]
+    names = dict.fromkeys((row["kind"], row["ranker"]) for row in rows)
+    lines = []
+    for kind, ranker in names:
+        same = [row for row in rows if (row["kind"], row["ranker"]) == (kind, ranker)]
+        cells = [_cell([row["scores"][measure] for row in same]) for measure in MEASURES]
+        whole = [f"{sum(row[one] for row in same) / len(same):.3f}" for one in ("coverage", "entropy")]
+        lines.append(f"| {kind} | {ranker} | {' | '.join(cells + whole)} |")
+    head = f"| events | ranker | {' | '.join(MEASURES)} | coverage | entropy |\n|{'---|' * (len(MEASURES) + 4)}"
+    body = "\n".join(lines)
+    return f"""### {title}
+
+{found["cases"]:,} cases, lists of {found["k"]} of {found["items"]:,} items; {found["seeds"]} seeds, {found["steps"]:,}
+updates. What counts has its 95 % interval over users; what is learnt has the mean over seeds with a 95 % t interval.
+
+{head}
+{body}
+
+Command: `{found["command"]}`.
+"""
+
+
+def _cell(scores: list[list[float]]) -> str:
+    mean, low, high = scores[0] if len(scores) == 1 else seed_interval([score[0] for score in scores])
+    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _clicks(found: dict[str, Any]) -> str:
+    exact = "\n".join(f"| {name} | {value:.2f} |" for name, value in found["exact"].items())
+    played = "\n".join(
+        f"| {name} | {mean:.2f} ({low:.2f} to {high:.2f}) |" for name, (mean, low, high) in found["intervals"].items()
+    )
+    return f"""### The simulator with satiation: clicks a visit
+
+Logs of {found["visits"]:,} visits, each seed with one of its own, {found["steps"]:,} updates; each policy is played for
+{found["played"]:,} visits. Mean over {found["seeds"]} seeds with a 95 % t interval; the first rows are exact.
+
+| policy | clicks |
+|---|---|
+{exact}
+{played}
+
+Command: `{found["command"]}`.
+"""
