@@ -268,6 +268,16 @@ def test_it_refuses_logs_of_decisions_and_others_refuse_interactions():
         tl.fit(small(item_vectors=lambda log, size, seed: np.zeros((3, size))), described(), steps=1)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"scale": "standard"}, "no observations to scale"), ({"split_seed": 1}, "split by time"),
+     ({"evaluate": {"CartPole-v1": 1}}, "lists are not played in CartPole-v1"), ({"held_out": 1.5}, "held_out")],
+)  # fmt: skip
+def test_settings_that_would_have_no_effect_are_refused(options, said):
+    with pytest.raises(ConfigError, match=said):
+        tl.fit(small(), described(), steps=1, **options)
+
+
 def test_new_items_are_ranked_by_their_features():
     """The tenth item was never taken: with a tower it has a place of its own, without one only a random one."""
     h, log = small(content=True), described()

@@ -30,7 +30,7 @@ from tidelog.training.selection import Selection
 from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
 from tidelog.training.sinks import Sink, rows_until
 from tidelog.training.stores import check_rewards
-from tidelog.training.timed import Periods
+from tidelog.training.timed import Periods, refuse_what_lists_lack
 from tidelog.training.trainer import Member, Trainer, fresh_learners
 from tidelog.training.validation import Validation
 from tidelog.types import Vector
@@ -104,6 +104,8 @@ def prepare(
     for one in algorithms:
         check_fit(one, log.spec)
     episodes, own_evaluators = evaluators(evaluate or {})
+    if isinstance(log, Interactions):
+        refuse_what_lists_lack(scale, split_seed, episodes)
     settings = Settings(
         steps=steps,
         seeds=as_seeds(seeds),
