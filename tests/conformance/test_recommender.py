@@ -17,7 +17,7 @@ from tidelog.algorithms.contract import Algorithm, Ranking
 from tidelog.algorithms.hyper import from_config, to_config
 from tidelog.algorithms.scenes import scene
 from tidelog.training.learner import as_arrays
-from tidelog.training.timed import Weighing
+from tidelog.training.timed import LISTS, Weighing
 
 __all__ = ["compilation_cache"]
 
@@ -229,6 +229,7 @@ def test_reports_hold_both_phases_and_the_held_out_lists(whole):
     wanted = {"main/critic_loss", "main/coverage", "main/entropy", "held_out/ndcg@10", "held_out/reward@10",
               "held_out/coverage", "held_out/q_weight", "held_out/main/critic_loss"}  # fmt: skip
     assert wanted <= set(last)
+    assert set(LISTS) <= set(last)
 
 
 def test_the_weight_of_q_is_chosen_on_the_held_out_period_and_saved(whole):

@@ -23,6 +23,11 @@ from tidelog.training.learner import Stores
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 MOST_EVENTS = 2_048  # of the held-out period that lists are made for
 LENGTH = 10  # of those lists
+_DECIDES = f"reward_ndcg@{LENGTH}"
+LISTS = tuple(  # what reports say of lists for the held-out period
+    f"held_out/{name}"
+    for name in (f"hit@{LENGTH}", f"ndcg@{LENGTH}", f"reward@{LENGTH}", _DECIDES, "coverage", "entropy", "q_weight")
+)
 
 
 class Periods:
@@ -118,6 +123,3 @@ class Weighing:
             "coverage": float((often > 0).sum() / len(self._log.items)),
             "entropy": float(-(share * np.log(share)).sum()),
         }
-
-
-_DECIDES = f"reward_ndcg@{LENGTH}"
