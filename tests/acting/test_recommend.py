@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelog as tl
-from tests.algorithms.recommenders import after, described, policy, small
+from tests.algorithms.recommenders import described, policy, small
 from tidelog.acting.lists import recommend_for_table
 from tidelog.acting.ranking import Found, ordered
 from tidelog.acting.retrieval import top_k
@@ -18,8 +18,7 @@ ITEMS = [f"i{n}" for n in range(10)]
 
 @pytest.fixture(scope="module", params=["likelihood", "vae"])
 def recommender(request):
-    h = small(generator=request.param)
-    return policy(h, described(), after(h, described(), 1))
+    return policy(small(generator=request.param), described())
 
 
 histories = st.lists(st.lists(st.sampled_from(ITEMS), max_size=9), min_size=1, max_size=5)

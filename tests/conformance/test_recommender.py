@@ -10,11 +10,16 @@ import pytest
 import tidelog as tl
 from tests.algorithms.recommenders import SMALL, after, batch, compiled, described, fresh, policy, small, unshown
 from tests.conformance.cases import differ, finite, same
+from tests.training.logs import cache as compilation_cache
 from tidelog import ConfigError, RecommenderBCQ, SpecError
+from tidelog.algorithms import recommender_bcq as page
 from tidelog.algorithms.contract import Algorithm, Ranking
 from tidelog.algorithms.hyper import from_config, to_config
+from tidelog.algorithms.scenes import scene
 from tidelog.training.learner import as_arrays
-from tidelog.training.timed import Weighing
+from tidelog.training.timed import LISTS, Weighing
+
+__all__ = ["compilation_cache"]
 
 
 @cache
@@ -25,17 +30,23 @@ def learnt(h, log):
 
 @cache
 def stepped(h, log):
-    """The state after two updates, not compiled: for what would need a program of its own."""
-    state = fresh(h, log)
-    for update in range(2):
-        state, _ = h.phases()[1].step(as_arrays(h), state, batch(h, log, update))
-    return state
+    """The state after one update, not compiled: for what would need a program of its own."""
+    return h.phases()[1].step(as_arrays(h), fresh(h, log), batch(h, log))[0]
 
 
 @cache
-def stepped_once(h, log):
-    """The state after one update, not compiled."""
-    return h.phases()[1].step(as_arrays(h), fresh(h, log), batch(h, log))[0]
+def chosen(h, log):
+    """What a fresh state's targets choose, and what for."""
+    state, row = fresh(h, log), batch(h, log)
+    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    return page.values(h, state, row, seen, jax.random.key(0))
+
+
+def rated(h, log):
+    """The error of a fresh state's critics."""
+    state, row = fresh(h, log), batch(h, log)
+    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    return page.critic_loss(state.critic, h, row, seen, row.data.reward, None)[0]
 
 
 @cache
@@ -46,8 +57,11 @@ def built(h, log):
 
 @cache
 def told(h, log):
-    """The state after one update of the first phase, not compiled."""
-    return h.phases()[0].step(as_arrays(h), fresh(h, log), batch(h, log))[0]
+    """The state after two updates of the first phase, not compiled."""
+    state = fresh(h, log)
+    for update in range(2):
+        state, _ = h.phases()[0].step(as_arrays(h), state, batch(h, log, update))
+    return state
 
 
 @cache
@@ -73,33 +87,33 @@ def own_vectors(log, size, seed):
     return np.random.default_rng(7).standard_normal((len(log.items), size))
 
 
-VAE = {"generator": "vae"}
+VAE = {"generator": "vae", "negative_weight": 0.5}
 EFFECTS = {  # field: (another value, where it shows, what else has to be set)
     "generator": ("vae", built),
     "threshold": (1.0, learnt, {"threshold": 0.01}),
-    "candidates": (1, stepped_once),
+    "candidates": (1, chosen, {"threshold": 0.01}),
     "phi": (5.0, learnt, VAE),
     "kl_weight": (5.0, learnt, VAE),
     "latent": (None, built, VAE),
     "latent_clip": (0.01, learnt, VAE),
-    "target_samples": (9, stepped_once, VAE),
+    "target_samples": (9, chosen, VAE),
     "samples": (2, ideas, VAE),
     "mix": (0.0, learnt),
-    "policy_delay": (2, stepped_once),
+    "policy_delay": (2, stepped),
     "discount": (0.5, learnt),
     "target_rate": (0.9, learnt),
     "critics": (3, built),
-    "critic_loss": ("huber", stepped_once),
+    "critic_loss": ("huber", rated),
     "q_weight": (1.5, built),
-    "exclude_seen": (True, stepped_once),
-    "negative_weight": (0.5, stepped_once),
+    "exclude_seen": (True, chosen, {"threshold": 0.01}),
+    "negative_weight": (5.0, learnt, VAE),
     "normalise_rewards": (False, built),
     "encoder": ("mean", built),
     "size": (4, built),
     "history": (5, gathered),
     "targets": (2, gathered),
     "layers": (1, built, {"encoder": "attention"}),
-    "heads": (2, stepped_once, {"encoder": "attention", "dropout": None}),
+    "heads": (2, told, {"encoder": "attention", "dropout": None}),
     "dropout": (0.6, learnt),
     "content": (True, built),
     "tower_hidden": ((4,), built, {"content": True}),
@@ -107,15 +121,15 @@ EFFECTS = {  # field: (another value, where it shows, what else has to be set)
     "full_softmax": (5, told),
     "sampled_items": (2, told, {"full_softmax": 5}),
     "pretrain": (5, planned),
-    "joint": (False, stepped_once),
+    "joint": (False, stepped),
     "batch_size": (3, gathered),
     "learning_rate": (0.05, learnt),
     "critic_learning_rate": (0.05, learnt),
     "generator_learning_rate": (0.05, learnt, VAE),
     "perturbation_learning_rate": (0.05, learnt, VAE),
-    "schedule": ("linear", stepped),
-    "optimiser": ("rmsprop", stepped_once),
-    "gradient_clip": (0.01, stepped_once, {"optimiser": "rmsprop"}),
+    "schedule": ("linear", told),
+    "optimiser": ("rmsprop", told),
+    "gradient_clip": (0.01, told, {"optimiser": "rmsprop"}),
     "hidden": ((4,), built),
     "generator_hidden": ((4,), built, VAE),
     "perturbation_hidden": ((4,), built, VAE),
@@ -168,9 +182,8 @@ def test_it_keeps_both_contracts():
     assert isinstance(small(), Ranking)
 
 
-@pytest.mark.parametrize("generator", ["likelihood", "vae"])
-def test_compiled_is_what_is_not_compiled(generator):
-    h, log = small(generator=generator, negative_weight=0.5), described()
+def test_compiled_is_what_is_not_compiled():
+    h, log = small(**VAE), described()
     step = h.phases()[1].step
     one = compiled(step)(as_arrays(h), fresh(h, log), batch(h, log))
     two = step(as_arrays(h), fresh(h, log), batch(h, log))
@@ -179,7 +192,7 @@ def test_compiled_is_what_is_not_compiled(generator):
 
 
 def test_losses_without_a_step_are_finite_and_need_no_key():
-    h, log = small(generator="vae"), described()
+    h, log = small(**VAE), described()
     for phase in h.phases():
         found = phase.losses(h, fresh(h, log), batch(h, log), jax.random.key(0))
         assert found
@@ -216,6 +229,7 @@ def test_reports_hold_both_phases_and_the_held_out_lists(whole):
     wanted = {"main/critic_loss", "main/coverage", "main/entropy", "held_out/ndcg@10", "held_out/reward@10",
               "held_out/coverage", "held_out/q_weight", "held_out/main/critic_loss"}  # fmt: skip
     assert wanted <= set(last)
+    assert set(LISTS) <= set(last)
 
 
 def test_the_weight_of_q_is_chosen_on_the_held_out_period_and_saved(whole):
@@ -253,6 +267,16 @@ def test_it_refuses_logs_of_decisions_and_others_refuse_interactions():
         tl.fit(small(content=True), plain, steps=1)
     with pytest.raises(ConfigError, match=r"item vectors must be finite numbers \[10, 8\]"):
         tl.fit(small(item_vectors=lambda log, size, seed: np.zeros((3, size))), described(), steps=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"scale": "standard"}, "no observations to scale"), ({"split_seed": 1}, "split by time"),
+     ({"evaluate": {"CartPole-v1": 1}}, "lists are not played in CartPole-v1"), ({"held_out": 1.5}, "held_out")],
+)  # fmt: skip
+def test_settings_that_would_have_no_effect_are_refused(options, said):
+    with pytest.raises(ConfigError, match=said):
+        tl.fit(small(), described(), steps=1, **options)
 
 
 def test_new_items_are_ranked_by_their_features():

@@ -16,6 +16,7 @@ from tests.shared import shared
 from tidelog.data.interaction_checks import INTERACTION_CHECKS
 from tidelog.data.interaction_door import validate_by_roles
 from tidelog.data.origin import reopen_any
+from tidelog.data.registry import as_table
 from tidelog.data.roles import Roles
 from tidelog.errors import ConfigError, LogError
 
@@ -206,6 +207,12 @@ def test_every_check_is_described_and_tested() -> None:
     assert all(one.meaning.endswith(".") for one in INTERACTION_CHECKS.values())
     tested = {case[0] for case in BROKEN}
     assert {one.name for one in INTERACTION_CHECKS.values() if one.level == "error"} <= tested
+
+
+def test_the_page_lists_every_check_and_every_argument() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "recommender-bcq.md").read_text()
+    assert f"\n\n{as_table(INTERACTION_CHECKS)}\n\n" in page, "paste what the module prints"
+    assert all(f"`{name}`" in page for name in Roles.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,11 @@ class Train:
 class Serve(Taken, Train):
     """Learn to rank items from interactions. Every hyper-parameter of the algorithm is a flag."""
 
+    data: str
+    """the interactions: a table (.csv, .tsv, .parquet, .jsonl), or a folder that Interactions.save wrote"""
+    held_out: float = 0.2
+    """share of the time, its end, kept from training, for validation and for the weight of Q; 0 keeps none"""
+
 
 @dataclass(kw_only=True)
 class Play:

@@ -30,7 +30,7 @@ from tidelog.training.selection import Selection
 from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
 from tidelog.training.sinks import Sink, rows_until
 from tidelog.training.stores import check_rewards
-from tidelog.training.timed import Periods
+from tidelog.training.timed import LISTS, Periods, refuse_what_lists_lack
 from tidelog.training.trainer import Member, Trainer, fresh_learners
 from tidelog.training.tuning import reopened_tuning
 from tidelog.training.validation import Validation
@@ -105,6 +105,8 @@ def prepare(
     for one in algorithms:
         check_fit(one, log.spec)
     episodes, own_evaluators = evaluators(evaluate or {})
+    if isinstance(log, Interactions):
+        refuse_what_lists_lack(scale, split_seed, episodes)
     settings = Settings(
         steps=steps,
         seeds=as_seeds(seeds),
@@ -135,6 +137,7 @@ def prepare(
     validation = _validation(parts, algorithms[0], scaler)
     if best is not None:
         losses = validation.names(algorithms[0], learners[0].state) if validation else []
+        losses += LISTS if validation and isinstance(parts, Periods) else ()
         Selection(settings).check([*reported(learners[0]), *losses, *evaluated(episodes, own_evaluators)])
     trainer = Trainer(members, stores, learners, settings.steps, together=together)
     record = Record.of(algorithms, settings, log, scaler, parts.held_out_ids, _sketches(parts, warm_start))

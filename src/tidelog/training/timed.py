@@ -6,6 +6,7 @@ taken is worth, not what showing is worth; how far that helps is seen on events 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,17 @@ from tidelog.algorithms.contract import Algorithm, Keep
 from tidelog.algorithms.visits import Visits, visits
 from tidelog.data import Interactions
 from tidelog.data.scaling import Scaler
-from tidelog.errors import LogError
+from tidelog.errors import ConfigError, LogError
 from tidelog.training.learner import Stores
 
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 MOST_EVENTS = 2_048  # of the held-out period that lists are made for
 LENGTH = 10  # of those lists
+_DECIDES = f"reward_ndcg@{LENGTH}"
+LISTS = tuple(  # what reports say of lists for the held-out period
+    f"held_out/{name}"
+    for name in (f"hit@{LENGTH}", f"ndcg@{LENGTH}", f"reward@{LENGTH}", _DECIDES, "coverage", "entropy", "q_weight")
+)
 
 
 class Periods:
@@ -69,6 +75,16 @@ def _stored(log: Interactions, keep: Keep) -> Visits:
     return visits(log, keep.targets, "slate" in keep.columns)
 
 
+def refuse_what_lists_lack(scale: str | None, split_seed: int, episodes: Mapping[str, int]) -> None:
+    """ConfigError for settings of fit that would have no effect on interactions."""
+    if scale is not None:
+        raise ConfigError(f"scale = {scale!r}: interactions have no observations to scale; leave it away")
+    if split_seed:
+        raise ConfigError(f"split_seed = {split_seed}: interactions are split by time, not by chance; leave it away")
+    if episodes:
+        raise ConfigError(f"evaluate: lists are not played in {', '.join(episodes)}; pass a function of the policy")
+
+
 class Weighing:
     """Lists for some events of a held-out period, at every report the same."""
 
@@ -107,6 +123,3 @@ class Weighing:
             "coverage": float((often > 0).sum() / len(self._log.items)),
             "entropy": float(-(share * np.log(share)).sum()),
         }
-
-
-_DECIDES = f"reward_ndcg@{LENGTH}"
