@@ -16,6 +16,7 @@ from tidelog.algorithms import ALGORITHMS
 SOURCE = Path(tidelog.__file__).parent
 FLOORS = (  # a room may import itself, the rooms of its own floor, and all floors above it in this list
     ("types", "errors", "folders"),
+    ("runtime",),
     ("data", "envs", "losses"),
     ("support", "networks"),
     ("algorithms",),

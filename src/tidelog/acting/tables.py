@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 
 from tidelog.acting.along import act_along
-from tidelog.acting.intake import column_names, feature_names, filled
 from tidelog.acting.policy import Policy
 from tidelog.data import parse
 from tidelog.data.columns import Columns, names
@@ -19,6 +18,7 @@ from tidelog.data.export import column_labels
 from tidelog.data.order import Order, arrange
 from tidelog.data.sources import table_of
 from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.runtime.intake import column_names, feature_names, filled
 from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
 

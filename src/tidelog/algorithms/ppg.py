@@ -50,7 +50,7 @@ from tidelog.algorithms.running import Running, merged, nothing_seen
 from tidelog.algorithms.segments import Columns, Epochs, Whole, check_divides
 from tidelog.losses.policy import ratio_divergence, surrogate
 from tidelog.losses.returns import advantages, value_error
-from tidelog.networks import phasic
+from tidelog.networks import phasic, recipe
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.distributions import Distribution
 from tidelog.networks.encode import Sight
@@ -359,6 +359,10 @@ class PPG:
 
     def q_values(self, acting: Any, observation: Observation) -> None:
         """None: it rates states, not actions."""
+
+    def recipe(self, acting: Any) -> dict[str, Any]:
+        """How the policy acts, as plain nodes."""
+        return recipe.whole(recipe.likely(acting))
 
 
 def _value_updates(h: PPG, round: int) -> int:
