@@ -1,9 +1,9 @@
 """Reading what a user hands to a policy: one observation, a batch, a mapping by name, or a data frame.
 
 Everything ends as the spec's leaves, if asked padded to a few batch sizes so that few programs are compiled. Wrong
-names or counts, text, missing numbers and unknown words are SpecErrors that name the feature. A categorical feature is looked
-up in its vocabulary, unless integers are handed in under the leaf's name: those are codes already. Values that were
-filled when the log was read are filled in the same way here.
+names or counts, text, missing numbers and unknown words are SpecErrors that name the feature. A categorical feature is
+looked up in its vocabulary, unless integers are handed in under the leaf's name: those are codes already. Values that
+were filled when the log was read are filled in the same way here.
 
 Letters: `B` batch, `P` padded batch, `A` number of actions.
 """
