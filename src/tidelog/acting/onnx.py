@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import jax
@@ -44,21 +46,30 @@ def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
     recipe, spec = recipe_of(policy), policy.spec
     to_onnx, onnx = _tools()
     inputs = _inputs(recipe, spec)
-    shapes = [jax.ShapeDtypeStruct(one.shape, jnp.dtype(one.kind)) for one in inputs]
-    program, outputs = _program(recipe, spec, policy.scaler, [one.name for one in inputs])
-    model = to_onnx(
-        program,
-        inputs=shapes,
-        model_name="tidelog policy",
-        opset=OPSET,
-        input_names=[one.name for one in inputs],
-        output_names=outputs,
-    )
+    shapes = [jax.ShapeDtypeStruct(one.shape, jnp.dtype(one.kind)) for one in inputs]  # type: ignore[no-untyped-call]
+    names = [one.name for one in inputs]
+    program, outputs = _program(recipe, spec, policy.scaler, names)
+    with _no_word_of_inner_shapes():
+        model = to_onnx(
+            program, inputs=shapes, model_name="tidelog policy", opset=OPSET, input_names=names, output_names=outputs
+        )
     facts = {"opset": OPSET, "inputs": [_told(one) for one in inputs], "outputs": outputs}
     _give_defaults(onnx, model, inputs)
     onnx.helper.set_model_props(model, {"tidelog": json.dumps({**facts, "spec": spec.to_json()})})
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString()), facts
+
+
+@contextmanager
+def _no_word_of_inner_shapes() -> Iterator[None]:
+    """jax2onnx leaves types of some inner values open, and onnx_ir says so for each: they are removed in any case."""
+    logger = logging.getLogger("onnx_ir.serde")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _tools() -> tuple[Callable[..., Any], Any]:
@@ -76,7 +87,8 @@ def _inputs(recipe: Mapping[str, Any], spec: Spec) -> list[Input]:
         found.append(Input("carry", ("B", recipe["carry"]), "float32"))
     noise = noise_of(recipe, spec)
     if noise is not None and noise.kind == "latents":
-        found.append(Input("noise", noise.shape, "float32", np.asarray(recipe["act"]["latents"])))
+        count, size = noise.shape
+        found.append(Input("noise", (count, "B", size), "float32", np.asarray(recipe["act"]["latents"])[:, None]))
     elif noise is not None:
         found.append(Input("noise", ("B", *noise.shape), "float32", np.zeros((1, *noise.shape), np.float32)))
     return found
@@ -104,7 +116,8 @@ def _program(
 
     def program(*arrays: jax.Array) -> tuple[Any, ...]:
         given = dict(zip(names, arrays, strict=True))
-        leaves = scaler.observation({n: _filled(leaf, given[n]) for n, leaf in spec.observation.items()})
+        filled: dict[str, Any] = {n: _filled(leaf, given[n]) for n, leaf in spec.observation.items()}
+        leaves = scaler.observation(filled)
         seen = Seen(leaves, given.get("mask"), given.get("carry"), given.get("noise"))
         made = _own_units(KINDS[recipe["act"]["kind"]](jnp, recipe["act"], seen), spec)
         told = {**made._asdict(), "next_carry": made.carry}
@@ -140,7 +153,6 @@ def _give_defaults(onnx: Any, model: Any, inputs: Sequence[Input]) -> None:
     for one in inputs:
         if one.default is not None:
             model.graph.initializer.append(onnx.numpy_helper.from_array(one.default, one.name))
-            dimensions = declared[one.name].type.tensor_type.shape.dim
-            if one.shape[0] == "B":
-                dimensions[0].dim_param = f"B or 1 ({one.name})"
+            batch = declared[one.name].type.tensor_type.shape.dim[one.shape.index("B")]
+            batch.dim_param = f"B or 1 ({one.name})"
     del model.graph.value_info[:]  # shapes within, which were traced for defaults of B rows; runtimes find them anew

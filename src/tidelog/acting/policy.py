@@ -190,6 +190,13 @@ class Policy:
         write(target, *contents(self))
         return target
 
+    def export_onnx(self, path: str | Path) -> Path:
+        """Write the policy as one ONNX file (extra `[onnx]`), compared with JAX first; ExportError where they differ."""
+        from tidelog.acting.export import export_onnx
+
+        export_onnx(self, Path(path))
+        return Path(path)
+
 
 def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
     """Read a saved policy; `algorithm` only where it was made with parts of your own.

@@ -22,6 +22,8 @@ COMMANDS = {
     "judge": "say whether to believe in a policy before anyone uses it",
     "report": "one HTML page about runs: verdict, curves, returns, estimates, settings",
     "act": "actions for new rows",
+    "export": "a policy that runs anywhere: a folder, a zip, ONNX",
+    "serve": "answer observations over HTTP",
     "collect": "play an environment and keep the log",
     "bench": "measure the speed of training on this machine",
 }

@@ -22,7 +22,7 @@ class Seen(NamedTuple):
     leaves: Mapping[str, Array]  # [B, ...], as networks see them
     mask: Array | None = None  # [B, A] bool
     carry: Array | None = None  # [B, H]
-    noise: Array | None = None  # [B, W], of candidates [C, L] or [C, B, L]; None: the deterministic action
+    noise: Array | None = None  # [B, W], of candidates [C, B, L]; None: the deterministic action
 
 
 class Made(NamedTuple):
@@ -103,7 +103,7 @@ def candidates(xp: Any, node: Node, seen: Seen) -> Made:
     latents = node["latents"] if seen.noise is None else seen.noise
     latents = latents[:, None, :] if latents.ndim == 2 else latents
     count, rows = latents.shape[0], looks[0][0].shape[0]
-    latents = xp.broadcast_to(latents, (count, rows, latents.shape[-1]))
+    latents = latents + xp.zeros((count, rows, 1), xp.float32)  # a sum, so that one row may stand for all in ONNX too
 
     def beside(features: Array, others: Array) -> Array:
         spread = xp.broadcast_to(features[None], (count, rows, features.shape[-1]))

@@ -14,7 +14,7 @@ import numpy as np
 from tidelog.errors import CheckpointError, nearest
 from tidelog.runtime.acts import Made, Seen
 from tidelog.runtime.networks import ACTIVATIONS
-from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
+from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
 
 NumpyArray = np.ndarray[Any, Any]
 Recipe = Mapping[str, Any]
@@ -73,9 +73,9 @@ def restored(node: Any, arrays: Mapping[str, NumpyArray], where: str) -> Any:
         if node["array"] not in arrays:
             raise CheckpointError(f"{where} names the array {node['array']!r}, which the weights do not hold")
         return arrays[node["array"]]
-    kind = node.get("kind")
+    kind = str(node.get("kind"))
     if kind not in FIELDS:
-        raise CheckpointError(f"{where} has a node of unknown kind {kind!r}: {nearest(str(kind), FIELDS)}")
+        raise CheckpointError(f"{where} has a node of unknown kind '{kind}': {nearest(kind, FIELDS)}")
     for field in FIELDS[kind].symmetric_difference(set(node) - {"kind"}):
         wrong = "lacks" if field in FIELDS[kind] else "has the unknown field"
         raise CheckpointError(f"{where}: a node of kind '{kind}' {wrong} '{field}'")
@@ -99,13 +99,15 @@ def check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], wh
             sizes += [len(leaf.sizes), *leaf.sizes]
         elif isinstance(leaf, Image):
             sizes += [leaf.height * leaf.width * leaf.channels // 4096]
-    space = spec.action
-    sizes += {Discrete: lambda: [space.n], MultiDiscrete: lambda: [*space.sizes], Continuous: lambda: [len(space.low)]}[
-        type(space)
-    ]()
-    sizes.append(recipe["carry"])
+    sizes += [recipe["carry"], *_action_sizes(spec.action)]
     if not all(isinstance(size, int) and 0 <= size <= most for size in sizes):
         raise CheckpointError(f"{where} speaks of sizes {sizes[:8]} that its {most - 1:,} weights were not made for")
+
+
+def _action_sizes(space: ActionSpace) -> list[Any]:
+    if isinstance(space, Discrete):
+        return [space.n]
+    return list(space.sizes) if isinstance(space, MultiDiscrete) else [len(space.low)]
 
 
 def tried(make: Any, recipe: Recipe, spec: Spec, where: str) -> Made:

@@ -10,7 +10,6 @@ import hashlib
 import os
 import stat
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -127,9 +126,10 @@ def described(spec: Spec) -> dict[str, Any]:
     """What masks mean and what stands in for missing values, for readers that know nothing of specs."""
     space, missing = spec.action, {}
     for leaf in spec.observation.values():
-        for name, value in leaf.fills if isinstance(leaf, Vector) else ():
-            flagged = f"{name} missing" in leaf.names
-            missing[name] = {"value": value, "flag": f"{name} missing" if flagged else None}
+        if isinstance(leaf, Vector):
+            for name, value in leaf.fills:
+                flag = f"{name} missing" if f"{name} missing" in leaf.names else None
+                missing[name] = {"value": value, "flag": flag}
     masks = None
     if isinstance(space, Discrete):
         masks = {"actions": space.n, "true": "allowed", "in_the_log": spec.masked}
@@ -139,23 +139,22 @@ def described(spec: Spec) -> dict[str, Any]:
 def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
     """Write a policy as a folder, or as a zip where the path ends so; whole or not at all, in an older one's place."""
     if path.exists() and not stands_at(path):
-        raise CheckpointError(f"{path} exists and is no saved policy: choose another place, nothing was written")
+        raise CheckpointError(f"{path} exists and is no saved policy: choose another folder, nothing was written")
     if path.suffix != ".zip":
         POLICY.write(path, files, manifest)
         return
     sums = {name: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for name, c in files.items()}
     contents = {MANIFEST: POLICY.text(manifest, sums), **files}
+    aside = path.with_name(f".{path.name}.writing")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, aside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                _zip(file, contents)
-                os.fsync(file.fileno())
-            Path(aside).replace(path)
-        finally:
-            Path(aside).unlink(missing_ok=True)
+        with aside.open("wb") as file:
+            _zip(file, contents)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
     except OSError as problem:
+        aside.unlink(missing_ok=True)
         raise CheckpointError(f"{path} cannot be written: {problem}; what stood there is untouched") from problem
 
 
