@@ -25,6 +25,7 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
     ("judging",),
     ("report",),
     ("bench",),
+    ("serving",),
     ("cli",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -191,7 +191,7 @@ class Policy:
         return target
 
     def export_onnx(self, path: str | Path) -> Path:
-        """Write the policy as one ONNX file (extra `[onnx]`), compared with JAX first; ExportError where they differ."""
+        """Write the policy as one ONNX file (extra `[onnx]`), compared with JAX; ExportError where they differ."""
         from tidelog.acting.export import export_onnx
 
         export_onnx(self, Path(path))
