@@ -13,7 +13,8 @@ from tidelog.algorithms.contract import Portable
 from tidelog.algorithms.hyper import to_config
 from tidelog.errors import ExportError
 from tidelog.networks.recipe import named
-from tidelog.runtime.saved import WEIGHTS, described
+from tidelog.runtime.saved import WEIGHTS
+from tidelog.runtime.specs import described
 
 PACKAGES = ("tidelog", "jax", "equinox", "numpy")
 

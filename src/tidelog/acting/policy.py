@@ -204,7 +204,7 @@ def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
     Raises CheckpointError where the folder or zip is missing, foreign, changed or cut.
     """
     saved = Saved(path)
-    manifest, spec = saved.manifest, saved.spec
+    manifest, spec, arrays = saved.manifest, saved.spec, saved.arrays()
     try:
         made_by = algorithm or from_config(algorithm_class(manifest["algorithm"]), manifest["config"])
         scaler, origin = Scaler.from_json(manifest["scaler"]), dict(manifest["origin"])
@@ -213,7 +213,7 @@ def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
             raise
         raise CheckpointError(f"{saved.where} is not what a policy needs: {json.dumps(str(error))}") from error
     template = made_by.acting(made_by.init(spec, jax.random.key(0), 1))
-    return Policy(made_by, spec, scaler, fill(template, saved.arrays(), str(path)), origin)
+    return Policy(made_by, spec, scaler, fill(template, arrays, str(path)), origin)
 
 
 def _unbatched(values: NumpyArray, intake: Intake) -> NumpyArray:

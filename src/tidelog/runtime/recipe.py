@@ -6,7 +6,7 @@ mapping is a node with a `kind`, and has exactly the fields of that kind.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,41 @@ FIELDS: Mapping[str, frozenset[str]] = {
 }
 
 
+def _number(least: float, most: float) -> Callable[[Any], bool]:
+    return lambda value: type(value) in (int, float) and least <= value <= most
+
+
+def _whole(least: int, most: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value <= most
+
+
+def _array(dimensions: int) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, np.ndarray) and value.dtype == np.float32 and value.ndim == dimensions
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(_number(-1e9, 1e9)(one) for one in value) and len(value) > 0
+
+
+VALUES: Mapping[str, Callable[[Any], bool]] = {  # what fields hold that are neither nodes nor lists of them
+    **dict.fromkeys(("weight", "inward", "recurrent", "latents"), _array(2)),
+    **dict.fromkeys(("bias", "candidate_bias", "scale", "shift"), _array(1)),
+    **dict.fromkeys(("kernel", "stride"), _whole(1, 64)),
+    **dict.fromkeys(("activate_last", "squashed"), lambda value: type(value) is bool),
+    **dict.fromkeys(("clip", "reach"), _number(0.0, 1e9)),
+    "activation": lambda value: isinstance(value, str) and value in ACTIVATIONS,
+    "carry": _whole(0, 1 << 20),
+    "epsilon": lambda value: value is None or _number(0.0, 1.0)(value),
+    "log_std": lambda value: isinstance(value, Mapping) or _array(1)(value),
+    "name": lambda value: isinstance(value, str),
+    "range": lambda value: _numbers(value) and len(value) == 2,
+    "sizes": lambda value: isinstance(value, list) and all(_whole(1, 1 << 20)(one) for one in value) and len(value) > 0,
+    "tables": lambda value: isinstance(value, list) and all(_array(2)(one) for one in value),
+    "threshold": _number(0.0, 1.0),
+    "weights": lambda value: value is None or _numbers(value),
+}
+
+
 class Noise(NamedTuple):
     """What samples of a policy are made with: `shape` a row, or of candidates the whole array."""
 
@@ -70,19 +105,22 @@ def restored(node: Any, arrays: Mapping[str, NumpyArray], where: str) -> Any:
     if not isinstance(node, Mapping):
         return node
     if set(node) == {"array"}:
-        if node["array"] not in arrays:
+        if str(node["array"]) not in arrays:
             raise CheckpointError(f"{where} names the array {node['array']!r}, which the weights do not hold")
-        return arrays[node["array"]]
+        return arrays[str(node["array"])]
     kind = str(node.get("kind"))
     if kind not in FIELDS:
         raise CheckpointError(f"{where} has a node of unknown kind '{kind}': {nearest(kind, FIELDS)}")
     for field in FIELDS[kind].symmetric_difference(set(node) - {"kind"}):
         wrong = "lacks" if field in FIELDS[kind] else "has the unknown field"
         raise CheckpointError(f"{where}: a node of kind '{kind}' {wrong} '{field}'")
-    if kind == "mlp" and node["activation"] not in ACTIVATIONS:
-        told = str(node["activation"])
-        raise CheckpointError(f"{where} has the unknown activation {told!r}: {nearest(told, ACTIVATIONS)}")
-    return {name: value if name == "kind" else restored(value, arrays, where) for name, value in node.items()}
+    found = {name: value if name == "kind" else restored(value, arrays, where) for name, value in node.items()}
+    for name, value in found.items():
+        if name in VALUES and not VALUES[name](value):
+            raise CheckpointError(
+                f"{where}: '{name}' of a node of kind '{kind}' cannot be understood: {node[name]!r:.80}"
+            )
+    return found
 
 
 def check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], where: str) -> None:

@@ -22,7 +22,8 @@ from safetensors.numpy import load
 
 from tidelog.errors import CheckpointError, nearest
 from tidelog.folders import LARGEST, MANIFEST, Kind
-from tidelog.types import Discrete, Spec, Vector
+from tidelog.runtime.specs import described, read_spec
+from tidelog.types import Spec
 
 POLICY = Kind("policy", 2)
 WEIGHTS, ONNX = "weights.safetensors", "policy.onnx"
@@ -79,10 +80,7 @@ class Saved:
     @property
     def spec(self) -> Spec:
         """What the policy sees and does."""
-        try:
-            spec = Spec.from_json(self.manifest["spec"])
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise CheckpointError(f"{self.where}: the spec cannot be understood: {error!r}") from error
+        spec = read_spec(self.manifest["spec"], self.where)
         for name, told in described(spec).items():
             if self.manifest[name] != told:
                 raise CheckpointError(f"{self.where}: '{name}' is not what the spec says")
@@ -94,10 +92,10 @@ class Saved:
         found, spec = {}, self.spec
         try:
             for name, leaf in self.manifest["scaler"]["observation"].items():
-                pair = np.asarray(leaf["mean"], np.float32), np.asarray(leaf["std"], np.float32)
                 wanted = getattr(spec.observation[name], "size", None)
-                if any(one.shape != (wanted,) or not np.isfinite(one).all() for one in pair) or (pair[1] <= 0).any():
-                    raise ValueError(f"the scales of '{name}' are not {wanted} numbers")
+                pair = _float32(leaf["mean"], wanted), _float32(leaf["std"], wanted)
+                if (pair[1] <= 0).any():
+                    raise ValueError(f"the standard deviations of '{name}' are not larger than 0")
                 found[name] = pair
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise CheckpointError(f"{self.where}: the scaler cannot be understood: {error!r}") from error
@@ -122,18 +120,12 @@ class Saved:
             raise CheckpointError(f"{self.path}/{WEIGHTS} is no safetensors file: {error}") from error
 
 
-def described(spec: Spec) -> dict[str, Any]:
-    """What masks mean and what stands in for missing values, for readers that know nothing of specs."""
-    space, missing = spec.action, {}
-    for leaf in spec.observation.values():
-        if isinstance(leaf, Vector):
-            for name, value in leaf.fills:
-                flag = f"{name} missing" if f"{name} missing" in leaf.names else None
-                missing[name] = {"value": value, "flag": flag}
-    masks = None
-    if isinstance(space, Discrete):
-        masks = {"actions": space.n, "true": "allowed", "in_the_log": spec.masked}
-    return {"masks": masks, "missing": missing}
+def _float32(values: Any, size: int | None) -> NumpyArray:
+    with np.errstate(over="ignore"):  # what becomes infinite is refused
+        found = np.asarray(values, np.float32)
+    if found.shape != (size,) or not np.isfinite(found).all():
+        raise ValueError(f"scales must be {size} finite numbers")
+    return found
 
 
 def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
