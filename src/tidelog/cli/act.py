@@ -15,6 +15,8 @@ from tidelog.cli.tables import say
 from tidelog.errors import ConfigError, SpecError
 from tidelog.training.acting import policy_of_run
 
+ENDINGS = (".csv", ".parquet")
+
 
 @dataclass
 class Act:
@@ -40,9 +42,10 @@ def run(words: list[str]) -> int:
     target = Path(options.out)
     aside = None if options.skip_unknown is None else Path(options.skip_unknown)
     for place in (target, aside):
-        if place is not None and (place.exists() or place.suffix not in (".csv", ".parquet")):
-            said = "exists: choose another file" if place.exists() else "expected a file that ends in .csv or .parquet"
-            raise ConfigError(f"{place} {said}, nothing was written")
+        if place is not None and place.exists():
+            raise ConfigError(f"{place} exists: choose another file, nothing was written")
+        if place is not None and place.suffix not in ENDINGS:
+            raise ConfigError(f"{place}: expected a file that ends in {' or '.join(ENDINGS)}")
     policy = open_policy(options.policy, options.seed)
     if aside is None:
         acted = act_on_table(policy, Path(options.data), options.columns)

@@ -124,7 +124,7 @@ class Policy:
         if noise.kind == "latents":
             count, size = noise.shape
             latents = generator.standard_normal((count, rows, size), np.float32)
-            return np.clip(latents, -float(noise.clip or 0.0), float(noise.clip or 0.0))
+            return np.clip(latents, -noise.clip, noise.clip)
         if noise.kind == "gumbel":
             return generator.gumbel(size=(rows, *noise.shape)).astype(np.float32)
         drawn = generator.standard_normal((rows, *noise.shape), np.float32)

@@ -6,6 +6,7 @@ mapping is a node with a `kind`, and has exactly the fields of that kind.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -85,7 +86,7 @@ class Noise(NamedTuple):
 
     kind: str  # "gumbel", "normal" or "latents"
     shape: tuple[int, ...]
-    clip: float | None = None
+    clip: float = math.inf  # of latents
 
 
 def noise_of(recipe: Recipe, spec: Spec) -> Noise | None:

@@ -35,10 +35,10 @@ def load_onnx(path: str | Path, threads: int = 1) -> Policy:
     if facts is None:
         raise CheckpointError(f"{saved.path} holds no {ONNX}: `tidelog export` writes it where the extra is installed")
     try:
-        recipe = saved.manifest["recipe"] or {}
+        act = saved.manifest["recipe"]["act"]
         inputs = {one["name"]: list(one["shape"]) for one in facts["inputs"]}
         outputs, carry = list(facts["outputs"]), inputs.get("carry", [0, 0])[1]
-        noise, epsilon = _noise(inputs, saved.spec), recipe.get("act", {}).get("epsilon")
+        noise, epsilon = _noise(inputs, saved.spec, act), act.get("epsilon")
     except (LookupError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{saved.where}: 'onnx' cannot be understood: {error!r}") from error
     session, spec = _session(saved, threads), saved.spec
@@ -67,12 +67,12 @@ def _session(saved: Saved, threads: int) -> Any:
         raise CheckpointError(f"{saved.path}/{ONNX} is refused by onnxruntime: {error}") from error
 
 
-def _noise(inputs: Mapping[str, list[Any]], spec: Spec) -> Noise | None:
+def _noise(inputs: Mapping[str, list[Any]], spec: Spec, act: Mapping[str, Any]) -> Noise | None:
     shape = inputs.get("noise")
     if shape is None:
         return None
     if len(shape) == 3:
-        return Noise("latents", (shape[0], shape[2]))
+        return Noise("latents", (shape[0], shape[2]), float(act["clip"]))
     return Noise("normal" if isinstance(spec.action, Continuous) else "gumbel", tuple(shape[1:]))
 
 
