@@ -30,17 +30,18 @@ COMMAND = "python -m benchmarks.serving"
 NAMES = tuple(f"feature_{i}" for i in range(20))
 WORDS = tuple("abcdefgh")
 SEEN = {"numeric": Vector(20, NAMES), "categorical": Codes((8,), ("ward",), (WORDS,))}
-POLICIES = {  # at the sizes of the papers
-    "IQL, 25 actions": (IQL(), Discrete(25)),
-    "BCQ, 3 dimensions, 100 candidates": (BCQ(), Continuous((-1.0,) * 3, (1.0,) * 3)),
+BOX = Continuous((-1.0,) * 3, (1.0,) * 3)
+POLICIES = {  # at the sizes of the papers; requests, and rows of a batch
+    "IQL, 25 actions": (IQL(), Discrete(25), 1_000, 256),
+    "BCQ, 3 dimensions, 100 candidates": (BCQ(), BOX, 200, 16),
 }
-REQUESTS, BATCHES, ROWS, CLIENTS, STARTS = 1_500, 60, 256, 8, 11
+BATCHES, CLIENTS, STARTS = 40, 8, 11
 READERS = {"numpy": runtime.load, "onnx": load_onnx}
 
 
 def made(place: Path, name: str) -> tuple[Path, dict]:
     """An artefact of an untrained policy, and its record of parity."""
-    algorithm, space = POLICIES[name]
+    algorithm, space, _, _ = POLICIES[name]
     spec = Spec(SEEN, space)
     acting = algorithm.acting(algorithm.init(spec, jax.random.key(0), 1))
     scaler = Scaler({"numeric": np.full(20, 0.5, np.float32)}, {"numeric": np.full(20, 2.0, np.float32)})
@@ -101,30 +102,30 @@ def side_by_side(port: int, content: bytes, count: int) -> float:
     return CLIENTS * (count // CLIENTS + count // CLIENTS // 10) / (time.perf_counter() - begin)
 
 
-def served(path: Path, backend: str) -> dict:
+def served(path: Path, backend: str, requests: int, rows: int) -> dict:
     """What a client sees of one server process."""
     command = [sys.executable, "-m", "tidelog", "serve", str(path), "--port", "0", "--backend", backend]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         port = int(re.search(r":(\d+)\n", server.stdout.readline())[1])
         single = request({"observation": observation(0)})
-        batch = request({"observations": [observation(i) for i in range(ROWS)]})
-        alone = one_after_another(port, single, REQUESTS)
+        batch = request({"observations": [observation(i) for i in range(rows)]})
+        alone = one_after_another(port, single, requests)
         many = one_after_another(port, batch, BATCHES)
-        rate = side_by_side(port, single, REQUESTS)
+        rate = side_by_side(port, single, requests)
         server.send_signal(signal.SIGTERM)
         server.wait()
     return {
         "single": {**spread(alone), "per_second": len(alone) / sum(alone)},
-        f"batch of {ROWS}": {**spread(many), "rows_per_second": ROWS * len(many) / sum(many)},
+        f"batch of {rows}": {**spread(many), "rows_per_second": rows * len(many) / sum(many)},
         f"{CLIENTS} clients, single": {"per_second": rate},
     }
 
 
-def in_process(path: Path, backend: str) -> dict:
+def in_process(path: Path, backend: str, requests: int, batch: int) -> dict:
     """The same without HTTP."""
     policy = READERS[backend](path)
     found = {}
-    for rows, count in ((1, 500), (ROWS, 30)):
+    for rows, count in ((1, requests), (batch, BATCHES)):
         seen = random_observations(_Bare(policy), rows)
         times = []
         for _ in range(count + 5):
@@ -164,9 +165,10 @@ def study() -> dict:
     with tempfile.TemporaryDirectory() as place:
         for name in POLICIES:
             path, parity = made(Path(place), name)
-            backends = {b: {"in process": in_process(path, b), "http": served(path, b)} for b in READERS}
+            size = POLICIES[name][2:]
+            backends = {b: {"in process": in_process(path, b, *size), "http": served(path, b, *size)} for b in READERS}
             cases[name] = {"start": start(path), "parity": parity, **backends}
-    content = {"requests": REQUESTS, "batches": BATCHES, "cases": cases}
+    content = {"batches": BATCHES, "cases": cases}
     keep("serving", COMMAND, content)
     return content
 
