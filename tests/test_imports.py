@@ -16,6 +16,7 @@ from tidelog.algorithms import ALGORITHMS
 SOURCE = Path(tidelog.__file__).parent
 FLOORS = (  # a room may import itself, the rooms of its own floor, and all floors above it in this list
     ("types", "errors", "folders"),
+    ("runtime",),
     ("data", "envs", "losses"),
     ("support", "networks"),
     ("algorithms",),
@@ -24,6 +25,7 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
     ("judging",),
     ("report",),
     ("bench",),
+    ("serving",),
     ("cli",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -88,6 +90,27 @@ def test_no_two_rooms_need_each_other() -> None:
             del needs[one]
 
 
+def outsiders(tree: ast.AST) -> set[str]:
+    """Packages of others that a module imports by a statement."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.split(".")[0])
+    return found - set(sys.stdlib_module_names) - {"tidelog"}
+
+
+def test_a_saved_policy_needs_numpy_and_safetensors_alone() -> None:
+    """And what serves it, an ASGI stack."""
+    allowed = {"runtime": {"numpy", "safetensors"}, "serving": {"numpy", "anyio", "starlette"}}
+    for name, tree in MODULES.items():
+        if room(name) in allowed:
+            assert outsiders(tree) <= allowed[room(name)], name
+            used = {room(module.removeprefix("tidelog.")) for module in imported(tree)}
+            assert used <= {"runtime", "errors", "types", "folders", room(name)}, name
+
+
 def test_importing_is_cheap(tmp_path: Path) -> None:
     """One process: each step says which of the heavy packages are loaded after it."""
     script = """
@@ -99,13 +122,16 @@ import tidelog; loaded()
 import tidelog.data; table = pathlib.Path(sys.argv[1]); table.write_text("x,a\\n1,0\\n2,1\\n")
 tidelog.validate(table, {"observation": ["x"], "action": "a", "terminated": True}).text(); loaded()
 from tidelog.cli import main; loaded()
+import tidelog.cli.serve; loaded()
 """
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "t.csv")], capture_output=True, text=True, check=True
     )
-    first, second, third = done.stdout.split("\n")[:3]
+    first, second, third, fourth = done.stdout.split("\n")[:4]
     assert first == ""
     assert second == third == "polars,numpy"
+    assert "jax" not in fourth
+    assert "equinox" not in fourth
 
 
 @pytest.mark.parametrize("name", tidelog.__all__)

@@ -21,6 +21,7 @@ from tidelog.errors import CheckpointError, TidelogError
 
 MANIFEST = "manifest.json"
 ASIDE = ".writing-"  # how the names of folders begin that are not yet whole
+LARGEST = 1 << 28  # bytes of a manifest: a log's may hold the words of large columns
 Content = bytes | Callable[[Path], None]  # or a function that writes to a path
 
 
@@ -43,10 +44,7 @@ class Kind:
             new = aside / "new"
             new.mkdir()
             sums = {name: _write_synced(new / name, content) for name, content in files.items()}
-            # as it will be read back: keys become words, and their order with them
-            body = json.loads(json.dumps({"kind": self.name, "schema": self.schema, **manifest, "files": sums}))
-            text = json.dumps({**body, "sha256": _digest(body)}, indent=1)
-            _write_synced(new / MANIFEST, text.encode())
+            _write_synced(new / MANIFEST, self.text(manifest, sums))
             sync(new)
             _put_in_place(new, folder, aside / "old")
             sync(folder.parent)
@@ -54,6 +52,12 @@ class Kind:
             raise self.error(f"{folder} cannot be written: {problem}; what stood there is untouched") from problem
         finally:
             shutil.rmtree(aside)
+
+    def text(self, manifest: Mapping[str, Any], sums: Mapping[str, Any]) -> bytes:
+        """The manifest file of files with these sizes and checksums."""
+        # as it will be read back: keys become words, and their order with them
+        body = json.loads(json.dumps({"kind": self.name, "schema": self.schema, **manifest, "files": sums}))
+        return json.dumps({**body, "sha256": _digest(body)}, indent=1).encode()
 
     def stands_at(self, folder: Path) -> bool:
         """Whether a folder is one of this kind, so that another may take its place."""
@@ -66,10 +70,20 @@ class Kind:
         """The manifest of a folder; an error where it is missing, foreign, changed or of another schema."""
         path = folder / MANIFEST
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            if path.stat().st_size > LARGEST:
+                raise self.error(f"{path} is larger than any manifest: {path.stat().st_size:,} bytes")
+            text = path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise self.error(f"{folder} is no tidelog {self.name}: it has no {MANIFEST}") from None
-        except (OSError, ValueError) as problem:
+        except OSError as problem:
+            raise self.error(f"{path} is cut off or cannot be read: {problem}") from problem
+        return self.read(text, str(path))
+
+    def read(self, text: bytes, path: str) -> dict[str, Any]:
+        """The manifest in a file's bytes; `path` is where they stand."""
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as problem:
             raise self.error(f"{path} is cut off or cannot be read: {problem}") from problem
         if not isinstance(found, dict) or found.get("kind") != self.name:
             held = found.get("kind") if isinstance(found, dict) else None

@@ -294,7 +294,7 @@ def flip(folder):
 
 @pytest.mark.parametrize(("damage", "message"), [
     (rewrite(shifted_scaler), "manifest.json was changed after it was written"),
-    (rewrite(lambda content: content | {"schema": 2}), "has schema version 2, this tidelog reads 1"),
+    (rewrite(lambda content: content | {"schema": 3}), "has schema version 3, this tidelog reads 2"),
     (rewrite(lambda content: content | {"kind": "log"}), "something else than a tidelog policy: 'log'"),
     (cut, "weights.safetensors has .* bytes where .* were written"), (flip, "weights.safetensors was changed"),
     (lambda folder: (folder / "weights.safetensors").unlink(), "weights.safetensors is missing"),

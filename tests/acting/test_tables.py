@@ -9,7 +9,7 @@ import pytest
 
 from tests.training.runs import bc, begin, finish
 from tidelog import ConfigError, Log, LogError, SpecError, collect, read_log
-from tidelog.acting.tables import act_on_table, write_table
+from tidelog.acting.tables import act_on_known, act_on_table, write_table
 from tidelog.envs.toys import chain
 
 
@@ -169,3 +169,18 @@ def test_a_table_is_written_whole_or_not_at_all(frame, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"out\.csv cannot be written: No space left on device"):
         write_table(frame, tmp_path / "out.csv")
     assert [*tmp_path.iterdir()] == []
+
+
+def test_rows_with_unknown_words_can_be_left_out_and_are_told(policy, frame, tmp_path):
+    odd = put(frame, "kidneys", {2: "helthy", 5: None})
+    write_table(odd, tmp_path / "new.csv")
+    acted, skipped = act_on_known(policy, tmp_path / "new.csv")
+    assert skipped["row"].to_list() == [2, 5]
+    assert skipped["unknown"].to_list() == ["kidneys: helthy", "kidneys: (an empty cell)"]
+    assert skipped["id"].cast(pl.Int64).to_list() == [1, 4]
+    write_table(frame, tmp_path / "all.csv")
+    whole = act_on_table(policy, tmp_path / "all.csv")
+    wanted = whole.filter(~pl.col("id").cast(pl.Int64).is_in([1, 4]))
+    assert acted["action"].to_list() == wanted["action"].to_list()
+    write_table(frame.with_columns(kidneys=pl.lit("x")), tmp_path / "none.csv")
+    assert act_on_known(policy, tmp_path / "none.csv")[0] is None

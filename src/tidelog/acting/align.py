@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.acting.policy import Memory, Policy
+from tidelog.acting.policy import Policy
 from tidelog.errors import SpecError
+from tidelog.runtime.memory import Memory
 from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
 Translation = Callable[[NDArray[Any]], NDArray[Any]]

@@ -11,7 +11,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.acting.policy import Memory, Policy
+from tidelog.acting.policy import Policy
+from tidelog.runtime.memory import Memory
 
 Leaves = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_] | None

@@ -17,19 +17,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.acting.arrays import array_file, fill, read_arrays
-from tidelog.acting.intake import Intake, read_action, read_mask, read_observation
+from tidelog.acting.arrays import fill
+from tidelog.acting.artefact import contents
 from tidelog.acting.ranking import Ranker
 from tidelog.acting.recommend import Recommendations, Vocabulary, recommend
-from tidelog.algorithms import algorithm_class, algorithm_name
-from tidelog.algorithms.hyper import from_config, to_config
+from tidelog.algorithms import algorithm_class
+from tidelog.algorithms.hyper import from_config
 from tidelog.data.scaling import Scaler
-from tidelog.errors import CheckpointError, SpecError
-from tidelog.folders import Kind
+from tidelog.errors import CheckpointError, ConfigError, SpecError
+from tidelog.runtime.intake import Intake, read_action, read_mask, read_observation
+from tidelog.runtime.memory import Memory, carried
+from tidelog.runtime.saved import Saved, write
 from tidelog.types import Catalogue, Continuous, Discrete, Spec
 
-POLICY = Kind("policy", 1)
-WEIGHTS = "weights.safetensors"
 NumpyArray = np.ndarray[Any, Any]
 
 
@@ -65,21 +65,6 @@ def _log_probability(algorithm: Any, acting: Any, leaves: Any, mask: Any, action
 @eqx.filter_jit
 def _q_values(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: None, carry: None) -> Any:
     return algorithm.q_values(acting, leaves), None
-
-
-class Memory:
-    """What a policy with a memory carries from step to step, for `B` episodes side by side."""
-
-    def __init__(self, carry: NumpyArray) -> None:
-        self.carry = carry  # [B, width]
-
-    def forget(self, rows: Any) -> None:
-        """Start anew in rows (indices or [B] bool) whose episode has ended."""
-        self.carry[rows] = 0.0
-
-    def of(self, rows: Any) -> Memory:
-        """The memory of some rows."""
-        return Memory(self.carry[rows])
 
 
 class Policy:
@@ -221,15 +206,8 @@ class Policy:
         return None if parts[0] is None else np.concatenate([np.asarray(part) for part in parts])[: intake.size]
 
     def _carried(self, intake: Intake, memory: Memory | None) -> NumpyArray | None:
-        if memory is None:
-            if self.remembers:
-                raise SpecError(
-                    "this policy has a memory: memory = policy.start(count), and pass memory=memory at every step"
-                )
-            return None
-        if len(memory.carry) != intake.size:
-            raise SpecError(f"the memory is of {len(memory.carry)} episodes, and {intake.size} observations were given")
-        return np.concatenate([memory.carry, np.repeat(memory.carry[-1:], intake.padding, axis=0)])
+        carry = carried(memory, intake.size, self.remembers)
+        return None if carry is None else np.concatenate([carry, np.repeat(carry[-1:], intake.padding, axis=0)])
 
     def _read(self, observation: Any, mask: Any) -> Intake:
         if isinstance(self.spec.action, Catalogue):
@@ -243,39 +221,39 @@ class Policy:
             raw = self.spec.action.from_unit(np.clip(raw, -1.0, 1.0)).astype(np.float32)
         return _unbatched(raw, intake)
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the policy as a folder: weights, manifest, a checksum a file; replaces an older policy there."""
-        target = Path(folder)
-        if target.exists() and not POLICY.stands_at(target):
-            raise CheckpointError(f"{target} exists and is no saved policy: choose another folder, nothing was written")
-        manifest = {
-            "algorithm": algorithm_name(self.algorithm),
-            "config": to_config(self.algorithm),
-            "spec": self.spec.to_json(),
-            "scaler": self.scaler.to_json(),
-            "origin": self.origin,
-        }
-        POLICY.write(target, {WEIGHTS: array_file(self.acting)}, manifest)
+    def save(self, path: str | Path) -> Path:
+        """Write the policy as a folder, or as one file where the path ends in .zip; replaces an older policy there.
+
+        It holds weights, a manifest and checksums; `tidelog export` adds ONNX and the record of parity.
+        """
+        target = Path(path)
+        write(target, *contents(self))
         return target
 
+    def export_onnx(self, path: str | Path) -> Path:
+        """Write the policy as one ONNX file (extra `[onnx]`), compared with JAX; ExportError where they differ."""
+        from tidelog.acting.export import export_onnx
 
-def load_policy(folder: str | Path, algorithm: Any = None) -> Policy:
+        export_onnx(self, Path(path))
+        return Path(path)
+
+
+def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
     """Read a saved policy; `algorithm` only where it was made with parts of your own.
 
-    Raises CheckpointError where the folder is missing, foreign, changed or cut.
+    Raises CheckpointError where the folder or zip is missing, foreign, changed or cut.
     """
-    path = Path(folder)
-    if (path / "run.json").exists():
-        raise CheckpointError(f"{path} is a run: tidelog.load('{path}').policy() is its policy")
-    manifest = POLICY.manifest(path)
+    saved = Saved(path)
+    manifest, spec, arrays = saved.manifest, saved.spec, saved.arrays()
     try:
         made_by = algorithm or from_config(algorithm_class(manifest["algorithm"]), manifest["config"])
-        spec, scaler = Spec.from_json(manifest["spec"]), Scaler.from_json(manifest["scaler"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path}/manifest.json is not what a policy needs: {json.dumps(str(error))}") from error
+        scaler, origin = Scaler.from_json(manifest["scaler"]), dict(manifest["origin"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise CheckpointError(f"{saved.where} is not what a policy needs: {json.dumps(str(error))}") from error
     template = made_by.acting(made_by.init(spec, jax.random.key(0), 1))
-    arrays = read_arrays(POLICY.file(path, WEIGHTS, manifest))
-    return Policy(made_by, spec, scaler, fill(template, arrays, str(path)), manifest["origin"])
+    return Policy(made_by, spec, scaler, fill(template, arrays, str(path)), origin)
 
 
 def _unbatched(values: NumpyArray, intake: Intake) -> NumpyArray:

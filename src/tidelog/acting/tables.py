@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 
 from tidelog.acting.along import act_along
-from tidelog.acting.intake import column_names, feature_names, filled
 from tidelog.acting.policy import Policy
 from tidelog.data import parse
 from tidelog.data.columns import Columns, names
@@ -19,6 +18,7 @@ from tidelog.data.export import column_labels
 from tidelog.data.order import Order, arrange
 from tidelog.data.sources import table_of
 from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.runtime.intake import column_names, feature_names, filled
 from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
 
@@ -29,16 +29,54 @@ def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) 
     Raises LogError where the table cannot be read, SpecError (naming column and rows) where a feature is missing, does
     not parse, or holds a word that the log never had. `mapping` tells where the allowed actions stand.
     """
-    spec = _with_names(policy.spec)
-    wanted = feature_names(spec)
+    return _acted(policy, _table(policy, path), mapping)
+
+
+def act_on_known(
+    policy: Policy, path: Path, mapping: str | Path | None = None
+) -> tuple[pl.DataFrame | None, pl.DataFrame]:
+    """As `act_on_table`, without rows that hold a word that the log never had, and those rows.
+
+    The latter with a column `row`, counted from 1, and a column `unknown` that says what is; the former is None where
+    no row is left. ConfigError where the policy has a memory, to which every row of an episode counts.
+    """
+    if policy.remembers:
+        raise ConfigError("this policy has a memory, to which every row of an episode counts: no row can be skipped")
+    frame = _table(policy, path)
+    unknown = _unknown(frame, policy.spec)
+    left_out = np.asarray([bool(told) for told in unknown])
+    skipped = pl.DataFrame({"row": np.flatnonzero(left_out) + 1, "unknown": [told for told in unknown if told]})
+    kept = frame.filter(pl.Series(~left_out))
+    return (_acted(policy, kept, mapping) if kept.height else None), skipped.hstack(frame.filter(pl.Series(left_out)))
+
+
+def _unknown(frame: pl.DataFrame, spec: Spec) -> list[str]:
+    """For every row, the words that the log never had, each with its column; empty where there are none."""
+    told = [""] * frame.height
+    for leaf in spec.observation.values():
+        if isinstance(leaf, Codes) and leaf.vocabularies:
+            for name, words in zip(leaf.names, leaf.vocabularies, strict=True):
+                text = frame[name].cast(pl.String).fill_null("")
+                for row in np.flatnonzero(~text.is_in(list(words)).to_numpy()) if words else ():
+                    told[row] += f"{'; ' if told[row] else ''}{name}: {text[int(row)] or '(an empty cell)'}"
+    return told
+
+
+def _table(policy: Policy, path: Path) -> pl.DataFrame:
+    """The rows of a file; SpecError where there are none, or a feature has no column."""
     frame = table_of(path).frame
     if not frame.height:
         raise SpecError(f"{path} has no rows to act on")
-    lacking = [name for name in wanted if name not in frame.columns]
+    lacking = [name for name in feature_names(_with_names(policy.spec)) if name not in frame.columns]
     if lacking:
         raise SpecError(
             f"{path} lacks the column '{lacking[0]}' ({len(lacking)} in all): {nearest(lacking[0], frame.columns)}"
         )
+    return frame
+
+
+def _acted(policy: Policy, frame: pl.DataFrame, mapping: str | Path | None) -> pl.DataFrame:
+    spec = _with_names(policy.spec)
     frame_filled = _carried_forward(frame, spec, mapping)
     leaves = {name: _leaf(frame_filled, leaf) for name, leaf in spec.observation.items()}
     allowed = _mask(frame, policy.spec, mapping)

@@ -20,6 +20,7 @@ from tidelog.algorithms.choose import choose, sampled, start
 from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase
 from tidelog.algorithms.hyper import hyper, own
 from tidelog.algorithms.optim import Schedule, Transformation, brought, constant, improve, optimiser_memory
+from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, HeadFactory, gaussian
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.distributions import Distribution
@@ -144,3 +145,7 @@ class BC:
 
     def q_values(self, acting: Acting, observation: Observation) -> None:
         """None: cloning rates no action."""
+
+    def recipe(self, acting: Acting) -> dict[str, Any]:
+        """How the actor acts, as plain nodes."""
+        return recipe.whole(recipe.likely(acting.actor, self.epsilon), carry=self.memory)

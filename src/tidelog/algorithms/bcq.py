@@ -55,6 +55,7 @@ from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
 from tidelog.losses.vae import REDUCTIONS, Reduction, mean_over_latents, normal_divergence, reconstruction_error
+from tidelog.networks import recipe
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, Ensemble
 from tidelog.networks.encode import Sight, after, now
@@ -319,3 +320,16 @@ class BCQ:
 
     def q_values(self, acting: Acting, observation: Observation) -> None:
         """None: continuous actions cannot all be rated."""
+
+    def recipe(self, acting: Acting) -> dict[str, Any]:
+        """How candidates are made, moved and rated, as plain nodes."""
+        act = {
+            "kind": "candidates",
+            "generator": recipe.network(acting.generator),
+            "perturbation": recipe.network(acting.perturbation),
+            "critic": recipe.network(acting.critic),
+            "latents": acting.latents,
+            "clip": float(self.latent_clip),
+            "reach": float(self.phi),
+        }
+        return recipe.whole(act, carry=self.memory and 3 * self.memory)

@@ -202,6 +202,14 @@ class Ranking(Algorithm, Protocol):
 
 
 @runtime_checkable
+class Portable(Algorithm, Protocol):
+    """An algorithm whose policies act without JAX too, and as ONNX."""
+
+    def recipe(self, acting: Acting) -> dict[str, Any]:
+        """How acting is computed (`networks/recipe.py`), with its own arrays; ExportError for a user's own part."""
+
+
+@runtime_checkable
 class Collecting(Algorithm, Protocol):
     """An algorithm that learns in an environment: all its stores hold segments."""
 

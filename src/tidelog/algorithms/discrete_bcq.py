@@ -55,6 +55,7 @@ from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.imitation import categorical_log_probability, mean_square, pick
 from tidelog.losses.td import PointLoss, ensemble_error, huber
+from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, gaussian, policy_after
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, ratings_after
@@ -330,3 +331,15 @@ class DiscreteBCQ:
     def q_values(self, acting: Acting, observation: Observation) -> jax.Array | None:
         """The critic's values [B, A], unsupported actions too; None with a memory."""
         return acting.critic.all_actions(observation) if self.memory is None else None
+
+    def recipe(self, acting: Acting) -> dict[str, Any]:
+        """How critic and imitator act together, as plain nodes."""
+        act = {
+            "kind": "supported",
+            "critic": recipe.network(acting.critic),
+            "imitator": recipe.imitator(seeing(acting)),
+            "threshold": float(self.threshold),
+            "epsilon": float(self.epsilon),
+        }
+        values = recipe.smallest([acting.critic]) if self.memory is None else None
+        return recipe.whole(act, values, self.memory and 2 * self.memory)

@@ -55,6 +55,7 @@ from tidelog.losses.components import average, smallest, spread, weigh
 from tidelog.losses.expectile import expectile_error
 from tidelog.losses.policy import advantage_weight
 from tidelog.losses.td import PointLoss, ensemble_error, squared
+from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, HeadFactory, gaussian
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, Ensemble, Value, now_and_after
@@ -321,3 +322,11 @@ class IQL:
             return jnp.min(found, axis=0)
         weights = jnp.ones(found.shape[2]) if self.reward_weights is None else jnp.asarray(self.reward_weights)
         return jnp.min(jnp.sum(found * weights[:, None], axis=2), axis=0)
+
+    def recipe(self, acting: Acting) -> dict[str, Any]:
+        """How the actor acts, and how discrete actions are rated, as plain nodes."""
+        members, values = acting.critic.members, None
+        if all(getattr(member, "actions", None) for member in members) and self.memory is None:
+            ones = None if members[0].rewards is None else [1.0] * members[0].rewards
+            values = recipe.smallest(members, list(self.reward_weights) if ones and self.reward_weights else ones)
+        return recipe.whole(recipe.likely(acting.actor, self.epsilon), values, self.memory)

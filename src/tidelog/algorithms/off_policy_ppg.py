@@ -60,7 +60,7 @@ from tidelog.algorithms.segments import Columns, Living, Passes, Whole, check_li
 from tidelog.losses.policy import decoupled_surrogate, ratio_divergence, truncated_weight
 from tidelog.losses.returns import value_error
 from tidelog.losses.vtrace import vtrace
-from tidelog.networks import phasic
+from tidelog.networks import phasic, recipe
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.distributions import Distribution
 from tidelog.networks.encode import Sight
@@ -409,6 +409,10 @@ class OffPolicyPPG:
 
     def q_values(self, acting: Any, observation: Observation) -> None:
         """None: it rates states, not actions."""
+
+    def recipe(self, acting: Any) -> dict[str, Any]:
+        """The policy's network as plain computations."""
+        return recipe.whole(recipe.likely(acting))
 
 
 def _policy_updates(h: OffPolicyPPG, round: int) -> int:

@@ -40,7 +40,7 @@ from tidelog.algorithms.optim import Schedule, Transformation, brought, constant
 from tidelog.algorithms.policy_phase import estimate, joint_loss, policy_loss, value_loss
 from tidelog.algorithms.running import Running, nothing_seen
 from tidelog.algorithms.segments import Epochs, Whole, check_divides
-from tidelog.networks import phasic
+from tidelog.networks import phasic, recipe
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.distributions import Distribution
 from tidelog.networks.encode import Sight
@@ -285,6 +285,10 @@ class PPG:
 
     def q_values(self, acting: Any, observation: Observation) -> None:
         """None: it rates states, not actions."""
+
+    def recipe(self, acting: Any) -> dict[str, Any]:
+        """How the policy acts, as plain nodes."""
+        return recipe.whole(recipe.likely(acting))
 
 
 def _value_updates(h: PPG, round: int) -> int:

@@ -24,6 +24,8 @@ COMMANDS = {
     "report": "one HTML page about runs: verdict, curves, returns, estimates, settings",
     "act": "actions for new rows",
     "recommend": "lists of items for users",
+    "export": "a policy that runs anywhere: a folder, a zip, ONNX",
+    "serve": "answer observations over HTTP",
     "collect": "play an environment and keep the log",
     "bench": "measure the speed of training on this machine",
 }

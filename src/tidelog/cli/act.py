@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
 import tyro
 
 from tidelog.acting.policy import Policy, load_policy
-from tidelog.acting.tables import act_on_table, write_table
+from tidelog.acting.tables import act_on_known, act_on_table, write_table
 from tidelog.cli.options import parse
 from tidelog.cli.tables import say
-from tidelog.errors import ConfigError
+from tidelog.errors import ConfigError, SpecError
 from tidelog.training.acting import policy_of_run
+
+ENDINGS = (".csv", ".parquet")
 
 
 @dataclass
@@ -29,18 +32,40 @@ class Act:
     """for a run folder: which seed acts"""
     columns: str | None = None
     """the mapping file of the log, where its action mask should be honoured"""
+    skip_unknown: str | None = None
+    """leave out rows with a word that the log never had, and write them to this file (.csv or .parquet)"""
 
 
 def run(words: list[str]) -> int:
     """Act on a table."""
     options = parse(Act, words, "act")
     target = Path(options.out)
-    if target.exists():
-        raise ConfigError(f"{target} exists: choose another file, nothing was written")
-    acted = act_on_table(open_policy(options.policy, options.seed), Path(options.data), options.columns)
+    aside = None if options.skip_unknown is None else Path(options.skip_unknown)
+    for place in (target, aside):
+        if place is not None and place.exists():
+            raise ConfigError(f"{place} exists: choose another file, nothing was written")
+        if place is not None and place.suffix not in ENDINGS:
+            raise ConfigError(f"{place}: expected a file that ends in {' or '.join(ENDINGS)}")
+    policy = open_policy(options.policy, options.seed)
+    if aside is None:
+        acted = act_on_table(policy, Path(options.data), options.columns)
+    else:
+        acted = _known(policy, options, aside)
     write_table(acted, target)
     say(f"{len(acted):,} rows with their actions: {target}")
     return 0
+
+
+def _known(policy: Policy, options: Act, aside: Path) -> pl.DataFrame:
+    """The rows whose words the log had, with their actions; the others go to a file of their own."""
+    acted, skipped = act_on_known(policy, Path(options.data), options.columns)
+    if acted is None:
+        raise SpecError(
+            f"every one of the {len(skipped):,} rows has a word that the log never had: {skipped['unknown'][0]}"
+        )
+    write_table(skipped, aside)
+    say(f"{len(skipped):,} rows skipped, each with what the log never had: {aside}")
+    return acted
 
 
 def open_policy(path: str, seed: int | None = None) -> Policy:

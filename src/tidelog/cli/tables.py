@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tidelog.acting.intake import feature_names
 from tidelog.errors import CheckpointError
+from tidelog.runtime.intake import feature_names
 from tidelog.training.fit import finish
 from tidelog.training.run import Run
 from tidelog.types import Catalogue

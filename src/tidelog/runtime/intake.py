@@ -1,9 +1,9 @@
 """Reading what a user hands to a policy: one observation, a batch, a mapping by name, or a data frame.
 
-Everything ends as the spec's leaves, padded to a few batch sizes so that few programs are compiled. Wrong names or
-counts, text, missing numbers and unknown words are SpecErrors that name the feature. A categorical feature is looked up
-in its vocabulary, unless integers are handed in under the leaf's name: those are codes already. Values that were
-filled when the log was read are filled in the same way here.
+Everything ends as the spec's leaves, if asked padded to a few batch sizes so that few programs are compiled. Wrong
+names or counts, text, missing numbers and unknown words are SpecErrors that name the feature. A categorical feature is
+looked up in its vocabulary, unless integers are handed in under the leaf's name: those are codes already. Values that
+were filled when the log was read are filled in the same way here.
 
 Letters: `B` batch, `P` padded batch, `A` number of actions.
 """
@@ -30,12 +30,17 @@ class Intake(NamedTuple):
     mask: NumpyArray | None = None  # [P, A] bool
 
     @property
+    def rows(self) -> int:
+        """P: how many rows the leaves have."""
+        return len(next(iter(self.leaves.values())))
+
+    @property
     def padding(self) -> int:
         """Rows added to reach a batch size that is compiled already."""
-        return len(next(iter(self.leaves.values()))) - self.size
+        return self.rows - self.size
 
 
-def read_observation(observation: Any, spec: Spec) -> Intake:
+def read_observation(observation: Any, spec: Spec, padded: bool = True) -> Intake:
     """The leaves of a raw observation or batch; SpecError where names, counts or values do not fit."""
     leaves = spec.observation
     if hasattr(observation, "columns"):
@@ -50,7 +55,8 @@ def read_observation(observation: Any, spec: Spec) -> Intake:
     count = next(iter(counts.values()))
     if count == 0:
         raise SpecError("no observation was handed in: the batch has 0 rows")
-    return Intake({name: _padded(leaf, count) for name, leaf in found.items()}, count, single)
+    rows = _rows_for(count) if padded else count
+    return Intake({name: _padded(leaf, rows) for name, leaf in found.items()}, count, single)
 
 
 def read_mask(intake: Intake, mask: Any, spec: Spec) -> Intake:
@@ -70,7 +76,7 @@ def read_mask(intake: Intake, mask: Any, spec: Spec) -> Intake:
         raise SpecError(f"mask must have shape {list(wanted)} (or [{wanted[1]}] for one), found {list(allowed.shape)}")
     if not allowed.any(axis=1).all():
         raise SpecError(f"the mask of row {int(np.argmin(allowed.any(axis=1)))} allows no action at all")
-    return intake._replace(mask=_padded(allowed, intake.size))
+    return intake._replace(mask=_padded(allowed, intake.rows))
 
 
 def read_action(intake: Intake, action: Any, spec: Spec) -> NumpyArray:
@@ -83,8 +89,8 @@ def read_action(intake: Intake, action: Any, spec: Spec) -> NumpyArray:
     if list(given.shape) != wanted:
         raise SpecError(f"{intake.size} observation(s) need actions of shape {wanted}, found {list(given.shape)}")
     if isinstance(space, Continuous):
-        return _padded(space.to_unit(_numbers(given, "action")), intake.size)
-    return _padded(_codes(given, "action", space.n, ()), intake.size)
+        return _padded(space.to_unit(_numbers(given, "action")), intake.rows)
+    return _padded(_codes(given, "action", space.n, ()), intake.rows)
 
 
 def feature_names(spec: Spec) -> list[str]:
@@ -248,6 +254,9 @@ def _looked_up(values: NumpyArray, name: str, vocabulary: tuple[str, ...]) -> Nu
     return np.asarray([table[str(word)] for word in words], np.int32)[back]
 
 
-def _padded(leaf: NumpyArray, count: int) -> NumpyArray:
-    size = 1 << max(count - 1, 0).bit_length() if count <= 1024 else -(-count // 1024) * 1024
-    return np.concatenate([leaf, np.repeat(leaf[-1:], size - count, axis=0)]) if size > count else leaf
+def _rows_for(count: int) -> int:
+    return 1 << max(count - 1, 0).bit_length() if count <= 1024 else -(-count // 1024) * 1024
+
+
+def _padded(leaf: NumpyArray, rows: int) -> NumpyArray:
+    return np.concatenate([leaf, np.repeat(leaf[-1:], rows - len(leaf), axis=0)]) if rows > len(leaf) else leaf

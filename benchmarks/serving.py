@@ -1,0 +1,177 @@
+"""How fast a saved policy starts, acts, and answers over loopback: on NumPy and on onnxruntime, side by side.
+
+The client runs on the same machine as the server. A request is one observation by name, or a batch of them.
+"""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from benchmarks.keep import keep
+from tidelog import BCQ, IQL, runtime
+from tidelog.acting.export import export
+from tidelog.acting.parity import random_observations
+from tidelog.acting.policy import Policy
+from tidelog.data.scaling import Scaler
+from tidelog.runtime.session import load_onnx
+from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
+
+COMMAND = "python -m benchmarks.serving"
+NAMES = tuple(f"feature_{i}" for i in range(20))
+WORDS = tuple("abcdefgh")
+SEEN = {"numeric": Vector(20, NAMES), "categorical": Codes((8,), ("ward",), (WORDS,))}
+BOX = Continuous((-1.0,) * 3, (1.0,) * 3)
+POLICIES = {  # at the sizes of the papers; requests, and rows of a batch
+    "IQL, 25 actions": (IQL(), Discrete(25), 1_000, 256),
+    "BCQ, 3 dimensions, 100 candidates": (BCQ(), BOX, 200, 16),
+}
+BATCHES, CLIENTS, STARTS = 40, 8, 11
+READERS = {"numpy": runtime.load, "onnx": load_onnx}
+
+
+def made(place: Path, name: str) -> tuple[Path, dict]:
+    """An artefact of an untrained policy, and its record of parity."""
+    algorithm, space, _, _ = POLICIES[name]
+    spec = Spec(SEEN, space)
+    acting = algorithm.acting(algorithm.init(spec, jax.random.key(0), 1))
+    scaler = Scaler({"numeric": np.full(20, 0.5, np.float32)}, {"numeric": np.full(20, 2.0, np.float32)})
+    path = place / f"{name.split(',')[0]}.zip"
+    return path, export(Policy(algorithm, spec, scaler, acting), path)
+
+
+def observation(seed: int) -> dict:
+    """One observation as a client sends it."""
+    generator = np.random.default_rng(seed)
+    numbers = dict(zip(NAMES, generator.normal(0, 2, 20).round(3).tolist(), strict=True))
+    return numbers | {"ward": WORDS[generator.integers(8)]}
+
+
+def request(body: dict) -> bytes:
+    content = json.dumps(body).encode()
+    return b"POST /act HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
+        len(content),
+        content,
+    )
+
+
+def asked(client: socket.socket, content: bytes) -> float:
+    """Seconds until the whole answer is there."""
+    begin, found = time.perf_counter(), b""
+    client.sendall(content)
+    while b"\r\n\r\n" not in found:
+        found += client.recv(1 << 16)
+    head, _, rest = found.partition(b"\r\n\r\n")
+    length = int(re.search(rb"content-length: (\d+)", head)[1])
+    while len(rest) < length:
+        rest += client.recv(1 << 20)
+    if b" 200 " not in head.split(b"\r\n")[0]:
+        raise RuntimeError(rest.decode())
+    return time.perf_counter() - begin
+
+
+def spread(seconds: list[float]) -> dict:
+    return {"median_ms": 1e3 * float(np.median(seconds)), "p99_ms": 1e3 * float(np.quantile(seconds, 0.99))}
+
+
+def one_after_another(port: int, content: bytes, count: int) -> list[float]:
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return [asked(client, content) for _ in range(count + count // 10)][count // 10 :]
+
+
+def side_by_side(port: int, content: bytes, count: int) -> float:
+    """Requests a second of several clients at once."""
+    workers = [
+        threading.Thread(target=one_after_another, args=(port, content, count // CLIENTS)) for _ in range(CLIENTS)
+    ]
+    begin = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return CLIENTS * (count // CLIENTS + count // CLIENTS // 10) / (time.perf_counter() - begin)
+
+
+def served(path: Path, backend: str, requests: int, rows: int) -> dict:
+    """What a client sees of one server process."""
+    command = [sys.executable, "-m", "tidelog", "serve", str(path), "--port", "0", "--backend", backend]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        port = int(re.search(r":(\d+)\n", server.stdout.readline())[1])
+        single = request({"observation": observation(0)})
+        batch = request({"observations": [observation(i) for i in range(rows)]})
+        alone = one_after_another(port, single, requests)
+        many = one_after_another(port, batch, BATCHES)
+        rate = side_by_side(port, single, requests)
+        server.send_signal(signal.SIGTERM)
+        server.wait()
+    return {
+        "single": {**spread(alone), "per_second": len(alone) / sum(alone)},
+        f"batch of {rows}": {**spread(many), "rows_per_second": rows * len(many) / sum(many)},
+        f"{CLIENTS} clients, single": {"per_second": rate},
+    }
+
+
+def in_process(path: Path, backend: str, requests: int, batch: int) -> dict:
+    """The same without HTTP."""
+    policy = READERS[backend](path)
+    found = {}
+    for rows, count in ((1, requests), (batch, BATCHES)):
+        seen = random_observations(_Bare(policy), rows)
+        times = []
+        for _ in range(count + 5):
+            begin = time.perf_counter()
+            policy(seen)
+            times.append(time.perf_counter() - begin)
+        found[f"{rows} row{'s' if rows > 1 else ''}"] = spread(times[5:])
+    return found
+
+
+class _Bare:
+    def __init__(self, policy: runtime.Policy) -> None:
+        self.spec, self.scaler = policy.spec, Scaler()
+
+
+def start(path: Path) -> dict:
+    """Seconds of whole processes: Python alone, NumPy and safetensors imported, a policy loaded and asked once."""
+    scripts = {
+        "python": "pass",
+        "numpy and safetensors": "import numpy, safetensors.numpy",
+        "loaded and acted": "import sys, json; from tidelog import runtime; "
+        "runtime.load(sys.argv[1])(json.loads(sys.argv[2]))",
+    }
+    found = {}
+    for name, script in scripts.items():
+        times = []
+        for _ in range(STARTS):
+            begin = time.perf_counter()
+            subprocess.run([sys.executable, "-c", script, str(path), json.dumps(observation(0))], check=True)
+            times.append(time.perf_counter() - begin)
+        found[name] = {"median_ms": 1e3 * float(np.median(times)), "smallest_ms": 1e3 * min(times)}
+    return found
+
+
+def study() -> dict:
+    cases = {}
+    with tempfile.TemporaryDirectory() as place:
+        for name in POLICIES:
+            path, parity = made(Path(place), name)
+            size = POLICIES[name][2:]
+            backends = {b: {"in process": in_process(path, b, *size), "http": served(path, b, *size)} for b in READERS}
+            cases[name] = {"start": start(path), "parity": parity, **backends}
+    content = {"batches": BATCHES, "cases": cases}
+    keep("serving", COMMAND, content)
+    return content
+
+
+if __name__ == "__main__":
+    print(json.dumps(study(), indent=1))

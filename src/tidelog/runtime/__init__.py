@@ -1,0 +1,9 @@
+"""Policies without JAX: `runtime.load("policy")` acts with NumPy alone, on whatever `tidelog export` wrote.
+
+It needs NumPy and safetensors, starts in a fraction of a second, and runs nothing that a file brings along.
+"""
+
+from tidelog.runtime.memory import Memory
+from tidelog.runtime.policy import Policy, load
+
+__all__ = ["Memory", "Policy", "load"]

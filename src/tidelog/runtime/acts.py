@@ -1,0 +1,170 @@
+"""What policies do, one function a kind of policy, from a recipe's nodes.
+
+`xp` is NumPy, or `jax.numpy` where the same lines are traced for ONNX. Continuous actions are in [-1, 1]. `noise` makes
+a sample of the deterministic action: standard normal numbers for a Gaussian, Gumbel numbers for choices, latents for
+candidates; zeros (of candidates: the recipe's own latents) give the deterministic action.
+
+Letters: `B` batch, `A` number of actions or action size, `C` candidates, `L` latent size, `K` rewards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from tidelog.runtime.networks import Array, Node, encoded, linear, mlp
+
+
+class Seen(NamedTuple):
+    """What a policy is told."""
+
+    leaves: Mapping[str, Array]  # [B, ...], as networks see them
+    mask: Array | None = None  # [B, A] bool
+    carry: Array | None = None  # [B, H]
+    noise: Array | None = None  # [B, W], of candidates [C, B, L]; None: the deterministic action
+
+
+class Made(NamedTuple):
+    """What a policy does."""
+
+    action: Array  # [B], [B, M] or [B, A]
+    probabilities: Array | None = None  # [B, A] of discrete actions when sampling
+    mean: Array | None = None  # [B, A] of a Gaussian
+    spread: Array | None = None  # [B, A] its standard deviations
+    carry: Array | None = None  # [B, H]
+
+
+def likely(xp: Any, node: Node, seen: Seen) -> Made:
+    """The most likely action of a distribution that a network makes."""
+    features, carry = encoded(xp, node["encoder"], seen.leaves, seen.carry)
+    made = HEADS[node["head"]["kind"]](xp, node["head"], mlp(xp, node["trunk"], features), seen, node["epsilon"])
+    return made._replace(carry=carry)
+
+
+def logits(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> Made:
+    """One choice; with an epsilon, sampling draws this often and else takes the likeliest."""
+    scores = _allowed(xp, linear(node["linear"], features), seen.mask)
+    best, chances = xp.argmax(scores, axis=-1), _softmax(xp, scores)
+    if epsilon is not None:
+        chances = epsilon * chances + (1.0 - epsilon) * _only(xp, best, scores)
+    return Made(_drawn(xp, best, chances, seen.noise), chances)
+
+
+def several(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> Made:
+    """Several choices at once, [B, M]."""
+    scores, chosen, start = linear(node["linear"], features), [], 0
+    for size in node["sizes"]:
+        part = scores[:, start : start + size]
+        noise = None if seen.noise is None else seen.noise[:, start : start + size]
+        chosen.append(_drawn(xp, xp.argmax(part, axis=-1), _softmax(xp, part), noise))
+        start += size
+    return Made(xp.stack(chosen, axis=-1))
+
+
+def gaussian(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> Made:
+    """The mean; its spread is an array [A] or a layer's."""
+    mean, given = linear(node["mean"], features), node["log_std"]
+    mean = xp.tanh(mean) if node["squashed"] else mean
+    log_std = linear(given, features) if isinstance(given, Mapping) else given
+    spread = xp.broadcast_to(xp.exp(xp.clip(log_std, *node["range"])), mean.shape)
+    return Made(mean if seen.noise is None else mean + spread * seen.noise, mean=mean, spread=spread)
+
+
+def point(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> Made:
+    """One action, whatever the noise."""
+    return Made(xp.tanh(linear(node["mean"], features)))
+
+
+def supported(xp: Any, node: Node, seen: Seen) -> Made:
+    """The action of highest value among those that are likely enough and allowed."""
+    critic, imitator = node["critic"], node["imitator"]
+    one, two = _parts(seen.carry, 2)
+    features, one = encoded(xp, critic["encoder"], seen.leaves, one)
+    values = mlp(xp, critic["body"], features)
+    features, two = encoded(xp, imitator["encoder"], seen.leaves, two)
+    scores = linear(imitator["head"]["linear"], mlp(xp, imitator["trunk"], features))
+    likeliest = xp.max(_allowed(xp, scores, seen.mask), axis=-1, keepdims=True)
+    threshold = node["threshold"]
+    kept = scores - likeliest >= (math.log(threshold) if threshold > 0 else -math.inf)
+    kept = kept if seen.mask is None else kept & seen.mask
+    best = xp.argmax(xp.where(kept, values, -xp.inf), axis=-1)
+    evenly = kept / xp.sum(kept, axis=-1, keepdims=True)
+    epsilon = node["epsilon"]
+    chances = (epsilon * evenly + (1.0 - epsilon) * _only(xp, best, values)).astype(xp.float32)
+    carry = None if one is None else xp.concatenate([one, two], axis=-1)
+    return Made(_drawn(xp, best, chances, seen.noise), chances, carry=carry)
+
+
+def candidates(xp: Any, node: Node, seen: Seen) -> Made:
+    """Of the actions that a generator makes of latents, each moved a little, the one that a critic rates highest."""
+    names = ("generator", "perturbation", "critic")
+    looks = [encoded(xp, node[n]["encoder"], seen.leaves, c) for n, c in zip(names, _parts(seen.carry, 3), strict=True)]
+    latents = node["latents"] if seen.noise is None else seen.noise
+    latents = latents[:, None, :] if latents.ndim == 2 else latents
+    count, rows = latents.shape[0], looks[0][0].shape[0]
+    latents = latents + xp.zeros((count, rows, 1), xp.float32)  # a sum, so that one row may stand for all in ONNX too
+
+    def beside(features: Array, others: Array) -> Array:
+        spread = xp.broadcast_to(features[None], (count, rows, features.shape[-1]))
+        return xp.concatenate([spread, others], axis=-1)
+
+    actions = xp.tanh(mlp(xp, node["generator"]["body"], beside(looks[0][0], latents)))
+    direction = xp.tanh(mlp(xp, node["perturbation"]["body"], beside(looks[1][0], actions)))
+    actions = xp.clip(actions + node["reach"] * direction, -1.0, 1.0)
+    rated = mlp(xp, node["critic"]["body"], beside(looks[2][0], actions))[..., 0]
+    first = xp.arange(count)[:, None] == xp.argmax(rated, axis=0)[None]
+    action = xp.sum(xp.where(first[..., None], actions, 0.0), axis=0)
+    return Made(action, carry=None if seen.carry is None else xp.concatenate([c for _, c in looks], axis=-1))
+
+
+def smallest(xp: Any, node: Node, leaves: Mapping[str, Array]) -> Array:
+    """The smallest of several critics' values of every discrete action [B, A], of `K` rewards their weighted sum."""
+    rated = []
+    for critic in node["critics"]:
+        made = mlp(xp, critic["body"], encoded(xp, critic["encoder"], leaves, None)[0])
+        if node["weights"] is not None:
+            parts = made.reshape(made.shape[0], len(node["weights"]), -1)
+            made = xp.sum(parts * xp.asarray(node["weights"], xp.float32)[:, None], axis=1)
+        rated.append(made)
+    return xp.min(xp.stack(rated), axis=0)
+
+
+Kind = Callable[[Any, Node, Seen], Made]
+KINDS: Mapping[str, Kind] = {"likely": likely, "supported": supported, "candidates": candidates}
+HEADS: Mapping[str, Callable[[Any, Node, Array, Seen, float | None], Made]] = {
+    "logits": logits,
+    "several": several,
+    "gaussian": gaussian,
+    "point": point,
+}
+
+
+def _allowed(xp: Any, values: Array, mask: Array | None) -> Array:
+    return values if mask is None else xp.where(mask, values, -xp.inf)
+
+
+def _softmax(xp: Any, scores: Array) -> Array:
+    raised = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
+    return raised / xp.sum(raised, axis=-1, keepdims=True)
+
+
+def _only(xp: Any, best: Array, like: Array) -> Array:
+    """1 at the best action and 0 elsewhere: [B] -> [B, A]."""
+    return (xp.arange(like.shape[-1]) == best[:, None]).astype(xp.float32)
+
+
+def _drawn(xp: Any, best: Array, chances: Array, noise: Array | None) -> Array:
+    """Gumbel noise [B, A] picks an action as often as its probability says; where it is all zeros, the best one."""
+    if noise is None:
+        return best
+    logs = xp.log(xp.maximum(chances, 1e-38))
+    drawn = xp.argmax(xp.where(chances > 0, logs + noise, -xp.inf), axis=-1)
+    return xp.where(xp.any(noise != 0, axis=-1), drawn, best)
+
+
+def _parts(carry: Array | None, count: int) -> list[Any]:
+    if carry is None:
+        return [None] * count
+    width = carry.shape[-1] // count
+    return [carry[:, i * width : (i + 1) * width] for i in range(count)]

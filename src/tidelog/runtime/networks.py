@@ -1,0 +1,89 @@
+"""What networks make of observations, from a recipe's nodes: mappings of plain values and arrays.
+
+`xp` is NumPy, or `jax.numpy` where the same lines are traced for ONNX. Letters: `B` batch, `F` features, `H` width of a
+memory, `C` channels; leading axes before the last are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+Array: TypeAlias = Any
+Node: TypeAlias = Mapping[str, Any]
+
+ACTIVATIONS: Mapping[str, Callable[[Any, Array], Array]] = {
+    "relu": lambda xp, x: xp.maximum(x, 0.0),
+    "tanh": lambda xp, x: xp.tanh(x),
+}
+
+
+def linear(node: Node, x: Array) -> Array:
+    """`x @ weight + bias`: [..., in] -> [..., out]."""
+    flat = x.reshape(-1, x.shape[-1]) @ node["weight"] + node["bias"]
+    return flat.reshape(*x.shape[:-1], flat.shape[-1])
+
+
+def layer_norm(xp: Any, node: Node, x: Array) -> Array:
+    """The last axis normalised, then scaled and shifted."""
+    centred = x - xp.mean(x, axis=-1, keepdims=True)
+    variance = xp.mean(xp.square(centred), axis=-1, keepdims=True)
+    return centred / xp.sqrt(variance + 1e-6) * node["scale"] + node["shift"]
+
+
+def mlp(xp: Any, node: Node, x: Array) -> Array:
+    """Dense layers, each followed by layer norm (where there is one) and activation: [..., in] -> [..., out]."""
+    last = len(node["layers"]) - 1
+    for i, layer in enumerate(node["layers"]):
+        x = linear(layer, x)
+        if i == last and not node["activate_last"]:
+            return x
+        if node["norms"]:
+            x = layer_norm(xp, node["norms"][i], x)
+        x = ACTIVATIONS[node["activation"]](xp, x)
+    return x
+
+
+def gru(xp: Any, node: Node, carry: Array, x: Array) -> Array:
+    """One step of a gated recurrent unit: carry [B, H] and features [B, F] -> the new carry [B, H]."""
+    width = node["recurrent"].shape[0]
+    seen, kept = x @ node["inward"] + node["bias"], carry @ node["recurrent"]
+    reset = _sigmoid(xp, seen[:, :width] + kept[:, :width])
+    update = _sigmoid(xp, seen[:, width : 2 * width] + kept[:, width : 2 * width])
+    candidate = xp.tanh(seen[:, 2 * width :] + reset * (kept[:, 2 * width :] + node["candidate_bias"]))
+    return update * carry + (1.0 - update) * candidate
+
+
+def _sigmoid(xp: Any, x: Array) -> Array:
+    return 0.5 * (xp.tanh(0.5 * x) + 1.0)  # no overflow on either side
+
+
+def picture(xp: Any, node: Node, pixels: Array) -> Array:
+    """Convolutions and a dense layer, each with ReLU: uint8 [B, height, width, C] -> [B, F]."""
+    x = pixels.astype(xp.float32) / 255.0
+    for layer in node["layers"]:
+        x = xp.maximum(linear(layer, _views(xp, x, layer["kernel"], layer["stride"])), 0.0)
+    return xp.maximum(linear(node["dense"], x.reshape(x.shape[0], -1)), 0.0)
+
+
+def _views(xp: Any, x: Array, kernel: int, stride: int) -> Array:
+    """What each place of a kernel sees: [B, H, W, C] -> [B, H', W', kernel * kernel * C]."""
+    down, right = (size - kernel + 1 for size in x.shape[1:3])
+    seen = [x[:, i : i + down : stride, j : j + right : stride] for i in range(kernel) for j in range(kernel)]
+    return xp.concatenate(seen, axis=-1)
+
+
+def encoded(xp: Any, node: Node, leaves: Mapping[str, Array], carry: Array | None) -> tuple[Array, Array | None]:
+    """Features [B, F] of observations as networks see them, and what a memory carries on [B, H]."""
+    parts: list[Array] = []
+    for leaf in node["leaves"]:
+        seen = leaves[leaf["name"]]
+        if leaf["tables"]:
+            parts += [table[seen[:, c]] for c, table in enumerate(leaf["tables"])]
+        else:
+            parts.append(seen if leaf["picture"] is None else picture(xp, leaf["picture"], seen))
+    features = parts[0] if len(parts) == 1 else xp.concatenate(parts, axis=-1)
+    if node["memory"] is None:
+        return features, None
+    moved = gru(xp, node["memory"], carry, features)
+    return moved, moved

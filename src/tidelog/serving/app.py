@@ -1,0 +1,155 @@
+"""The ASGI application: `POST /act`, `GET /policy`, `/health` and `/metrics`. Letters: `B` batch.
+
+Whatever a client sends is answered in JSON; what goes wrong within is a line in the server's log and a bare 500.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import numpy as np
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from tidelog.errors import SpecError
+from tidelog.runtime.policy import Policy
+from tidelog.serving.bodies import UNFIT, Asked, Refused, pictures, read_body
+from tidelog.serving.counts import Counts
+from tidelog.types import Discrete
+
+FEW = 8  # rows that are computed at once, faster than a thread is asked
+LOG = logging.getLogger("tidelog.serving")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one request may take."""
+
+    body: int = 1_000_000  # bytes
+    rows: int = 1024
+    seconds: float = 10.0  # for the body to arrive, and again for the answer
+
+
+def application(policy: Policy, bounds: Bounds | None = None) -> Starlette:
+    """The application that serves a policy."""
+    server = _Server(policy, bounds or Bounds())
+    routes = [
+        Route("/act", server.act, methods=["POST"]),
+        Route("/policy", server.describe, methods=["GET"]),
+        Route("/health", server.health, methods=["GET"]),
+        Route("/metrics", server.metrics, methods=["GET"]),
+    ]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _elsewhere})
+
+
+async def _elsewhere(request: Request, error: Exception) -> Response:
+    """A path or method that there is not."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    known = "POST /act, GET /policy, GET /health, GET /metrics"
+    return _told(status, f"{request.method} {request.url.path} is not here; there are {known}")
+
+
+class _Server:
+    def __init__(self, policy: Policy, bounds: Bounds) -> None:
+        self.policy, self.bounds, self.counts = policy, bounds, Counts()
+
+    async def act(self, request: Request) -> Response:
+        """Answer an observation or a batch; every answer is counted."""
+        begin = time.perf_counter()
+        self.counts.under_way += 1
+        try:
+            response = await self._answer(request)
+        finally:
+            self.counts.under_way -= 1
+        self.counts.answered(response.status_code, time.perf_counter() - begin)
+        return response
+
+    async def _answer(self, request: Request) -> Response:
+        try:
+            asked = read_body(await self._body(request), self.policy, self.bounds.rows)
+            answer = await self._computed(asked)
+            self.counts.rows += asked.rows
+            return JSONResponse(answer)
+        except Refused as refusal:
+            return _told(refusal.status, str(refusal))
+        except SpecError as error:
+            return _told(UNFIT, str(error))
+        except ClientDisconnect:
+            return _told(400, "the client went away in the middle of its request")
+        except Exception:
+            LOG.exception("an answer could not be computed")
+            return _told(500, "the answer could not be computed; the server's log says why")
+
+    async def _body(self, request: Request) -> bytes:
+        kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+        if kind != "application/json":
+            raise Refused(415, f"Content-Type '{kind}': expected application/json")
+        most, found = self.bounds.body, bytearray()
+        said = request.headers.get("content-length", "0")
+        too_large = Refused(413, f"the body is larger than {most:,} bytes, which is all that this server takes")
+        if said.isdecimal() and int(said[:20]) > most:
+            raise too_large
+        try:
+            with anyio.fail_after(self.bounds.seconds):
+                async for part in request.stream():
+                    found += part
+                    if len(found) > most:
+                        raise too_large
+        except TimeoutError:
+            raise Refused(408, f"the body did not arrive within {self.bounds.seconds:g} s") from None
+        return bytes(found)
+
+    async def _computed(self, asked: Asked) -> dict[str, Any]:
+        if asked.rows <= FEW:
+            return self._compute(asked)
+        try:
+            with anyio.fail_after(self.bounds.seconds):
+                return await anyio.to_thread.run_sync(self._compute, asked, abandon_on_cancel=True)
+        except TimeoutError:
+            raise Refused(503, f"the answer took longer than {self.bounds.seconds:g} s: send fewer rows") from None
+
+    def _compute(self, asked: Asked) -> dict[str, Any]:
+        """The answer to a request: actions by their number or value, and by their name where they have one."""
+        observation, space = pictures(asked, self.policy.spec), self.policy.spec.action
+        found: dict[str, Any] = {}
+        if asked.seed is None:
+            found["action"] = self.policy(observation, asked.mask, asked.memory)
+        else:
+            drawn = self.policy.sample_with_propensity(observation, asked.seed, asked.mask, asked.memory)
+            found["action"], found["propensity"] = drawn
+        if isinstance(space, Discrete) and space.names:
+            found["name"] = np.asarray(space.names)[found["action"]]
+        if asked.memory is not None:
+            found["memory"] = asked.memory.carry
+        plain = {name: None if values is None else values.tolist() for name, values in found.items()}
+        if asked.single:
+            return {name: None if values is None else values[0] for name, values in plain.items()}
+        return {_PLURAL[name]: values for name, values in plain.items()}
+
+    async def describe(self, request: Request) -> Response:
+        """What the policy sees and does, and where it comes from."""
+        manifest = self.policy.manifest
+        names = ("algorithm", "spec", "masks", "missing", "metrics", "versions", "parity")
+        return JSONResponse({name: manifest[name] for name in names} | {"remembers": self.policy.remembers})
+
+    async def health(self, request: Request) -> Response:
+        """That the server is there."""
+        return JSONResponse({"status": "ok"})
+
+    async def metrics(self, request: Request) -> Response:
+        """What the server has done so far."""
+        return PlainTextResponse(self.counts.text(), media_type="text/plain; version=0.0.4")
+
+
+_PLURAL = {"action": "actions", "name": "names", "propensity": "propensities", "memory": "memories"}
+
+
+def _told(status: int, message: str) -> Response:
+    return JSONResponse({"error": message}, status)

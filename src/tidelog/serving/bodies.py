@@ -1,0 +1,227 @@
+"""Reading the JSON that a client sends: one observation or a batch, features by name or by position.
+
+What does not fit is a `Refused` with the status to answer and a sentence that names the field. Letters: `B` batch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidelog.errors import nearest
+from tidelog.runtime.intake import column_names
+from tidelog.runtime.memory import Memory
+from tidelog.runtime.policy import Policy
+from tidelog.types import Codes, Image, Spec
+
+NumpyArray = np.ndarray[Any, Any]
+MALFORMED, UNFIT, TOO_MANY = 400, 422, 413
+ONE = ("observation", "mask", "memory", "seed")
+MANY = ("observations", "masks", "memories", "seed")
+DEEPEST = 5  # lists within lists: a batch of pictures has four
+
+
+class Refused(Exception):
+    """A request that is answered by a status and a sentence."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Asked(NamedTuple):
+    """What a client asks for; everything is a batch, of one where one observation was sent."""
+
+    observation: dict[str, NumpyArray]  # [B, ...] by feature or by leaf
+    rows: int  # B
+    single: bool
+    mask: NumpyArray | None = None  # [B, A]
+    memory: Memory | None = None
+    seed: int | None = None
+
+
+def read_body(text: bytes, policy: Policy, most: int) -> Asked:
+    """What the bytes of a request ask for; Refused where they are no JSON, do not fit, or are more than `most` rows."""
+    body = _parsed(text)
+    if not isinstance(body, dict) or ("observation" in body) == ("observations" in body):
+        raise Refused(UNFIT, 'expected {"observation": ...} for one, or {"observations": [...]} for a batch')
+    single = "observation" in body
+    fields = ONE if single else MANY
+    for name in body:
+        if name not in fields:
+            raise Refused(UNFIT, f"unknown field '{name}': {nearest(name, fields)}")
+    rows = [body["observation"]] if single else body["observations"]
+    if not isinstance(rows, list) or not rows:
+        raise Refused(UNFIT, "'observations' must be a list of at least one observation")
+    if len(rows) > most:
+        raise Refused(TOO_MANY, f"'observations' has {len(rows):,} rows, this server takes at most {most:,} at a time")
+    where = "observation" if single else "observations"
+    observation = _observation(rows, policy.spec, where)
+    mask, memory = (body.get(name) for name in fields[1:3])
+    return Asked(
+        observation,
+        len(rows),
+        single,
+        None if mask is None else _mask([mask] if single else mask, fields[1]),
+        _memory(memory, single, policy, len(rows), fields[2]),
+        _seed(body.get("seed")),
+    )
+
+
+def _parsed(text: bytes) -> Any:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise Refused(MALFORMED, f"the field '{twice}' is given twice")
+        return found
+
+    def no_number(word: str) -> Any:
+        raise Refused(MALFORMED, f"{word} is no JSON: send null where a value is missing")
+
+    try:
+        return json.loads(text, object_pairs_hook=once, parse_constant=no_number)
+    except (ValueError, RecursionError) as error:
+        told = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise Refused(MALFORMED, f"the body is no JSON: {told}") from error
+
+
+def _observation(rows: list[Any], spec: Spec, where: str) -> dict[str, NumpyArray]:
+    if all(isinstance(row, Mapping) for row in rows):
+        named = set(rows[0]) <= set(spec.observation) and bool(rows[0])
+        columns = _gathered(rows, where)
+        if named and not set(columns) & _features(spec):
+            return {name: _batched(_array(values, name)) for name, values in columns.items()}
+        return {name: _column(values, name, spec, where) for name, values in columns.items()}
+    if any(isinstance(row, Mapping) for row in rows):
+        raise Refused(UNFIT, f"'{where}' mixes observations by name and by position")
+    if len(spec.observation) != 1:
+        raise Refused(UNFIT, f"'{where}': this policy sees {', '.join(spec.observation)}; name the features")
+    (name,) = spec.observation
+    return {name: _batched(_array(rows, where))}
+
+
+def _batched(values: NumpyArray) -> NumpyArray:
+    """Bare numbers as rows of one."""
+    return values[:, None] if values.ndim == 1 else values
+
+
+def _features(spec: Spec) -> set[str]:
+    leaves = spec.observation.values()
+    return {name for leaf in leaves if not isinstance(leaf, Image) for name in column_names(leaf)}
+
+
+def _gathered(rows: list[Any], where: str) -> dict[str, list[Any]]:
+    """Rows with the same names as columns."""
+    names = list(rows[0])
+    for i, row in enumerate(rows):
+        for name in set(names).symmetric_difference(row):
+            has = "lacks" if name in names else "alone has"
+            raise Refused(UNFIT, f"{where}[{i}] {has} the feature '{name}'")
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _column(values: list[Any], name: str, spec: Spec, where: str) -> NumpyArray:
+    """One feature of every row: numbers, or words of a vocabulary; null where it is missing."""
+    for i, value in enumerate(values):
+        if isinstance(value, list | dict):
+            raise Refused(UNFIT, f"{where}[{i}]: '{name}' must be one value, found a {_kind(value)}")
+    if _has_words(name, spec):
+        return np.asarray([None if v is None else v if isinstance(v, str) else str(v) for v in values], object)
+    return np.asarray([_number(value, name, i, where) for i, value in enumerate(values)])
+
+
+def _has_words(name: str, spec: Spec) -> bool:
+    for leaf in spec.observation.values():
+        if isinstance(leaf, Codes) and name in leaf.names and leaf.vocabularies:
+            return bool(leaf.vocabularies[leaf.names.index(name)])
+    return False
+
+
+def _number(value: Any, name: str, row: int, where: str) -> float:
+    if value is None:
+        return math.nan
+    if isinstance(value, str):
+        raise Refused(UNFIT, f"{where}[{row}]: '{name}' must be a number, found a string")
+    try:
+        return float(value)
+    except OverflowError:
+        raise Refused(UNFIT, f"{where}[{row}]: '{name}' is larger than any number that a policy takes") from None
+
+
+def _array(values: Any, name: str) -> NumpyArray:
+    """Nested lists of numbers, or of words; whole numbers stay whole, so that codes are recognised."""
+    kinds = {_kind(value) for value in _flat(values, name)}
+    if kinds == {"string"} or not kinds:
+        wanted: Any = object if kinds else float
+    elif kinds <= {"number", "boolean", "null"}:
+        whole = all(isinstance(value, int) for value in _flat(values, name))
+        wanted = np.int64 if whole else float
+    else:
+        raise Refused(UNFIT, f"'{name}' mixes {' and '.join(sorted(kinds))} values")
+    try:
+        found = np.asarray(values, wanted)
+    except (ValueError, TypeError):
+        raise Refused(UNFIT, f"'{name}' has rows of different lengths: give every row one shape") from None
+    except OverflowError:
+        raise Refused(UNFIT, f"'{name}' holds a number larger than any that a policy takes") from None
+    return found
+
+
+def _flat(values: Any, name: str, depth: int = 0) -> Iterator[Any]:
+    if depth > DEEPEST:
+        raise Refused(UNFIT, f"'{name}' is nested too deeply")
+    if isinstance(values, list):
+        for value in values:
+            yield from _flat(value, name, depth + 1)
+    else:
+        yield values
+
+
+def _kind(value: Any) -> str:
+    kinds = {bool: "boolean", int: "number", float: "number", str: "string", list: "list", dict: "mapping"}
+    return kinds.get(type(value), "null")
+
+
+def _mask(values: Any, name: str) -> NumpyArray:
+    found = _array(values, name)
+    if found.dtype.kind not in "biuf":
+        raise Refused(UNFIT, f"'{name}' must hold true and false")
+    return found
+
+
+def _memory(values: Any, single: bool, policy: Policy, count: int, name: str) -> Memory | None:
+    if not policy.remembers:
+        if values is not None:
+            raise Refused(UNFIT, f"'{name}': this policy has no memory")
+        return None
+    memory = policy.start(count)
+    if values is None:  # the start of an episode
+        return memory
+    carry = _array([values] if single else values, name)
+    if carry.shape != memory.carry.shape or carry.dtype.kind not in "if" or not np.isfinite(carry).all():
+        raise Refused(UNFIT, f"'{name}' must be numbers of shape {list(memory.carry.shape)}, as an answer gave them")
+    memory.carry = carry.astype(np.float32)
+    return memory
+
+
+def _seed(value: Any) -> int | None:
+    if value is None or (type(value) is int and 0 <= value < 2**32):
+        return value
+    raise Refused(UNFIT, f"'seed' must be a whole number from 0 to {2**32 - 1:,}")
+
+
+def pictures(asked: Asked, spec: Spec) -> dict[str, NumpyArray]:
+    """The observations with pictures as bytes; Refused where a number is none."""
+    found = dict(asked.observation)
+    for name, leaf in spec.observation.items():
+        if isinstance(leaf, Image) and name in found:
+            if found[name].dtype.kind != "i" or found[name].min(initial=0) < 0 or found[name].max(initial=0) > 255:
+                raise Refused(UNFIT, f"'{name}' must be pictures: whole numbers from 0 to 255")
+            found[name] = found[name].astype(np.uint8)
+    return found

@@ -1,0 +1,63 @@
+"""Exporting a run, checking what was exported, and leaving rows out of a table."""
+
+import importlib.util
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.cli.conftest import contents
+from tidelog import load_policy, runtime
+from tidelog.runtime.saved import Saved
+
+ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
+
+
+def test_a_run_is_exported_with_its_metrics_and_checked(tidelog, run, clinic, tmp_path):
+    out = tmp_path / "policy.zip"
+    done = tidelog("export", run, "--to", "zip", "--out", out, "--seed", 1)
+    assert done.code == 0, done.err
+    assert "numpy, logged" in done.said
+    manifest = Saved(out).manifest
+    assert manifest["metrics"]["update"] == 42
+    assert manifest["metrics"]["seed"] == 1
+    assert manifest["origin"]["data"] == json.loads((run / "run.json").read_text())["data"]["fingerprint"]
+    assert manifest["parity"]["numpy"]["holds"]
+    assert manifest["parity"]["rows"]["logged"] > 50
+    assert (manifest["onnx"] is not None) == ONNX
+    rows = pl.read_csv(clinic / "visits.csv").head(20)
+    np.testing.assert_array_equal(runtime.load(out)(rows), load_policy(out)(rows))
+    again = tidelog("export", out, "--check", "--log", clinic / "visits.csv", "--columns", clinic / "columns.toml")
+    assert again.code == 0, again.err
+    assert "gives the same answers everywhere" in again.said
+    folder = tidelog("export", out, "--out", tmp_path / "policy", "--no-onnx")
+    assert folder.code == 0, folder.err
+    assert {path.name for path in (tmp_path / "policy").iterdir()} == {"manifest.json", "weights.safetensors"}
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("{run}", "--out", "policy.zip"), "with --to folder expected a name that ends in no suffix"),
+    (("{run}", "--to", "zip", "--out", "policy"), "expected a name that ends in .zip"),
+    (("{run}", "--check"), "is a run: --check is for what was exported of it"),
+    (("nowhere", "--check"), "nowhere does not exist"),
+    (("nowhere", "--out", "x"), "nowhere does not exist: give a run folder or a saved policy"),
+    (("{run}", "--out", "visits"), "visits exists and is no saved policy"),
+])  # fmt: skip
+def test_what_cannot_be_exported_is_said_and_nothing_written(words, message, tidelog, run, here):
+    (here / "visits").mkdir()
+    before = contents(here)
+    done = tidelog("export", *(word.format(run=run) for word in words))
+    assert (done.code, message in done.said) == (2, True), done.said
+    assert contents(here) == before
+
+
+def test_act_leaves_unknown_words_out_where_it_is_told_to(tidelog, run, here):
+    table = pl.read_csv(here / "visits.csv").head(10)
+    table.with_columns(kidneys=pl.Series(["odd", *table["kidneys"].to_list()[1:]])).write_csv(here / "new.csv")
+    refused = tidelog("act", run, "--data", "new.csv", "--out", "actions.csv")
+    assert refused.code == 2
+    done = tidelog("act", run, "--data", "new.csv", "--out", "actions.csv", "--skip-unknown", "skipped.csv")
+    assert done.code == 0, done.err
+    assert pl.read_csv("actions.csv").height == 9
+    assert pl.read_csv("skipped.csv")["unknown"].to_list() == ["kidneys: odd"]

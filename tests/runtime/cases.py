@@ -1,0 +1,53 @@
+"""Small untrained policies of every kind that an artefact has to carry, and artefacts of them."""
+
+import importlib.util
+from functools import cache
+
+import jax
+import numpy as np
+
+from tidelog import BC, BCQ, IQL, PPG, DiscreteBCQ
+from tidelog.acting.policy import Policy
+from tidelog.data.scaling import Scaler
+from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
+
+ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
+WITHOUT = "the extra [onnx] is not installed"
+SMALL = {"hidden": (8, 8), "embedding": 2}
+NARROW = {**SMALL, "generator_hidden": (8,), "perturbation_hidden": (8,), "samples": 20}
+
+NAMES = ("age", "dose", "pressure", "dose missing")
+NUMBERS = Vector(4, NAMES, (("dose", 1.5), ("pressure", 0.5)))  # one flagged, one carried forward
+WORDS = Codes((3, 2), ("ward", "sex"), (("a", "b", "c"), ("f", "m")))
+SEEN = {"categorical": WORDS, "numeric": NUMBERS}
+PICTURED = {"picture": Image(9, 8, 2), "x": Vector(2)}
+FIVE, DIALS = Discrete(5, ("stay", "up", "down", "left", "right")), MultiDiscrete((2, 3))
+BOX = Continuous((-1.0, -2.0), (1.0, 6.0))
+
+CASES = {
+    "iql, choice": (IQL(**SMALL, layer_norm=True), SEEN, FIVE),
+    "iql, choice, several rewards, mixed": (IQL(**SMALL, epsilon=0.2, reward_weights=(1.0, 0.5)), SEEN, FIVE),
+    "iql, memory": (IQL(**SMALL, memory=4), SEEN, FIVE),
+    "iql, box": (IQL(**SMALL), SEEN, BOX),
+    "iql, box, spread by state, mixed": (IQL(**SMALL, actor_head="state-gaussian", epsilon=0.3), SEEN, BOX),
+    "bc, point": (BC(**SMALL, actor_head="deterministic"), SEEN, BOX),
+    "bcq": (BCQ(**NARROW), SEEN, BOX),
+    "bcq, memory": (BCQ(**NARROW, memory=3), SEEN, BOX),
+    "discrete bcq": (DiscreteBCQ(**SMALL, epsilon=0.1), SEEN, FIVE),
+    "discrete bcq, memory": (DiscreteBCQ(**SMALL, memory=3), SEEN, FIVE),
+    "discrete bcq, pictures": (DiscreteBCQ(**SMALL), PICTURED, FIVE),
+    "ppg, dials": (PPG(**SMALL), SEEN, DIALS),
+    "ppg, box": (PPG(**SMALL, activation="tanh"), SEEN, BOX),
+    "ppg, choice": (PPG(**SMALL, architecture="shared"), SEEN, FIVE),
+}  # fmt: skip
+
+
+@cache
+def policy(name):
+    """A policy of fresh networks; its scales are not the identity."""
+    algorithm, leaves, space = CASES[name]
+    spec = Spec(leaves, space, rewards=2 if "several" in name else None)
+    mean, std = np.asarray([1.0, -2.0, 0.5, 0.1], np.float32), np.asarray([2.0, 0.5, 1.5, 0.3], np.float32)
+    scaler = Scaler({"numeric": mean}, {"numeric": std}) if "numeric" in leaves else Scaler()
+    acting = algorithm.acting(algorithm.init(spec, jax.random.key(len(name)), 1))
+    return Policy(algorithm, spec, scaler, acting, {"data": "none", "learnt_from": {"x": [1, 2]}})

@@ -1,0 +1,15 @@
+"""Programs that are compiled already, and saved policies to read."""
+
+import pytest
+
+from tests.runtime.cases import CASES, policy
+from tests.training.logs import cache
+
+__all__ = ["cache"]
+
+
+@pytest.fixture(scope="session")
+def artefacts(tmp_path_factory):
+    """A folder with one saved policy a case, every second one a zip."""
+    place = tmp_path_factory.mktemp("artefacts")
+    return {name: policy(name).save(place / (f"{i}.zip" if i % 2 else f"{i}")) for i, name in enumerate(CASES)}

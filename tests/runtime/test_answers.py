@@ -1,0 +1,162 @@
+"""The same answers everywhere: NumPy and ONNX against JAX, for every kind of policy."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tests.runtime.cases import CASES, ONNX, WITHOUT, policy
+from tidelog import ExportError, SpecError, runtime
+from tidelog.acting import parity
+from tidelog.acting.export import Logged, export, recheck
+from tidelog.acting.parity import random_masks, random_observations
+from tidelog.algorithms import ALGORITHMS
+from tidelog.runtime.saved import Saved
+from tidelog.runtime.session import load_onnx
+from tidelog.types import Continuous, Discrete
+
+SAME_NODES = ("iql, choice, several rewards, mixed", "discrete bcq, memory", "iql, box", "ppg, choice", "bc, point")
+
+
+def test_every_algorithm_is_among_the_cases():
+    assert {type(algorithm) for algorithm, _, _ in CASES.values()} == {
+        cls for cls in ALGORITHMS.values() if hasattr(cls, "recipe")
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_numpy_and_onnx_answer_as_jax_does(name, tmp_path):
+    """Tracing takes time: ONNX where the nodes differ."""
+    whole, traced = policy(name), ONNX and name not in SAME_NODES
+    kept = Logged(random_observations(whole, 256, seed=7), random_masks(whole, 256, seed=8))
+    record = export(whole, tmp_path / "policy.zip", onnx=traced, logged=kept)
+    assert record["rows"] == {"random": 256, "logged": 256}
+    for reader in ("numpy", "onnx") if traced else ("numpy",):
+        for seen in ("random", "logged"):
+            assert record[reader][seen]["difference"] < 2e-5, (reader, seen)
+            assert record[reader][seen]["apart"] <= record["bound"]["apart"], (reader, seen)
+    assert Saved(tmp_path / "policy.zip").manifest["parity"] == json.loads(json.dumps(record))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "iql, choice" in name or name == "discrete bcq"])
+def test_actions_are_rated_alike(name, artefacts):
+    seen = random_observations(policy(name), 64)
+    np.testing.assert_allclose(
+        runtime.load(artefacts[name]).q_values(seen), policy(name).q_values(seen), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_a_reader_that_differs_is_not_exported(tmp_path, monkeypatch):
+    """The bound is what decides: with none at all, rounding is too much."""
+    tight = {kind: parity.Bound(0.0, 0.0) for kind in parity.BOUNDS}
+    monkeypatch.setattr(parity, "BOUNDS", tight)
+    with pytest.raises(ExportError, match="numpy does not give the answers of JAX within"):
+        export(policy("iql, box"), tmp_path / "policy", onnx=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_artefact_is_held_to_its_own_bound(tmp_path):
+    path = tmp_path / "policy"
+    export(policy("iql, box"), path, onnx=False)
+    assert recheck(path)["numpy"]["holds"]
+    saved = Saved(path)
+    stated = saved.manifest["parity"] | {"bound": {"difference": 1e-12, "apart": 0.0}}
+    rewritten(path, saved, parity=stated)
+    with pytest.raises(ExportError, match=r"within \{.difference.: 1e-12"):
+        recheck(path)
+
+
+def rewritten(path, saved, **changes):
+    from tidelog.runtime.saved import WEIGHTS, write
+
+    kept = {name: value for name, value in saved.manifest.items() if name not in ("kind", "schema", "files")}
+    write(path, {WEIGHTS: saved.read(WEIGHTS)}, kept | changes)
+
+
+@pytest.mark.parametrize("name", ["iql, choice", "iql, choice, several rewards, mixed", "discrete bcq", "ppg, choice"])
+def test_samples_come_as_often_as_jax_says(name, artefacts):
+    whole, plain = policy(name), runtime.load(artefacts[name])
+    one = random_observations(whole, 1)
+    mask = [[True, True, False, True, True]]
+    count = 20_000
+    many = {leaf: np.repeat(values, count, axis=0) for leaf, values in one.items()}
+    drawn, chance = plain.sample_with_propensity(many, 5, np.repeat(mask, count, axis=0))
+    wanted = whole.probabilities(one, mask)[0]
+    np.testing.assert_allclose(np.bincount(drawn, minlength=5) / count, wanted, atol=0.015)
+    np.testing.assert_allclose(chance, wanted[drawn], atol=1e-5)
+    np.testing.assert_array_equal(plain.sample(many, 5, np.repeat(mask, count, axis=0)), drawn)
+    assert wanted[2] == 0
+
+
+def test_samples_of_a_box_have_the_density_that_jax_gives(artefacts):
+    for name in ("iql, box", "ppg, box"):
+        seen = random_observations(policy(name), 500)
+        drawn, density = runtime.load(artefacts[name]).sample_with_propensity(seen, 1)
+        wanted = np.exp(policy(name).log_probability(seen, drawn))
+        np.testing.assert_allclose(density, wanted, rtol=1e-3)
+        assert np.ptp(drawn, axis=0).min() > 0.5
+    mixed = runtime.load(artefacts["iql, box, spread by state, mixed"])
+    drawn, density = mixed.sample_with_propensity(seen, 1)
+    assert density is None
+    assert (drawn == mixed(seen)).all(axis=1).mean() == pytest.approx(0.7, abs=0.08)
+
+
+def test_candidates_are_drawn_anew_within_the_bounds(artefacts):
+    plain = runtime.load(artefacts["bcq"])
+    seen = random_observations(policy("bcq"), 100)
+    one, two = plain.sample(seen, 0), plain.sample(seen, 1)
+    assert (one != two).any()
+    np.testing.assert_array_equal(one, plain.sample(seen, 0))
+    assert (one >= [-1.0, -2.0]).all()
+    assert (one <= [1.0, 6.0]).all()
+
+
+@pytest.mark.skipif(not ONNX, reason=WITHOUT)
+def test_the_onnx_reader_takes_what_the_numpy_reader_takes(tmp_path):
+    """By name, with a missing value, an unknown word, a memory; samples too, from the same stream of numbers."""
+    row = {"age": 3.0, "dose": math.nan, "pressure": 1.0, "ward": "b", "sex": "m"}
+    for name in ("iql, box", "bcq, memory"):
+        export(policy(name), tmp_path / name)
+        plain, other = runtime.load(tmp_path / name), load_onnx(tmp_path / name)
+        rows, answers = {feature: [value, value] for feature, value in row.items()}, []
+        for reader in (plain, other):
+            memory = reader.start(2) if reader.remembers else None
+            steps = [reader(rows, None, memory) for _ in range(2)]
+            answers.append([*steps, reader.sample(rows, 3, None, memory)])
+        np.testing.assert_allclose(*answers, atol=1e-5)
+        with pytest.raises(SpecError, match="'ward' has the word 'd' in row 0"):
+            other(row | {"ward": "d"})
+
+
+@pytest.mark.skipif(not ONNX, reason=WITHOUT)
+def test_the_file_alone_is_enough_for_onnxruntime(tmp_path):
+    """Raw columns with NaN where a value is missing, no mask, no noise: what the README of another program would do."""
+    import onnxruntime
+
+    whole = policy("iql, choice")
+    path = whole.export_onnx(tmp_path / "policy.onnx")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options)
+    told = json.loads(session.get_modelmeta().custom_metadata_map["tidelog"])
+    assert [one["name"] for one in told["inputs"] if not one["optional"]] == ["categorical", "numeric"]
+    columns = np.asarray([[1.0, np.nan, 2.0], [0.0, 1.0, np.nan]], np.float32)
+    codes = np.asarray([[0, 1], [2, 0]], np.int32)
+    action, chances = session.run(["action", "probabilities"], {"categorical": codes, "numeric": columns})
+    rows = [
+        {"age": 1.0, "dose": math.nan, "pressure": 2.0, "ward": "a", "sex": "m"},
+        {"age": 0.0, "dose": 1.0, "pressure": 0.5, "ward": "c", "sex": "f"},  # 0.5 stands in
+    ]
+    for i, row in enumerate(rows):
+        assert action[i] == whole(row)
+        np.testing.assert_allclose(chances[i], whole.probabilities(row), atol=1e-6)
+    with pytest.raises(ExportError, match="exists: choose another file"):
+        whole.export_onnx(path)
+
+
+def test_kinds_of_action_have_their_bounds():
+    kinds = {type(space).__name__ for _, _, space in CASES.values()}
+    assert kinds <= set(parity.BOUNDS)
+    assert parity.BOUNDS["Continuous"].apart == 0.0
+    assert {Continuous.__name__, Discrete.__name__} <= kinds

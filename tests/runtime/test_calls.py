@@ -1,0 +1,89 @@
+"""What the NumPy reader takes and says, and what it costs to start."""
+
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.runtime.cases import policy
+from tidelog import CheckpointError, SpecError, load_policy, runtime
+from tidelog.acting.parity import random_observations
+
+ROW = {"age": 3.0, "dose": 1.0, "pressure": 1.0, "ward": "b", "sex": "m"}
+
+
+def test_one_a_batch_and_a_frame_get_the_same_answers(artefacts):
+    plain = runtime.load(artefacts["iql, box"])
+    one = plain(ROW)
+    assert one.shape == (2,)
+    assert one.dtype == np.float32
+    np.testing.assert_allclose(plain({name: [value] * 3 for name, value in ROW.items()}), [one] * 3, atol=1e-6)
+    assert runtime.load(artefacts["iql, choice"])(ROW).shape == ()
+
+
+def test_many_rows_are_computed_in_parts(artefacts):
+    plain = runtime.load(artefacts["iql, memory"])
+    seen = random_observations(policy("iql, memory"), 5000)
+    memory = plain.start(5000)
+    plain(seen, memory=memory)
+    few = {name: values[4090:4100] for name, values in seen.items()}
+    part = plain.start(10)
+    plain(few, memory=part)
+    np.testing.assert_allclose(memory.carry[4090:4100], part.carry, atol=1e-6)
+
+
+def test_what_does_not_fit_is_said_as_the_policy_on_jax_says_it(artefacts):
+    plain, whole = runtime.load(artefacts["iql, memory"]), policy("iql, memory")
+    for given in ({"agee": 1.0}, {"age": 1.0}, ROW | {"age": float("nan")}, ROW | {"ward": "x"}, np.zeros(3)):
+        with pytest.raises(SpecError) as one:
+            plain(given, memory=plain.start(1))
+        with pytest.raises(SpecError) as two:
+            whole(given, memory=whole.start(1))
+        assert str(one.value) == str(two.value)
+    with pytest.raises(SpecError, match="this policy has a memory"):
+        plain(ROW)
+    with pytest.raises(SpecError, match="the memory is of 2 episodes, and 1 observations"):
+        plain(ROW, memory=plain.start(2))
+    still = runtime.load(artefacts["bcq"])
+    for call in (lambda: still.start(1), lambda: still.probabilities(ROW), lambda: still.q_values(ROW)):
+        with pytest.raises(SpecError):
+            call()
+    with pytest.raises(SpecError, match=r"seed = -1: expected a whole number from 0"):
+        still.sample(ROW, -1)
+
+
+def test_zips_and_folders_are_the_same_policy(artefacts, tmp_path):
+    whole = policy("discrete bcq")
+    seen = random_observations(whole, 20)
+    for path in (tmp_path / "policy.zip", tmp_path / "policy"):
+        whole.save(path)
+        np.testing.assert_array_equal(load_policy(path)(seen), whole(seen))
+        np.testing.assert_array_equal(runtime.load(path)(seen), whole(seen))
+    first = (tmp_path / "policy.zip").read_bytes()
+    whole.save(tmp_path / "policy.zip")
+    assert (tmp_path / "policy.zip").read_bytes() == first
+    (tmp_path / "notes.zip").write_bytes(b"mine")
+    with pytest.raises(CheckpointError, match="exists and is no saved policy"):
+        whole.save(tmp_path / "notes.zip")
+
+
+def test_starting_imports_no_jax_and_is_quick(artefacts):
+    """CPU seconds of a whole process that loads a policy and acts; a loose bound, the figure is in docs/artefact.md."""
+    script = """
+import sys
+from tidelog import runtime
+policy = runtime.load(sys.argv[1])
+print(policy({"age": 3.0, "dose": 1.0, "pressure": 1.0, "ward": "b", "sex": "m"}))
+heavy = {"jax", "jaxlib", "equinox", "optax", "polars", "scipy", "gymnasium", "h5py", "onnxruntime", "tyro"}
+print(",".join(sorted(heavy & set(sys.modules))))
+"""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-W", "error", "-c", script, str(artefacts["iql, choice"])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    action, loaded = done.stdout.split("\n")[:2]
+    assert action in {"0", "1", "2", "3", "4"}
+    assert loaded == ""
+    assert (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime) < 1.5

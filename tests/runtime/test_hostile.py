@@ -1,0 +1,250 @@
+"""Files that somebody else made, or damaged: refused by name, and nothing but our own errors."""
+
+import io
+import json
+import stat
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+from tests.runtime.cases import policy
+from tidelog import CheckpointError, TidelogError, load_policy, runtime
+from tidelog.runtime.saved import MANIFEST, POLICY, WEIGHTS, Saved, write
+
+NAME = "iql, memory"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A zip and its parts: the manifest without checksums, and the weights."""
+    path = policy(NAME).save(tmp_path_factory.mktemp("whole") / "policy.zip")
+    saved = Saved(path)
+    kept = {name: value for name, value in saved.manifest.items() if name not in ("kind", "schema", "files")}
+    return path, json.dumps(kept), saved.read(WEIGHTS)
+
+
+def read(path):
+    """Whether it was read; other errors than ours fail the test that asks."""
+    try:
+        runtime.load(path)
+    except TidelogError:
+        return False
+    return True
+
+
+def zipped(path, members, **options):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in members:
+            info = zipfile.ZipInfo(name)
+            info.compress_type = options.get("compression", zipfile.ZIP_STORED)
+            info.external_attr = options.get("mode", stat.S_IFREG | 0o644) << 16
+            archive.writestr(info, content)
+    return path
+
+
+def members_of(path):
+    with zipfile.ZipFile(path) as archive:
+        return [(info.filename, archive.read(info)) for info in archive.infolist()]
+
+
+@pytest.mark.parametrize("name", ["../evil", "/etc/evil", "a/b", "..\\evil", "C:\\evil", "run.json", ".", "weights"])
+def test_a_zip_holds_the_files_of_a_policy_and_nothing_else(name, whole, tmp_path):
+    path = zipped(tmp_path / "p.zip", [*members_of(whole[0]), (name, b"x")])
+    with pytest.raises(CheckpointError, match="holds"):
+        runtime.load(path)
+    assert [found.name for found in tmp_path.iterdir()] == ["p.zip"]
+
+
+def test_links_and_doubles_and_what_unfolds_are_refused(whole, tmp_path):
+    members = members_of(whole[0])
+    bombs = [(MANIFEST, b"0" * 10_000_000), *members[1:]]
+    with pytest.raises(CheckpointError, match=r"'manifest.json' is not one plain file, stored as it is"):
+        runtime.load(zipped(tmp_path / "bomb.zip", bombs, compression=zipfile.ZIP_DEFLATED))
+    with pytest.raises(CheckpointError, match="is not one plain file"):
+        runtime.load(zipped(tmp_path / "link.zip", members, mode=stat.S_IFLNK | 0o777))
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        zipped(tmp_path / "twice.zip", [*members, members[1]])
+    with pytest.raises(CheckpointError, match=r"'weights.safetensors' is not one plain file"):
+        runtime.load(tmp_path / "twice.zip")
+
+
+def test_a_zip_that_says_it_holds_more_than_it_has_is_refused(whole, tmp_path):
+    """Two members of the central directory that lie on the same bytes, each as large as the file."""
+    content = bytearray(whole[0].read_bytes())
+    start = content.index(b"PK\x01\x02")
+    for place in (start + 20, start + 24):  # compressed and plain size of the first member
+        content[place : place + 4] = struct.pack("<I", len(content))
+    (tmp_path / "p.zip").write_bytes(content)
+    with pytest.raises(CheckpointError, match="more than it has room for"):
+        runtime.load(tmp_path / "p.zip")
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"later": 1}, "has 'later', which this tidelog does not know"),
+    ({"masks": {"actions": 5, "true": "forbidden", "in_the_log": False}}, "'masks' is not what the spec says"),
+    ({"scaler": {"observation": {"numeric": {"mean": [0.0], "std": [1.0]}}}}, "scales must be 4 finite numbers"),
+    ({"scaler": {"observation": {"numeric": {"mean": [0.0] * 4, "std": [0.0] * 4}}}}, "the standard deviations of"),
+    ({"recipe": {"kind": "script", "code": "import os"}}, "a node of unknown kind 'script'"),
+    ({"recipe": {"kind": "linear", "weight": {"array": "x"}, "bias": None}}, "names the array 'x'"),
+    ({"recipe": {"kind": "recipe", "act": None, "values": None}}, "a node of kind 'recipe' lacks 'carry'"),
+    ({"recipe": None}, "has no recipe for NumPy"),
+])  # fmt: skip
+def test_what_is_not_understood_is_refused_by_name(change, message, whole, tmp_path):
+    write(tmp_path / "p", {WEIGHTS: whole[2]}, json.loads(whole[1]) | change)
+    with pytest.raises(CheckpointError, match=message):
+        runtime.load(tmp_path / "p")
+
+
+def test_fields_that_lack_are_named(whole, tmp_path):
+    for name in ("spec", "parity", "origin"):
+        kept = json.loads(whole[1])
+        del kept[name]
+        write(tmp_path / name, {WEIGHTS: whole[2]}, kept)
+        with pytest.raises(CheckpointError, match=f"lacks '{name}'"):
+            runtime.load(tmp_path / name)
+
+
+def test_nothing_is_reserved_for_sizes_that_the_weights_do_not_have(whole, tmp_path):
+    manifest = json.loads(whole[1])
+    manifest["spec"]["observation"]["numeric"] |= {"size": 10**12, "names": [], "fills": []}
+    manifest |= {"scaler": {"observation": {}}, "missing": {}}
+    write(tmp_path / "p", {WEIGHTS: whole[2]}, manifest)
+    with pytest.raises(CheckpointError, match="speaks of sizes"):
+        runtime.load(tmp_path / "p")
+
+
+def header(content):
+    length = struct.unpack("<Q", content[:8])[0]
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
+def with_header(found, rest):
+    text = json.dumps(found).encode()
+    return struct.pack("<Q", len(text)) + text + rest
+
+
+def huge(content):
+    return struct.pack("<Q", 2**60) + content[8:]
+
+
+def beyond(content):
+    found, rest = header(content)
+    next(iter(found.values()))["data_offsets"] = [0, 10**9]
+    return with_header(found, rest)
+
+
+def overlapping(content):
+    found, rest = header(content)
+    names = [name for name in found if name != "__metadata__"]
+    found[names[1]]["data_offsets"] = found[names[0]]["data_offsets"]
+    return with_header(found, rest)
+
+
+def negative(content):
+    found, rest = header(content)
+    next(iter(found.values()))["shape"] = [-1, 4]
+    return with_header(found, rest)
+
+
+def enormous(content):
+    found, rest = header(content)
+    next(iter(found.values()))["shape"] = [2**40, 2**40]
+    return with_header(found, rest)
+
+
+def of_another_type(content):
+    found, rest = header(content)
+    next(iter(found.values()))["dtype"] = "F8_E4M3"
+    return with_header(found, rest)
+
+
+@pytest.mark.parametrize("damage", [huge, beyond, overlapping, negative, enormous, of_another_type])
+def test_weights_that_lie_about_themselves_are_refused(damage, whole, tmp_path):
+    write(tmp_path / "p", {WEIGHTS: damage(whole[2])}, json.loads(whole[1]))
+    for load in (runtime.load, load_policy):
+        with pytest.raises(CheckpointError):
+            load(tmp_path / "p")
+
+
+def places_of(node, path=()):
+    yield path
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        yield from places_of(value, (*path, key))
+
+
+def replaced(node, path, value):
+    if not path:
+        return value
+    copy = dict(node) if isinstance(node, dict) else list(node)
+    copy[path[0]] = replaced(copy[path[0]], path[1:], value)
+    return copy
+
+
+ODD = (
+    None,
+    True,
+    -1,
+    0,
+    7,
+    2**70,
+    1e308,
+    float("nan"),
+    "",
+    "x",
+    [],
+    {},
+    [[]],
+    {"array": "x"},
+    {"kind": "mlp"},
+    [1] * 50,
+)
+
+
+def test_manifests_with_one_odd_value_are_read_or_refused(whole, tmp_path):
+    """Checksums are right, as an attacker's would be; every place of the spec, scaler and recipe gets odd values."""
+    generator, manifest = np.random.default_rng(0), json.loads(whole[1])
+    places = [
+        p for p in places_of(manifest) if p and p[0] in ("spec", "scaler", "recipe", "masks", "missing", "origin")
+    ]
+    refused = 0
+    for _ in range(400):
+        place, odd = places[generator.integers(len(places))], ODD[generator.integers(len(ODD))]
+        changed = replaced(manifest, place, odd)
+        sums = {WEIGHTS: Saved(whole[0]).manifest["files"][WEIGHTS]}
+        path = zipped(tmp_path / "p.zip", [(MANIFEST, POLICY.text(changed, sums)), (WEIGHTS, whole[2])])
+        refused += not read(path)
+    assert refused > 200
+
+
+def test_bytes_flipped_anywhere_are_refused(whole, tmp_path):
+    generator, content, path = np.random.default_rng(1), whole[0].read_bytes(), tmp_path / "p.zip"
+    read_at_all = 0
+    for i in range(400):
+        damaged = bytearray(content)
+        if i % 2:
+            damaged = damaged[: generator.integers(len(content))]
+        for place in generator.integers(0, max(1, len(damaged)), 1 + i % 7):
+            damaged[place : place + 1] = bytes([generator.integers(256)])
+        path.write_bytes(damaged)
+        read_at_all += read(path)
+    assert read_at_all < 120  # what lies in parts of a zip that say nothing: dates, attributes
+
+
+def test_other_files_are_no_policies(tmp_path):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("notes.txt", "mine")
+    for name, content in {"a.zip": b"", "b.zip": b"PK\x05\x06", "c.zip": buffer.getvalue(), "d": b"{}"}.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(CheckpointError):
+            runtime.load(tmp_path / name)
+    with pytest.raises(CheckpointError, match=r"is no tidelog policy: it has no manifest\.json"):
+        runtime.load(tmp_path)
+    deep = tmp_path / "deep"
+    deep.mkdir()
+    (deep / MANIFEST).write_text("[" * 200_000)
+    with pytest.raises(CheckpointError, match="cut off or cannot be read"):
+        runtime.load(deep)

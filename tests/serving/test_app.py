@@ -1,0 +1,164 @@
+"""What a client is told: answers that are those of the NumPy reader, and for all else a status and a sentence."""
+
+import json
+
+import anyio
+import httpx
+import numpy as np
+import pytest
+
+from tests.serving.bodies import BODIES, JSON, ROW
+from tidelog.serving import app as serving
+from tidelog.serving.app import Bounds, application
+
+
+def asked(policy, *requests, bounds=None):
+    """The answers of a server to (method, path, options), one after the other."""
+
+    async def go():
+        transport = httpx.ASGITransport(application(policy, bounds))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return [await client.request(method, path, **options) for method, path, options in requests]
+
+    return anyio.run(go)
+
+
+def act(policy, body, **options):
+    return asked(policy, ("POST", "/act", {"json": body}), **options)[0]
+
+
+def test_one_observation_and_a_batch_are_answered_as_numpy_answers(plain):
+    policy = plain["iql, choice"]
+    other = ROW | {"ward": "c", "dose": None}
+    rows = [ROW, other] * 20
+    one, many = act(policy, {"observation": other}), act(policy, {"observations": rows})
+    assert one.status_code == many.status_code == 200
+    numbers = {name: [np.nan if r[name] is None else r[name] for r in rows] for name in ROW}
+    wanted = policy(numbers)
+    assert one.json() == {"action": wanted[1], "name": policy.spec.action.names[wanted[1]]}
+    assert many.json()["actions"] == wanted.tolist()
+    masks = [[False, False, True, False, False]] * 40
+    assert act(policy, {"observations": rows, "masks": masks}).json()["actions"] == [2] * 40
+    by_leaf = {"numeric": policy_numbers(policy), "categorical": [1, 1]}
+    assert act(policy, {"observation": by_leaf}).json()["action"] == policy(ROW)
+
+
+def policy_numbers(policy):
+    return [{**ROW, "dose missing": 0.0}[name] for name in policy.spec.observation["numeric"].names]
+
+
+def test_samples_come_with_their_propensity(plain):
+    policy = plain["iql, choice"]
+    answer = act(policy, {"observation": ROW, "seed": 3}).json()
+    batch = {name: [value] for name, value in ROW.items()}
+    drawn, chance = policy.sample_with_propensity(batch, 3)
+    assert answer["action"] == drawn[0]
+    assert answer["propensity"] == pytest.approx(chance[0])
+    assert act(plain["bc, point"], {"observation": ROW, "seed": 3}).json()["propensity"] is None
+
+
+def test_a_memory_goes_to_the_client_and_back(plain):
+    policy = plain["iql, memory"]
+    first = act(policy, {"observation": ROW}).json()
+    second = act(policy, {"observation": ROW, "memory": first["memory"]}).json()
+    memory = policy.start(1)
+    batch = {name: [value] for name, value in ROW.items()}
+    for answer in (first, second):
+        assert answer["action"] == policy(batch, memory=memory)[0]
+        np.testing.assert_allclose(answer["memory"], memory.carry[0], rtol=1e-6)
+    assert act(policy, {"observation": ROW, "memory": [0.0]}).status_code == 422
+
+
+def test_pictures_are_whole_numbers_to_255(plain):
+    policy = plain["discrete bcq, pictures"]
+    picture = np.random.default_rng(0).integers(0, 256, (9, 8, 2))
+    seen = {"picture": picture.astype(np.uint8), "x": np.asarray([0.5, 1.0])}
+    answer = act(policy, {"observation": {"picture": picture.tolist(), "x": [0.5, 1.0]}})
+    assert answer.json()["action"] == policy(seen)
+    assert "'picture' must be pictures" in act(policy, {"observation": {"picture": [[[256]]], "x": [0, 0]}}).text
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_what_does_not_fit_is_named(name, plain):
+    body, status, message = BODIES[name]
+    answer = act(plain["iql, choice"], body, bounds=Bounds(rows=3))
+    assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
+
+
+RAW = {
+    "no JSON": (b"{", JSON, 400, "the body is no JSON"),
+    "not even text": (b"\xff\xfe\x00", JSON, 400, "the body is no JSON"),
+    "NaN": (b'{"observation": {"age": NaN}}', JSON, 400, "NaN is no JSON: send null"),
+    "twice": (b'{"observation": {"age": 1, "age": 2}}', JSON, 400, "the field 'age' is given twice"),
+    "a tower": (b"[" * 20_000, JSON, 400, "nested too deeply"),
+    "a giant": (b'{"observation": {"age": ' + b"9" * 9_000 + b"}}", JSON, 400, "the body is no JSON"),
+    "a form": (b"age=1", {"content-type": "application/x-www-form-urlencoded"}, 415, "expected application/json"),
+    "no type": (b"{}", {}, 415, "expected application/json"),
+    "large": (b" " * 30_001, JSON, 413, "larger than 30,000 bytes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RAW)
+def test_bytes_that_are_no_request_are_refused(name, plain):
+    content, headers, status, message = RAW[name]
+    request = ("POST", "/act", {"content": content, "headers": headers})
+    (answer,) = asked(plain["iql, choice"], request, bounds=Bounds(body=30_000))
+    assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
+
+
+def test_a_body_without_a_length_is_cut_at_the_limit(plain):
+    async def parts():
+        for _ in range(100):
+            yield b" " * 1000
+
+    request = ("POST", "/act", {"content": parts(), "headers": JSON})
+    assert asked(plain["iql, choice"], request, bounds=Bounds(body=30_000))[0].status_code == 413
+
+
+def test_a_body_that_does_not_come_and_an_answer_that_takes_long(plain, monkeypatch):
+    async def stuck():
+        yield b"{"
+        await anyio.sleep(30)
+
+    quick = Bounds(seconds=0.05)
+    request = ("POST", "/act", {"content": stuck(), "headers": JSON})
+    assert asked(plain["iql, choice"], request, bounds=quick)[0].status_code == 408
+    monkeypatch.setattr(serving._Server, "_compute", lambda server, asked: __import__("time").sleep(0.5))
+    assert act(plain["iql, choice"], {"observations": [ROW] * 20}, bounds=quick).status_code == 503
+
+
+def test_what_goes_wrong_within_stays_within(plain, monkeypatch, caplog):
+    def broken(server, asked):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(serving._Server, "_compute", broken)
+    answer = act(plain["iql, choice"], {"observation": ROW})
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+    assert "secret" in caplog.text
+
+
+def test_the_server_tells_of_itself(plain):
+    policy = plain["iql, choice"]
+    answers = asked(
+        policy, ("GET", "/health", {}), ("GET", "/policy", {}), ("POST", "/act", {"json": {"observations": [ROW] * 3}}),
+        ("POST", "/act", {"json": {}}), ("GET", "/metrics", {}), ("GET", "/act", {}), ("GET", "/elsewhere", {}),
+    )  # fmt: skip
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 422, 200, 405, 404]
+    assert answers[1].json()["spec"]["action"]["names"] == list(policy.spec.action.names)
+    lines = answers[4].text.splitlines()
+    assert {'tidelog_requests_total{status="200"} 1', 'tidelog_requests_total{status="422"} 1'} <= set(lines)
+    assert {"tidelog_rows_total 3", "tidelog_requests_under_way 0", "tidelog_request_seconds_count 2"} <= set(lines)
+    assert "GET /policy" in answers[6].json()["error"]
+
+
+def test_random_bodies_are_answered(plain):
+    from tests.serving.bodies import random_body
+
+    generator = np.random.default_rng(0)
+    requests = [("POST", "/act", {"content": random_body(generator), "headers": JSON}) for _ in range(400)]
+    answers = asked(plain["iql, choice"], *requests, ("GET", "/health", {}))
+    statuses = {answer.status_code for answer in answers}
+    assert statuses <= {200, 400, 413, 422}
+    assert {200, 400, 422} <= statuses
+    assert all("error" in json.loads(answer.text) for answer in answers if answer.status_code != 200)

@@ -1,0 +1,101 @@
+"""The command itself: a process that listens, survives what clients do, and stops when it is told to."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from tests.serving.bodies import JSON, ROW, random_body
+
+
+@contextmanager
+def served(path, *words):
+    """A server of a policy: its process and port."""
+    command = [sys.executable, "-m", "tidelog", "serve", str(path), "--port", "0", *words]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
+    ) as process:
+        try:
+            line = process.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+            assert found, line + process.stderr.read()
+            yield process, int(found[1])
+        finally:
+            process.kill()
+
+
+def post(port, body, timeout=30):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    connection.request("POST", "/act", body, JSON)
+    answer = connection.getresponse()
+    content = answer.read()
+    connection.close()
+    return answer.status, json.loads(content)
+
+
+def half_a_request(port, *, wait):
+    """Headers that promise more than is sent; the answer if it is waited for."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.sendall(
+            b"POST /act HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+        )
+        return client.recv(1000) if wait else b""
+
+
+def test_a_server_answers_survives_and_stops(saved, plain):
+    with served(saved["iql, choice"], "--seconds", "1") as (process, port):
+        status, answer = post(port, json.dumps({"observation": ROW}))
+        assert (status, answer["action"]) == (200, plain["iql, choice"](ROW))
+        half_a_request(port, wait=False)
+        assert half_a_request(port, wait=True).startswith(b"HTTP/1.1 408")
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"\x16\x03\x01 no HTTP at all\r\n\r\n")
+            assert b"400 Bad Request" in client.recv(1000)
+        assert post(port, b"{")[0] == 400
+        assert post(port, json.dumps({"observation": ROW}))[0] == 200
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "stopped; every open request was answered" in out
+    assert "Traceback" not in out + err
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (("nowhere",), "nowhere does not exist: give a saved policy"),
+    (("{saved}", "--rows", "0"), "must be larger than 0"),
+    (("{saved}", "--host", "not.a.host.invalid"), "cannot be listened on"),
+    (("{saved}", "--backend", "onnx"), "holds no policy.onnx"),
+])  # fmt: skip
+def test_what_cannot_be_served_is_said(words, message, saved, capsys):
+    from tidelog.cli import main
+
+    assert main(["serve", *(word.format(saved=saved["bc, point"]) for word in words)]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_ten_thousand_random_bodies(saved):
+    generator, statuses = np.random.default_rng(1), {}
+    with served(saved["iql, choice"]) as (process, port):
+        begin = time.monotonic()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        for _ in range(10_000):
+            connection.request("POST", "/act", random_body(generator), JSON)
+            answer = connection.getresponse()
+            answer.read()
+            statuses[answer.status] = statuses.get(answer.status, 0) + 1
+        assert post(port, json.dumps({"observation": ROW}))[0] == 200
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+    assert "Traceback" not in out + err
+    assert set(statuses) <= {200, 400, 413, 422}
+    print(statuses, f"{time.monotonic() - begin:.0f} s")
