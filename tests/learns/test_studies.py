@@ -43,6 +43,8 @@ def test_discrete_bcq_comes_close_to_the_best_policy_within_the_support() -> Non
     assert largest[1.0]["values"] == pytest.approx([oracle[1.0]["gamma_1"]] * found["seeds"], abs=0.006)
     assert min(largest[0.0]["q_mean"]) > 1.0  # no return is
     assert max(largest[0.0]["values"]) < min(largest[0.3]["values"]) - 0.04
+    for size in found["sizes"]:  # unconstrained: below the clinicians, where patience is short
+        assert max(cell(found, "discrete bcq", size, 0.99, 0.0)["values"]) < found["expert"]["0.99"]
 
 
 @pytest.mark.parametrize("task", ["pendulum", "hopper"])
