@@ -443,7 +443,8 @@ def fine_tuning() -> str:
 
 {found["env"]}: {found["episodes"]} episodes of mixed quality a log, {found["offline_updates"]:,} updates on it, then
 online with half of each minibatch from the log. Online - offline at the end:
-**{interval(found["interval"], 0)}**, 95 % t interval over {len(found["offline"])} seeds. Mean return of deterministic play after so many decisions:
+**{interval(found["interval"], 0)}**, 95 % t interval over {len(found["offline"])} seeds. Mean
+return of deterministic play after so many decisions:
 
 | seed | logger | offline | {head} |
 |---|---|---|{"---|" * len(found["decisions"])}
