@@ -399,6 +399,77 @@ Command: `{found["command"]}`. The preset was chosen on other seeds.
 """
 
 
+def off_policy_cartpole() -> str:
+    """Off-policy PPG against PPG until CartPole is solved."""
+    found = kept("off_policy_ppg_cartpole")
+    rows = "\n".join(
+        f"| {name} | {interval(found[key]['solved_interval'], 0)} | "
+        f"{', '.join(f'{at:,}' for at in found[key]['solved_at'])} |"
+        for name, key in (("PPG", "ppg"), ("off-policy PPG", "off_policy_ppg"))
+    )
+    return f"""## Off-policy PPG against PPG on CartPole
+
+Decisions until {found["episodes"]} deterministic episodes return {found["solved"]:.0f} on average at a report, reports
+every {found["every"]:,} decisions; {found["env"]}, both with their classic-control presets. Decisions saved:
+**{interval(found["saved_interval"], 0)}**, 95 % t interval over {len(found["saved"])} seeds.
+
+| algorithm | decisions | each seed |
+|---|---|---|
+{rows}
+
+Command: `{found["command"]}`. The presets were chosen on other seeds.
+"""
+
+
+def stale_advantages() -> str:
+    """Off-policy PPG with targets recomputed, and with targets stored when they were collected."""
+    found = kept("off_policy_ppg_stale")
+
+    def line(name: str) -> str:
+        solved = ", ".join("never" if at is None else f"{at:,}" for at in found[name]["solved_at"])
+        return f"| {name} | {interval(found[name]['mean_return_interval'], 0)} | {solved} |"
+
+    rows = "\n".join(line(name) for name in ("recomputed", "stored"))
+    return f"""## Off-policy PPG: targets recomputed or stored
+
+The published way stores advantages and targets when a segment is collected. Both ways on {found["env"]} with rings of
+32 collections in which segments live until they are replaced; {found["steps"]:,} decisions, otherwise the
+classic-control preset; the mean over all reports of {found["episodes"]} deterministic episodes. Recomputed - stored:
+**{interval(found["gained_interval"], 0)}**, 95 % t interval over {len(found["gained"])} seeds.
+
+| targets | mean return while learning | solved at decision, each seed |
+|---|---|---|
+{rows}
+
+Command: `{found["command"]}`.
+"""
+
+
+def fine_tuning() -> str:
+    """IQL on a log, then online."""
+    found = kept("fine_tuning_pendulum")
+    head = " | ".join(f"{at:,}" for at in found["decisions"])
+    rows = "\n".join(
+        f"| {seed} | {log:.0f} | {start:.0f} | {' | '.join(f'{worth:.0f}' for _, worth in curve)} |"
+        for seed, (log, start, curve) in enumerate(zip(found["logger"], found["offline"], found["curves"], strict=True))
+    )
+    means = " | ".join(f"{mean:+.0f} ({low:+.0f} to {high:+.0f})" for mean, low, high in found["along_the_way"])
+    return f"""## IQL from a log into the environment
+
+{found["env"]}: {found["episodes"]} episodes of mixed quality a log, {found["offline_updates"]:,} updates on it, then
+online with half of each minibatch from the log. Online - offline at the end:
+**{interval(found["interval"], 0)}**, 95 % t interval over {len(found["offline"])} seeds. Mean
+return of deterministic play after so many decisions:
+
+| seed | logger | offline | {head} |
+|---|---|---|{"---|" * len(found["decisions"])}
+{rows}
+| online - offline | | | {means} |
+
+Command: `{found["command"]}`. Nothing was tuned.
+"""
+
+
 def continuous() -> str:
     """PPG against PPO, continuous actions."""
     parts = []
@@ -482,6 +553,8 @@ def _solved(found: dict) -> str:
 SECTIONS = ((speed, "speed"), (icu, "icu_sepsis_iql"), (icu_bcq, "icu_sepsis_bcq"), (pendulum, "pendulum_iql_bc"))
 SECTIONS += ((imperfect_pendulum, "imperfect_pendulum"), (imperfect_hopper, "imperfect_hopper"), (kills, "kills"))
 SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "ppg_speed_sb3"))
+SECTIONS += ((off_policy_cartpole, "off_policy_ppg_cartpole"), (stale_advantages, "off_policy_ppg_stale"))
+SECTIONS += ((fine_tuning, "fine_tuning_pendulum"),)
 SECTIONS += ((calibration, "calibration"), (judging_speed, "verdict_speed"))
 SECTIONS += ((sampling, "sampling"), (door, "door_size"))
 SECTIONS += ((cartpole, "cartpole_discrete_bcq"), (recommenders, "recommender_"), (retrieval, "retrieval"))
