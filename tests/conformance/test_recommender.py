@@ -110,7 +110,7 @@ EFFECTS = {  # field: (another value, where it shows, what else has to be set)
     "normalise_rewards": (False, built),
     "encoder": ("mean", built),
     "size": (4, built),
-    "history": (5, gathered),
+    "history": (5, gathered, {"targets": 3}),
     "targets": (2, gathered),
     "layers": (1, built, {"encoder": "attention"}),
     "heads": (2, told, {"encoder": "attention", "dropout": None}),
