@@ -19,7 +19,7 @@ from tidelog.data.export import column_labels
 from tidelog.data.order import Order, arrange
 from tidelog.data.sources import table_of
 from tidelog.errors import ConfigError, SpecError, nearest
-from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
+from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
 
 def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) -> pl.DataFrame:
@@ -29,6 +29,8 @@ def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) 
     Raises LogError where the table cannot be read, SpecError (naming column and rows) where a feature is missing, does
     not parse, or holds a word that the log never had. `mapping` tells where the allowed actions stand.
     """
+    if isinstance(policy.spec.action, Catalogue):
+        raise SpecError("this policy ranks items of a catalogue: tidelog recommend makes lists of them")
     spec = _with_names(policy.spec)
     wanted = feature_names(spec)
     frame = table_of(path).frame
