@@ -30,13 +30,13 @@ def small(**changes: Any) -> RecommenderBCQ:
 
 @cache
 def described() -> Interactions:
-    """Users on a ring of items, slates of four, features; the tenth item was only shown."""
+    """Users on a ring of items, sessions, slates of four, features; the tenth item was only shown."""
     frame = clicks(users=16)
     places = frame["i"].str.slice(1).cast(pl.Int64).to_numpy()
     shown = ["|".join(f"i{(place + step) % 10}" for step in range(4)) for place in places]
     features = pl.DataFrame({"i": [f"i{n}" for n in range(10)], "x": np.cos(np.arange(10.0)), "y": ["a", "b"] * 5})
-    frame = frame.with_columns(shown=pl.Series(shown))
-    return read_interactions(frame, **ROLES, slate="shown", item_features=features, session_gap=500)
+    frame = frame.with_columns(shown=pl.Series(shown), visit=(pl.col("t") // 150).cast(pl.Int64))
+    return read_interactions(frame, **ROLES, slate="shown", item_features=features, session="visit")
 
 
 @cache

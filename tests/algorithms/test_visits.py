@@ -20,6 +20,7 @@ def columns(log, length, targets):
 @pytest.mark.parametrize(("length", "targets"), [(6, 3), (4, 4), (5, 1), (50, 7)])
 def test_every_event_counts_in_exactly_one_window_with_what_came_before(length, targets):
     log = described()
+    assert 0 < log.terminated.sum() < len(log) / 2
     rows, (data, weight, valid), count = columns(log, length, targets)
     assert weight is None
     assert count == len(rows)

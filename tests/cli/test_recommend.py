@@ -66,6 +66,12 @@ def test_an_unknown_item_is_named_or_passed_over(shop, tmp_path, capsys):
     assert main([*words, "--unknown", "skip"]) == 0
 
 
+def test_a_ranking_policy_does_not_act_on_rows(shop, tmp_path, capsys):
+    words = ["act", str(shop / "run"), "--data", str(shop / "clicks.csv"), "--out", str(tmp_path / "a.csv")]
+    assert main(words) == 2
+    assert "tidelog recommend makes lists" in said(capsys)
+
+
 def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):
     source = str(shop / "clicks.csv")
     assert main(["data", "inspect", source, *ROLES, "--session-gap", "100"]) == 0

@@ -131,7 +131,7 @@ WORDS = {
     "an unknown command": (["trian"], "no command 'trian': did you mean 'train'"),
     "an unknown subcommand": (["data", "inspct", "x"], "no command 'data inspct': did you mean 'inspect'"),
     "data alone": (["data"], "everything wrong with it"),
-    "train alone": (["train"], "usage: tidelog train {iql,bc,bcq,discrete-bcq} --data LOG"),
+    "train alone": (["train"], "usage: tidelog train {iql,bc,bcq,discrete-bcq,recommender-bcq} --data LOG"),
     "flags before the algorithm": (["train", "--data", "x"], "name the algorithm first"),
     "an unknown algorithm": (["train", "iqll", "--data", "x"], "no algorithm 'iqll': did you mean 'iql'"),
     "an unknown flag": (["train", "bc", "--data", "x", "--stepz", "3"], "--steps INT"),

@@ -110,7 +110,7 @@ EFFECTS = {  # field: (another value, where it shows, what else has to be set)
     "normalise_rewards": (False, built),
     "encoder": ("mean", built),
     "size": (4, built),
-    "history": (5, gathered),
+    "history": (5, gathered, {"targets": 3}),
     "targets": (2, gathered),
     "layers": (1, built, {"encoder": "attention"}),
     "heads": (2, told, {"encoder": "attention", "dropout": None}),
@@ -282,7 +282,7 @@ def test_settings_that_would_have_no_effect_are_refused(options, said):
 def test_new_items_are_ranked_by_their_features():
     """The tenth item was never taken: with a tower it has a place of its own, without one only a random one."""
     h, log = small(content=True), described()
-    found = policy(h, log, after(h, log)).recommend([["i1"]], 9, exclude_seen=True)
+    found = policy(h, log).recommend([["i1"]], 9, exclude_seen=True)
     assert "i9" in found.items
     items = h.acting(fresh(h, log)).recall.table(None, fresh(h, log).known.features)
     assert np.abs(np.asarray(items.vectors[10] - items.vectors[1:10]).sum(axis=1)).min() > 0.0

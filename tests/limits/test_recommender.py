@@ -127,6 +127,7 @@ def test_the_target_by_hand():
     np.testing.assert_allclose(value[:, 1:], best, atol=1e-5)
     target = page.target_value(h, state, row.data, value)
     ended = np.asarray(row.data.discount) == 0.0
+    assert ended.any()
     np.testing.assert_allclose(target, row.data.reward + row.data.discount * best, atol=1e-5)
     np.testing.assert_allclose(np.asarray(target)[ended], np.asarray(row.data.reward)[ended])
 

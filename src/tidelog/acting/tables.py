@@ -19,7 +19,7 @@ from tidelog.data.order import Order, arrange
 from tidelog.data.sources import table_of
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.runtime.intake import column_names, feature_names, filled
-from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
+from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
 
 def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) -> pl.DataFrame:
@@ -64,6 +64,8 @@ def _unknown(frame: pl.DataFrame, spec: Spec) -> list[str]:
 
 def _table(policy: Policy, path: Path) -> pl.DataFrame:
     """The rows of a file; SpecError where there are none, or a feature has no column."""
+    if isinstance(policy.spec.action, Catalogue):
+        raise SpecError("this policy ranks items of a catalogue: tidelog recommend makes lists of them")
     frame = table_of(path).frame
     if not frame.height:
         raise SpecError(f"{path} has no rows to act on")
