@@ -1,6 +1,7 @@
 """How fast a saved policy starts, acts, and answers over loopback: on NumPy and on onnxruntime, side by side.
 
-The client runs on the same machine as the server. A request is one observation by name, or a batch of them.
+The client runs on the same machine as the server. A request is one observation by name, or a batch of them. Artefacts
+are made in the folder that is named, and used again if they stand there.
 """
 
 import json
@@ -9,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -23,10 +23,11 @@ from tidelog.acting.export import export
 from tidelog.acting.parity import random_observations
 from tidelog.acting.policy import Policy
 from tidelog.data.scaling import Scaler
+from tidelog.runtime.saved import Saved
 from tidelog.runtime.session import load_onnx
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
-COMMAND = "python -m benchmarks.serving"
+COMMAND = "python -m benchmarks.serving FOLDER"
 NAMES = tuple(f"feature_{i}" for i in range(20))
 WORDS = tuple("abcdefgh")
 SEEN = {"numeric": Vector(20, NAMES), "categorical": Codes((8,), ("ward",), (WORDS,))}
@@ -39,14 +40,17 @@ BATCHES, CLIENTS, STARTS = 40, 8, 11
 READERS = {"numpy": runtime.load, "onnx": load_onnx}
 
 
-def made(place: Path, name: str) -> tuple[Path, dict]:
-    """An artefact of an untrained policy, and its record of parity."""
+def made(place: Path, name: str) -> Path:
+    """An artefact of an untrained policy."""
+    path = place / f"{name.split(',')[0]}.zip"
+    if path.exists():
+        return path
     algorithm, space, _, _ = POLICIES[name]
     spec = Spec(SEEN, space)
     acting = algorithm.acting(algorithm.init(spec, jax.random.key(0), 1))
     scaler = Scaler({"numeric": np.full(20, 0.5, np.float32)}, {"numeric": np.full(20, 2.0, np.float32)})
-    path = place / f"{name.split(',')[0]}.zip"
-    return path, export(Policy(algorithm, spec, scaler, acting), path)
+    export(Policy(algorithm, spec, scaler, acting), path)
+    return path
 
 
 def observation(seed: int) -> dict:
@@ -160,18 +164,16 @@ def start(path: Path) -> dict:
     return found
 
 
-def study() -> dict:
-    cases = {}
-    with tempfile.TemporaryDirectory() as place:
-        for name in POLICIES:
-            path, parity = made(Path(place), name)
-            size = POLICIES[name][2:]
-            backends = {b: {"in process": in_process(path, b, *size), "http": served(path, b, *size)} for b in READERS}
-            cases[name] = {"start": start(path), "parity": parity, **backends}
+def study(place: Path) -> dict:
+    paths, cases = {name: made(place, name) for name in POLICIES}, {}
+    for name, path in paths.items():
+        size = POLICIES[name][2:]
+        backends = {b: {"in process": in_process(path, b, *size), "http": served(path, b, *size)} for b in READERS}
+        cases[name] = {"start": start(path), "parity": Saved(path).manifest["parity"], **backends}
     content = {"batches": BATCHES, "cases": cases}
     keep("serving", COMMAND, content)
     return content
 
 
 if __name__ == "__main__":
-    print(json.dumps(study(), indent=1))
+    print(json.dumps(study(Path(sys.argv[1])), indent=1))
