@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -63,13 +63,25 @@ class Order(Protocol):
     def draw(
         self, state: Any, key: jax.Array, size: int, count: int, progress: jax.Array
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Indices [size] into the samples and their importance weights or None, at a share of the run in [0, 1].
-
-        Over a store whose samples have lives, orders are also given which of them are `live`, [count] bool.
-        """
+        """Indices [size] into the samples and their importance weights or None, at a share of the run in [0, 1]."""
 
     def learn(self, state: Any, indices: jax.Array, priority: jax.Array | None) -> Any:
         """The state after the step said what it thought of its samples."""
+
+
+class LivingOrder(Protocol):
+    """An order over a store whose samples have lives: `draw` is also told which of them are `live`, [count] bool."""
+
+    def init(self, count: int, key: jax.Array | None = None) -> Any:
+        """As of every order."""
+
+    def draw(
+        self, state: Any, key: jax.Array, size: int, count: int, progress: jax.Array, live: jax.Array
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Indices [size] of samples that are live, and None."""
+
+    def learn(self, state: Any, indices: jax.Array, priority: jax.Array | None) -> Any:
+        """As of every order."""
 
 
 @dataclass(frozen=True)
@@ -193,14 +205,15 @@ class Draw:
     store: str
     size: int
     unit: Unit
-    order: Order = Uniform()
+    order: Order | LivingOrder = Uniform()
 
     def batch(self, store: Any, state: Any, key: jax.Array, progress: jax.Array) -> tuple[Batch, jax.Array]:
         """A batch, and the indices that its feedback goes back to."""
         count, rows = self.unit.rows(store)
-        live, order = getattr(store, "live", None), self.order
-        choices: Any = order.draw if live is None else partial(order.draw, live=live)
-        indices, importance = choices(state, key, self.size, count, progress)
+        live, draw = getattr(store, "live", None), cast(Any, self.order.draw)
+        indices, importance = (draw if live is None else partial(draw, live=live))(
+            state, key, self.size, count, progress
+        )
         return self.at(store, indices if rows is None else rows[indices], importance), indices
 
     def at(self, store: Any, rows: jax.Array, importance: jax.Array | None = None) -> Batch:
