@@ -111,7 +111,8 @@ def _propensity(rows: Named, space: ActionSpace) -> np.ndarray[Any, Any] | None:
     if "likely" not in rows:
         return None
     density: np.ndarray[Any, Any] = rows["likely"] - (space.log_volume() if isinstance(space, Continuous) else 0.0)
-    return np.exp(density)
+    found: np.ndarray[Any, Any] = np.exp(density)
+    return found
 
 
 def flat_columns(columns: dict[str, Any]) -> Named:
