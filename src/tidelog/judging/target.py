@@ -155,9 +155,8 @@ def _where_decided(policy: Policy, log: Log, leaves: Leaves, allowed: NDArray[np
 
 def _adding_up(found: NDArray[Any]) -> Floats:
     """As float64 with rows that add up to 1: those of float32 do so up to its own rounding."""
-    exact: Floats = np.asarray(found, np.float64)
-    total: Floats = exact.sum(1, keepdims=True)
-    return exact / total
+    found = np.asarray(found, np.float64)
+    return np.asarray(found / found.sum(1, keepdims=True))
 
 
 def _several(policy: Policy, log: Log, leaves: Leaves) -> Target:
