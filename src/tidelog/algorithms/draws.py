@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import jax
 import jax.numpy as jnp
@@ -198,8 +198,8 @@ class Draw:
     def batch(self, store: Any, state: Any, key: jax.Array, progress: jax.Array) -> tuple[Batch, jax.Array]:
         """A batch, and the indices that its feedback goes back to."""
         count, rows = self.unit.rows(store)
-        live, order = getattr(store, "live", None), self.order
-        choices: Any = order.draw if live is None else partial(order.draw, live=live)
+        live, choices = getattr(store, "live", None), cast(Any, self.order).draw
+        choices = choices if live is None else partial(choices, live=live)
         indices, importance = choices(state, key, self.size, count, progress)
         return self.at(store, indices if rows is None else rows[indices], importance), indices
 

@@ -76,7 +76,8 @@ class Scales(eqx.Module):
 
     def reward(self, reward: jax.Array) -> jax.Array:
         """Rewards of any shape as networks see them."""
-        return reward * self.scale + self.shift
+        scaled: jax.Array = reward * self.scale + self.shift
+        return scaled
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def _propensity(rows: Named, space: ActionSpace) -> np.ndarray[Any, Any] | None:
     """Densities [N] in the actions' own units, or probabilities; None where the policy has neither."""
     if "likely" not in rows:
         return None
-    return np.exp(rows["likely"] - (space.log_volume() if isinstance(space, Continuous) else 0.0))  # type: ignore[no-any-return]
+    return np.exp(rows["likely"] - (space.log_volume() if isinstance(space, Continuous) else 0.0))
 
 
 def flat_columns(columns: dict[str, Any]) -> Named:
