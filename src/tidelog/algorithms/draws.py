@@ -63,10 +63,22 @@ class Order(Protocol):
     def draw(
         self, state: Any, key: jax.Array, size: int, count: int, progress: jax.Array
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Indices [size] into the samples and their importance weights or None, at a share of the run in [0, 1].
+        """Indices [size] into the samples and their importance weights or None, at a share of the run in [0, 1]."""
 
-        Over a store whose samples have lives, orders are also given which of them are `live`, [count] bool.
-        """
+    def learn(self, state: Any, indices: jax.Array, priority: jax.Array | None) -> Any:
+        """The state after the step said what it thought of its samples."""
+
+
+class LivingOrder(Protocol):
+    """An order over a store whose samples have lives: it is also told which of them are `live`, [count] bool."""
+
+    def init(self, count: int, key: jax.Array | None = None) -> Any:
+        """The order's state."""
+
+    def draw(
+        self, state: Any, key: jax.Array, size: int, count: int, progress: jax.Array, live: jax.Array
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Indices [size] into the samples that live, and their importance weights or None."""
 
     def learn(self, state: Any, indices: jax.Array, priority: jax.Array | None) -> Any:
         """The state after the step said what it thought of its samples."""
@@ -193,7 +205,7 @@ class Draw:
     store: str
     size: int
     unit: Unit
-    order: Order = Uniform()
+    order: Order | LivingOrder = Uniform()
 
     def batch(self, store: Any, state: Any, key: jax.Array, progress: jax.Array) -> tuple[Batch, jax.Array]:
         """A batch, and the indices that its feedback goes back to."""

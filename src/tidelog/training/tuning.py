@@ -175,7 +175,7 @@ def _bare(space: Any, other: Any) -> Any:
     if isinstance(space, Codes) and not any(getattr(other, "vocabularies", ())):
         changes["vocabularies"] = ()
     if isinstance(space, Continuous):
-        changes |= {bound: tuple(np.float32(getattr(space, bound)).tolist()) for bound in ("low", "high")}
+        changes |= {bound: tuple(np.asarray(getattr(space, bound), np.float32).tolist()) for bound in ("low", "high")}
     return replace(space, **changes)
 
 
