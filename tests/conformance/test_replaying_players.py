@@ -185,7 +185,7 @@ def test_bits_do_not_depend_on_cuts(whole, most):
 def test_a_run_saved_in_the_middle_of_a_phase_goes_on_bit_equal(whole, at):
     first = moved(player(), at)
     saved = named_arrays(first.learners[0])
-    assert {name.split("/")[1] for name in saved if name.startswith("segments/")} == {"policy", "value", "fresh"}
+    assert set(first.learners[0].segments) == {"policy", "value", "fresh"}
     source = functional(ENV)
     (template,) = fresh_players(first.members, source.spec, source, 10_000, False)
     second = Rounds(first.members, first._places, [fill(template, saved, "memory")], 10_000, first.position)

@@ -70,18 +70,18 @@ class Order(Protocol):
 
 
 class LivingOrder(Protocol):
-    """An order over a store whose samples have lives: `draw` is also told which of them are `live`, [count] bool."""
+    """An order over a store whose samples have lives: it is also told which of them are `live`, [count] bool."""
 
     def init(self, count: int, key: jax.Array | None = None) -> Any:
-        """As of every order."""
+        """The order's state."""
 
     def draw(
         self, state: Any, key: jax.Array, size: int, count: int, progress: jax.Array, live: jax.Array
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Indices [size] of samples that are live, and None."""
+        """Indices [size] into the samples that live, and their importance weights or None."""
 
     def learn(self, state: Any, indices: jax.Array, priority: jax.Array | None) -> Any:
-        """As of every order."""
+        """The state after the step said what it thought of its samples."""
 
 
 @dataclass(frozen=True)
@@ -210,10 +210,9 @@ class Draw:
     def batch(self, store: Any, state: Any, key: jax.Array, progress: jax.Array) -> tuple[Batch, jax.Array]:
         """A batch, and the indices that its feedback goes back to."""
         count, rows = self.unit.rows(store)
-        live, draw = getattr(store, "live", None), cast(Any, self.order.draw)
-        indices, importance = (draw if live is None else partial(draw, live=live))(
-            state, key, self.size, count, progress
-        )
+        live, choices = getattr(store, "live", None), cast(Any, self.order).draw
+        choices = choices if live is None else partial(choices, live=live)
+        indices, importance = choices(state, key, self.size, count, progress)
         return self.at(store, indices if rows is None else rows[indices], importance), indices
 
     def at(self, store: Any, rows: jax.Array, importance: jax.Array | None = None) -> Batch:

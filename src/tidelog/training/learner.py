@@ -7,7 +7,7 @@ run is cut into chunks. Letters: `S` members side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.algorithms.contract import Algorithm, Phase
-from tidelog.algorithms.draws import Draw, Stored
+from tidelog.algorithms.draws import Draw, Order, Stored
 from tidelog.algorithms.segments import Segments, drawn
 from tidelog.algorithms.visits import Visits
 from tidelog.training.streams import Stream
@@ -168,7 +168,7 @@ def draw_ahead(phase_index: int, algorithm: Any, learner: Learner, steps: jax.Ar
         keys, progress = _moment(phase, learner, learner.update + i, steps)
         return _each(
             phase,
-            lambda draw, order, key, count: draw.order.draw(order, key, draw.size, count, progress),
+            lambda draw, order, key, count: cast(Order, draw.order).draw(order, key, draw.size, count, progress),
             orders,
             keys,
             counts,
