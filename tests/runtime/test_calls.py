@@ -70,7 +70,7 @@ def test_zips_and_folders_are_the_same_policy(artefacts, tmp_path):
 
 
 def test_starting_imports_no_jax_and_is_quick(artefacts):
-    """CPU seconds of a whole process that loads a policy and acts; with a loose bound: benchmarks/serving.py measures."""
+    """CPU seconds of a whole process that loads a policy and acts, loosely: benchmarks/serving.py measures."""
     script = """
 import sys
 from tidelog import runtime
