@@ -44,10 +44,12 @@ CASES = {
 
 @cache
 def policy(name):
-    """A policy of fresh networks; its scales are not the identity."""
+    """A policy whose scales are not the identity, nor its biases zeros, nor its heads as small as they begin."""
     algorithm, leaves, space = CASES[name]
     spec = Spec(leaves, space, rewards=2 if "several" in name else None)
     mean, std = np.asarray([1.0, -2.0, 0.5, 0.1], np.float32), np.asarray([2.0, 0.5, 1.5, 0.3], np.float32)
     scaler = Scaler({"numeric": mean}, {"numeric": std}) if "numeric" in leaves else Scaler()
     acting = algorithm.acting(algorithm.init(spec, jax.random.key(len(name)), 1))
+    generator = np.random.default_rng(len(name))
+    acting = jax.tree.map(lambda leaf: leaf + 0.3 * generator.standard_normal(leaf.shape, np.float32), acting)
     return Policy(algorithm, spec, scaler, acting, {"data": "none", "learnt_from": {"x": [1, 2]}})
