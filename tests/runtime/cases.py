@@ -6,7 +6,7 @@ from functools import cache
 import jax
 import numpy as np
 
-from tidelog import BC, BCQ, IQL, PPG, DiscreteBCQ
+from tidelog import BC, BCQ, IQL, PPG, DiscreteBCQ, OffPolicyPPG
 from tidelog.acting.policy import Policy
 from tidelog.data.scaling import Scaler
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
@@ -39,6 +39,7 @@ CASES = {
     "ppg, dials": (PPG(**SMALL), SEEN, DIALS),
     "ppg, box": (PPG(**SMALL, activation="tanh"), SEEN, BOX),
     "ppg, choice": (PPG(**SMALL, architecture="shared"), SEEN, FIVE),
+    "off-policy ppg, choice": (OffPolicyPPG(**SMALL, architecture="single"), SEEN, FIVE),
 }  # fmt: skip
 
 
