@@ -73,16 +73,16 @@ def test_an_episodes_actions_do_not_change_its_own_propensities(log, tabular):
 
 
 def test_one_over_a_counted_propensity_is_right_on_average():
-    """`(n + 1) / (k + 1)` has the mean `(1 - (1 - p)^(n + 1)) / p`."""
-    rng, many = np.random.default_rng(0), 20_000
-    state = np.tile(np.repeat(np.arange(many), 10), 2)
-    action = (rng.random(2 * 10 * many) > 0.3).astype(int)  # action 0 with chance 0.3, ten learnt times a state
+    """`(n + 1) / (k + 1)` has the mean `(1 - (1 - p)^(n + 1)) / p`, in states where action 0 has chance 0.2 or 0.8."""
+    rng, many = np.random.default_rng(0), 60_000
+    chance = rng.choice([0.2, 0.8], many)
+    state = np.tile(np.repeat(np.arange(many), 10), 2)  # ten learnt times a state, and ten others
+    action = (rng.random(len(state)) > chance[state]).astype(int)
     log = tl.Log.from_arrays(observation=state, action=action, reward=np.zeros(len(state)), terminated=True, actions=2)
     clone = clone_by_counts(log, States(state, many), np.arange(10 * many))
-    mine = np.arange(10 * many, 20 * many)
-    for chosen, p in ((0, 0.3), (1, 0.7)):
-        weights = p * (action[mine] == chosen) / clone.logged[mine]
-        assert weights.mean() == pytest.approx(p * (1.0 - (1.0 - p) ** 11), abs=0.01)
+    weights = np.where(action == 0, chance[state] / clone.logged, 0.0)[10 * many :]
+    for p in (0.2, 0.8):
+        assert weights[chance[state[10 * many :]] == p].mean() == pytest.approx(p * (1 - (1 - p) ** 11), abs=0.008)
 
 
 @pytest.fixture(scope="module")
