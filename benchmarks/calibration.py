@@ -20,6 +20,7 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 import numpy as np
+from scipy.stats import binomtest
 
 import tidelog as tl
 from benchmarks.keep import SHARED, keep
@@ -375,10 +376,8 @@ def share(count: int, of: int) -> dict:
     """A share with Wilson's interval."""
     if not of:
         return {"count": 0, "of": 0}
-    z, p = 1.96, count / of
-    centre, half = p + z * z / (2 * of), z * np.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
-    scale = 1 + z * z / of
-    return {"count": count, "of": of, "share": p, "low": (centre - half) / scale, "high": (centre + half) / scale}
+    found = binomtest(count, of).proportion_ci(0.95, "wilson")
+    return {"count": count, "of": of, "share": count / of, "low": float(found.low), "high": float(found.high)}
 
 
 if __name__ == "__main__":
