@@ -42,6 +42,7 @@ def test_a_run_is_exported_with_its_metrics_and_checked(tidelog, run, clinic, tm
     (("{run}", "--check"), "is a run: --check is for what was exported of it"),
     (("nowhere", "--check"), "nowhere does not exist"),
     (("nowhere", "--out", "x"), "nowhere does not exist: give a run folder or a saved policy"),
+    (("nowhere", "--to", "zip"), "nowhere does not exist: give a run folder or a saved policy"),
     (("{run}", "--out", "visits"), "visits exists and is no saved policy"),
 ])  # fmt: skip
 def test_what_cannot_be_exported_is_said_and_nothing_written(words, message, tidelog, run, here):

@@ -49,6 +49,8 @@ def run(words: list[str]) -> int:
     """Export, or check what was exported."""
     options = parse(Export, words, "export")
     folder = Path(options.policy)
+    if not folder.exists():
+        raise ConfigError(f"{folder} does not exist: give a run folder or a saved policy")
     record = Record.read(folder) if (folder / "run.json").exists() else None
     if options.check:
         return _check(options, folder, record)
@@ -70,8 +72,6 @@ def run(words: list[str]) -> int:
 def _check(options: Export, folder: Path, record: Record | None) -> int:
     if record is not None:
         raise ConfigError(f"{folder} is a run: --check is for what was exported of it")
-    if not folder.exists():
-        raise ConfigError(f"{folder} does not exist: give a saved policy")
     logged = None
     if options.log is not None:
         logged = Logged.of(read_any(options.log, options.columns), open_policy(options.policy))
