@@ -378,7 +378,13 @@ def share(count: int, of: int) -> dict:
     z, p = 1.96, count / of
     centre, half = p + z * z / (2 * of), z * np.sqrt(p * (1 - p) / of + z * z / (4 * of * of))
     scale = 1 + z * z / of
-    return {"count": count, "of": of, "share": p, "low": (centre - half) / scale, "high": (centre + half) / scale}
+    return {
+        "count": count,
+        "of": of,
+        "share": p,
+        "low": max((centre - half) / scale, 0.0),
+        "high": (centre + half) / scale,
+    }
 
 
 if __name__ == "__main__":
