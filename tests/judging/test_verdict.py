@@ -189,6 +189,8 @@ def test_estimated_propensities_may_be_off_by_what_the_odds_allow():
     found = outcome(wrong, dataclasses.replace(QUICK, odds_ratio=1.2))
     assert (found.decision, rules(found)) == ("unsupported", ["mean_weight"])
     assert "a factor of 1.2 where propensities are estimated" in found.findings[0].sentence
+    assert found.findings[0].advice.startswith("record how likely")
+    assert outcome(bandit(behaviour=np.full(600, 0.4))).findings[0].advice.startswith("check how the propensities were")
 
 
 def test_a_model_alone_never_yields_better():

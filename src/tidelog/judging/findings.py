@@ -13,6 +13,7 @@ from tidelog.judging.limits import Limits
 from tidelog.judging.results import Support
 
 SAMPLED = "judge the policy as it draws its actions (sample=True, --sample), which stays closer to the log"
+RECORDED = "record how likely each decision was (the `propensity` column)"
 CHECKED = "check how the propensities were recorded, against the logger's code"
 SHORTER = "judge what comes early (discount=0.9, --discount 0.9): far ahead little can be said"
 VARIED = "let the logger vary more, and record the probability of each decision"
@@ -106,6 +107,7 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
     away = f"{off / error:.1f} standard errors away" if error > 0 else "without any spread"
     limit = f"at most {limits.mean_weight_errors:g}"
     limit = f"{limit}, or a factor of {odds:g} where propensities are estimated" if estimated else limit
+    check = RECORDED if estimated else CHECKED
     wrong = "the logger's probabilities are wrong, or the policy does what the logger never did"
     if visits:
         sentence = (
@@ -113,9 +115,9 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
             f"({limit}): over up to {support.horizon:,} decisions small errors in each probability add up, "
             f"{wrong}"
         )
-        return [Finding("mean_weight", sentence, f"{CHECKED}; {SHORTER}")]
+        return [Finding("mean_weight", sentence, f"{check}; {SHORTER}")]
     sentence = f"the episodes' mean weight is {mean:.3g} where 1 is right, {away} ({limit}): {wrong}"
-    return [Finding("mean_weight", sentence, CHECKED)]
+    return [Finding("mean_weight", sentence, check)]
 
 
 def overlap_finding(overlap: Overlap | None, limits: Limits) -> list[Finding]:
