@@ -5,6 +5,7 @@ from pathlib import Path
 from benchmarks.icu_sepsis_bcq import cell
 from benchmarks.keep import RESULTS, kept
 from benchmarks.recommender_page import recommenders, retrieval
+from benchmarks.serving_page import serving
 from tidelog.report.curves import draw_curves
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -557,7 +558,12 @@ SECTIONS += ((off_policy_cartpole, "off_policy_ppg_cartpole"), (stale_advantages
 SECTIONS += ((fine_tuning, "fine_tuning_pendulum"),)
 SECTIONS += ((calibration, "calibration"), (judging_speed, "verdict_speed"))
 SECTIONS += ((sampling, "sampling"), (door, "door_size"))
-SECTIONS += ((cartpole, "cartpole_discrete_bcq"), (recommenders, "recommender_"), (retrieval, "retrieval"))
+SECTIONS += (
+    (cartpole, "cartpole_discrete_bcq"),
+    (recommenders, "recommender_"),
+    (retrieval, "retrieval"),
+    (serving, "serving"),
+)
 
 if __name__ == "__main__":
     parts = ["# Evidence\n\nMade by `python -m benchmarks.redraw` from the files in `benchmarks/results`.\n"]

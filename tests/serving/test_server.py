@@ -93,6 +93,7 @@ def test_ten_thousand_random_bodies(saved):
             answer = connection.getresponse()
             answer.read()
             statuses[answer.status] = statuses.get(answer.status, 0) + 1
+        connection.close()
         assert post(port, json.dumps({"observation": ROW}))[0] == 200
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=30)
