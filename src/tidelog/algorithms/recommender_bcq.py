@@ -379,7 +379,7 @@ class RecommenderBCQ:
         """Raise SpecError: items are ranked."""
         raise SpecError("a policy over a catalogue ranks items: call policy.recommend(histories, k)")
 
-    # Ranking: what `tidelog.acting.recommend` calls.
+    # Ranking: what `policy.recommend` calls.
 
     def all_items(self, acting: Acting) -> jax.Array:
         """Rows [N + 1, D + 1] to search among."""

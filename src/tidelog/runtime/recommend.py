@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidelog.acting.ranking import MARKS, Ranker, refuse_too_few
 from tidelog.errors import SpecError, nearest
+from tidelog.runtime.ranking import MARKS, Ranker, refuse_too_few
 from tidelog.types import Catalogue, History, Spec
 
 NumpyArray = np.ndarray[Any, Any]
