@@ -16,7 +16,7 @@ from tidelog.acting.parity import ROWS, bound_of, check, measured
 from tidelog.acting.policy import Policy, load_policy
 from tidelog.data.log import Log
 from tidelog.errors import ExportError, SpecError
-from tidelog.runtime.policy import load
+from tidelog.runtime.loading import load
 from tidelog.runtime.saved import ONNX, Saved, write
 from tidelog.runtime.session import load_onnx
 

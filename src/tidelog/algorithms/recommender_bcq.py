@@ -394,3 +394,7 @@ class RecommenderBCQ:
     ) -> Weighed:
         """What found items [B, K] are worth after histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
         return listing.weigh(self, acting, items, events, found, logits, ideas)
+
+    def recipe(self, acting: Acting) -> dict[str, Any]:
+        """How lists are made, for policies without JAX."""
+        return listing.recipe_of(self, acting)

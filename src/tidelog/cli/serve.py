@@ -13,7 +13,8 @@ import tyro
 
 from tidelog.cli.options import parse
 from tidelog.errors import ConfigError, ExportError
-from tidelog.runtime.policy import Policy, load
+from tidelog.runtime.loading import load
+from tidelog.runtime.policy import Policy
 from tidelog.runtime.session import load_onnx
 
 

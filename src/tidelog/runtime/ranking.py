@@ -56,6 +56,11 @@ class Ranker:
         """N."""
         return len(self._reading.table) - 1
 
+    @property
+    def width(self) -> int:
+        """How many items are looked at for a list, at least."""
+        return self._reading.width
+
     def rank(
         self, histories: NumpyArray, events: NumpyArray, k: int, allowed: NumpyArray | None = None
     ) -> tuple[NumpyArray, NumpyArray]:
