@@ -68,7 +68,7 @@ class Ranker:
 
         Supported items come first, by likelihood and Q; the others follow by likelihood.
         """
-        _check(histories, events, allowed, self.items)
+        check_histories(histories, events, allowed, self.items)
         most = max(1, MARKS // (self.items + 1))
         parts = []
         for begin in range(0, len(histories), most):
@@ -91,7 +91,7 @@ class Ranker:
 
     def _find(self, histories: NumpyArray, events: NumpyArray, k: int, allowed: NumpyArray) -> Found:
         reading = self._reading
-        seen, done = (_fitted(part, reading.history) for part in (histories, events))
+        seen, done = (fitted(part, reading.history) for part in (histories, events))
         queries = np.asarray(reading.seek(seen, done))
         found, ideas = self._search(queries, min(max(k, reading.width), self.items), allowed)
         there = np.take_along_axis(allowed, found, axis=1)
@@ -144,7 +144,8 @@ def refuse_too_few(allowed: NumpyArray, k: int, before: int = 0) -> None:
         )
 
 
-def _check(histories: NumpyArray, events: NumpyArray, allowed: NumpyArray | None, items: int) -> None:
+def check_histories(histories: NumpyArray, events: NumpyArray, allowed: NumpyArray | None, items: int) -> None:
+    """SpecError unless histories hold items and events that there are, padded alike, and `allowed` fits them."""
     if histories.ndim != 2 or histories.shape != events.shape:
         raise SpecError(f"histories and events must both be [B, H], found {histories.shape} and {events.shape}")
     if len(histories) == 0:
@@ -167,7 +168,7 @@ def _again(items: NumpyArray) -> NumpyArray:
     return again
 
 
-def _fitted(histories: NumpyArray, length: int) -> NumpyArray:
+def fitted(histories: NumpyArray, length: int) -> NumpyArray:
     """The last `length` steps, left-padded."""
     kept = histories[:, -length:].astype(np.int32)
     return np.pad(kept, ((0, 0), (length - kept.shape[1], 0)))

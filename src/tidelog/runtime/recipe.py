@@ -16,7 +16,18 @@ from tidelog.errors import CheckpointError, TidelogError, nearest
 from tidelog.runtime.acts import Made, Seen
 from tidelog.runtime.networks import ACTIVATIONS
 from tidelog.runtime.ranking import Ranker
-from tidelog.types import ActionSpace, Catalogue, Codes, Continuous, Discrete, History, Image, MultiDiscrete, Spec, Vector
+from tidelog.types import (
+    ActionSpace,
+    Catalogue,
+    Codes,
+    Continuous,
+    Discrete,
+    History,
+    Image,
+    MultiDiscrete,
+    Spec,
+    Vector,
+)
 
 NumpyArray = np.ndarray[Any, Any]
 Recipe = Mapping[str, Any]
