@@ -9,8 +9,10 @@ from tests.algorithms.recommenders import described
 from tests.runtime.cases import LISTS, ONNX, WITHOUT, listing
 from tests.runtime.test_hostile import ODD, places_of, read, replaced, zipped
 from tidelog import CheckpointError, SpecError, load_policy, runtime
+from tidelog.acting import onnx_lists
 from tidelog.acting.export import Logged, export, recheck
 from tidelog.acting.parity import random_masks, random_observations
+from tidelog.runtime.ranking import Found, ordered
 from tidelog.runtime.saved import MANIFEST, POLICY, WEIGHTS, Saved, write
 from tidelog.runtime.session import load_onnx
 
@@ -38,7 +40,10 @@ def test_numpy_and_onnx_list_as_jax_does(name, exported):
     assert set(record) == {"bound", "rows", *readers}
     for reader in readers:
         for seen in ("random", "logged"):
-            assert record[reader][seen]["difference"] < 5e-5, (reader, seen)
+            assert record[reader][seen]["difference"] < 2e-4, (
+                reader,
+                seen,
+            )  # two equal ratings apart by rounding, standardised
             assert record[reader][seen]["apart"] <= 0.005, (reader, seen)
     assert recheck(path)["numpy"]["holds"]
 
@@ -72,7 +77,9 @@ def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
     session = onnxruntime.InferenceSession(exported[name][0] / "policy.onnx", options)
     history = np.asarray([[0, 0, 0, 0, 2, 3], [0] * 6], np.int32)
     item, score = session.run(["item", "score"], {"history": history, "event": (history > 0).astype(np.int32)})
-    wanted = listing(name).recommend([["i1", "i2"], []], item.shape[1], exclude_seen=False, events=[["click"] * 2, []])
+    wanted = listing(name).recommend(
+        [["i1", "i2"], []], item.shape[1], exclude_seen=False, events=[[described().events[0]] * 2, []]
+    )
     ids = np.asarray(described().items)
     np.testing.assert_array_equal(ids[item - 1], wanted.items)
     np.testing.assert_allclose(score, wanted.scores, atol=1e-4)
@@ -98,6 +105,20 @@ def test_the_onnx_reader_takes_what_the_numpy_reader_takes(exported):
     assert plain.recommend([["i1"]], 5).items.shape == (1, 5)
     with pytest.raises(SpecError, match="history 0 has 3 candidates"):
         other.recommend([["i1"]], 4, candidates=["i1", "i2", "i3", "i4"])
+
+
+def test_unsupported_items_come_last_in_the_file_as_they_do_here():
+    """Their scores are lowered to the least supported one's, and still they stand behind it."""
+    generator = np.random.default_rng(3)
+    found = np.stack([generator.permutation(12) + 1 for _ in range(200)]).astype(np.int32)
+    likelihood, rating = generator.standard_normal((2, 200, 12)).astype(np.float32)
+    first = generator.random((200, 12)) < 0.4
+    first[:, -1] = True
+    wanted, scores = ordered(Found(found, likelihood, rating, first), 12, 2.0)
+    score = likelihood + np.where(first, np.float32(2.0) * rating, 0.0).astype(np.float32)
+    items, made = onnx_lists._ordered(found, score, first, np.ones_like(first), 12)
+    np.testing.assert_array_equal(items, wanted)
+    np.testing.assert_allclose(made, scores, atol=1e-5)
 
 
 def test_random_histories_are_of_every_length_and_masks_leave_a_list():

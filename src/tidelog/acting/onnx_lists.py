@@ -30,10 +30,10 @@ def listing_plan(recipe: Mapping[str, Any], spec: Spec) -> Plan:
 
     def program(history: jax.Array, event: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
         queries = seek(jnp, node, history, event)
-        scores = jnp.where(mask[:, None], jnp.matmul(queries, table[1:].T), -math.inf)  # [B, 1 + n, N]
+        scores = [jnp.where(mask, queries[:, i] @ table[1:].T, -math.inf) for i in range(queries.shape[1])]
         found, ideas = _searched(scores, width)
         logits = jnp.sum(table[found] * queries[:, :1], axis=-1)
-        there = (jnp.take_along_axis(scores[:, 0], found - 1, axis=1) > -math.inf) & ~_again(found)
+        there = (jnp.take_along_axis(scores[0], found - 1, axis=1) > -math.inf) & ~_again(found)
         logits = jnp.where(there, logits, -math.inf)
         likelihood, rating, first = weigh(jnp, node, history, event, found, logits, ideas)
         return _ordered(found, likelihood + node["q_weight"] * rating, first, there, width)
@@ -51,16 +51,19 @@ def _on_host(node: Any) -> Any:
     return np.asarray(node) if isinstance(node, jax.Array) else node
 
 
-def _searched(scores: jax.Array, width: int) -> tuple[jax.Array, jax.Array]:
-    """Items [B, K], what was imagined first, and which of them an idea has found (all, where there are none)."""
-    found = jax.lax.top_k(scores[:, 0], width)[1] + 1
-    count = scores.shape[1] - 1
-    if not count:
+def _searched(scores: list[jax.Array], width: int) -> tuple[jax.Array, jax.Array]:
+    """Items [B, K] of the best scores [B, N] by each query, what was imagined first; and which of them an idea found.
+
+    Where there are no ideas, all count as found by one. A mask of one row has become one of B in the scores.
+    """
+    likely, *others = scores
+    found = jax.lax.top_k(likely, width)[1] + 1
+    if not others:
         return found, found > 0
-    near = max(1, -(-width // count))
-    imagined = [jax.lax.top_k(scores[:, 1 + i], near)[1] + 1 for i in range(count)]
+    near = max(1, -(-width // len(others)))
+    imagined = [jax.lax.top_k(score, near)[1] + 1 for score in others]
     whole = jnp.concatenate([*imagined, found], axis=1)
-    marks = jnp.asarray(np.arange(count * near + width) < count * near)
+    marks = jnp.asarray(np.arange(len(others) * near + width) < len(others) * near)
     return whole, (whole > 0) & marks
 
 

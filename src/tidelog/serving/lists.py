@@ -84,9 +84,7 @@ def _check(choices: dict[str, Any], rows: int) -> None:
     if type(k) is not int or k < 1:
         raise Refused(UNFIT, f"'k' must be a whole number from 1 on, found {k!r:.40}")
     if k * rows > MOST:
-        raise Refused(
-            TOO_MANY, f"'k' = {k:,} for {rows:,} histories: this server lists at most {MOST:,} items at a time"
-        )
+        raise Refused(TOO_MANY, f"'k' = {k:,} for {rows:,} histories: an answer holds at most {MOST:,} items")
     if type(choices.get("exclude_seen", True)) is not bool:
         raise Refused(UNFIT, "'exclude_seen' must be true or false")
     for name in ("candidates", "exclude"):
