@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.acting.onnx_plans import Input, Plan
-from tidelog.runtime.reading import rows, seek, weigh
+from tidelog.runtime.reading import rows, sought, states, weighed
 from tidelog.types import Catalogue, Spec
 
 
@@ -29,18 +29,25 @@ def listing_plan(recipe: Mapping[str, Any], spec: Spec) -> Plan:
     table = jnp.asarray(np.asarray(rows(np, _on_host(node["catalogue"])), np.float32))  # [N + 1, Q]
 
     def program(history: jax.Array, event: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-        queries = seek(jnp, node, history, event)
+        state = states(jnp, node, history, event, _loop)
+        queries = sought(jnp, node, state)
         scores = [jnp.where(mask, queries[:, i] @ table[1:].T, -math.inf) for i in range(queries.shape[1])]
         found, ideas = _searched(scores, width)
         logits = jnp.sum(table[found] * queries[:, :1], axis=-1)
         there = (jnp.take_along_axis(scores[0], found - 1, axis=1) > -math.inf) & ~_again(found)
         logits = jnp.where(there, logits, -math.inf)
-        likelihood, rating, first = weigh(jnp, node, history, event, found, logits, ideas)
+        likelihood, rating, first = weighed(jnp, node, state, found, logits, ideas)
         return _ordered(found, likelihood + node["q_weight"] * rating, first, there, width)
 
     steps = ("B", node["history"])
     allowed = Input("mask", ("B", count), "bool", np.ones((1, count), bool))
     return Plan([Input("history", steps, "int32"), Input("event", steps, "int32"), allowed], program, ["item", "score"])
+
+
+def _loop(step: Any, carry: jax.Array, along: tuple[jax.Array, ...]) -> jax.Array:
+    """Traced once, however many steps."""
+    done: jax.Array = jax.lax.scan(lambda c, now: (step(c, *now), None), carry, along)[0]
+    return done
 
 
 def _on_host(node: Any) -> Any:

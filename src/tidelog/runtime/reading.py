@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tidelog.runtime.networks import Array, Node, gru, layer_norm, linear, mlp
 from tidelog.runtime.ranking import Reading
 
+Step: TypeAlias = Callable[..., Array]  # (carry, *now) -> carry
+Loop: TypeAlias = Callable[[Step, Array, tuple[Array, ...]], Array]
 LISTED = "listed"  # the kind of node of a policy that ranks
 
 
@@ -23,8 +24,8 @@ def reading_of(node: Node) -> Reading:
     """How NumPy reads histories by a node."""
     return Reading(
         table=np.asarray(rows(np, node["catalogue"]), np.float32),
-        seek=partial(seek, np, node),
-        weigh=partial(weigh, np, node),
+        seek=lambda items, events: sought(np, node, states(np, node, items, events)),
+        weigh=lambda items, events, *found: weighed(np, node, states(np, node, items, events), *found),
         history=node["history"],
         width=node["width"],
         q_weight=node["q_weight"],
@@ -40,9 +41,8 @@ def rows(xp: Any, node: Node) -> Array:
     return xp.concatenate([_directed(xp, weight), bias[:, None]], axis=1)
 
 
-def seek(xp: Any, node: Node, items: Array, events: Array) -> Array:
-    """Queries [B, 1 + n, D + 1] after histories [B, H]: what is likely, then what is imagined."""
-    states = _states(xp, node, items, events)
+def sought(xp: Any, node: Node, states: Array) -> Array:
+    """Queries [B, 1 + n, D + 1] in states [B, D]: what is likely, then what is imagined."""
     ones = xp.ones((states.shape[0], 1), xp.float32)
     likely = xp.concatenate([states, ones], axis=1)[:, None]
     idea = node["imagination"]
@@ -55,9 +55,7 @@ def seek(xp: Any, node: Node, items: Array, events: Array) -> Array:
     return xp.concatenate([likely, xp.concatenate([imagined, xp.zeros_like(imagined[..., :1])], axis=-1)], axis=1)
 
 
-def weigh(
-    xp: Any, node: Node, items: Array, events: Array, found: Array, logits: Array, ideas: Array
-) -> tuple[Array, Array, Array]:
+def weighed(xp: Any, node: Node, states: Array, found: Array, logits: Array, ideas: Array) -> tuple[Array, ...]:
     """Likelihood, rating and support of found items [B, K]; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
     there = logits > -math.inf
     known = xp.where(there, logits, -1e30)
@@ -66,34 +64,43 @@ def weigh(
     likely = known - best >= (math.log(threshold) if threshold > 0 else -math.inf)
     first = there & (likely if node["imagination"] is None else ideas)
     vectors = _vectors(xp, node["catalogue"], found)
-    rated = _pair(xp, node["critic"], _states(xp, node, items, events)[:, None], vectors)[..., 0]
+    rated = _pair(xp, node["critic"], states[:, None], vectors)[..., 0]
     return xp.where(there, known - best, -math.inf), _standardised(xp, rated, first), first
 
 
-def _states(xp: Any, node: Node, items: Array, events: Array) -> Array:
+def one_by_one(step: Step, carry: Array, along: tuple[Array, ...]) -> Array:
+    """What is carried [B, ...] behind all steps [L, B, ...]."""
+    for now in zip(*along, strict=True):
+        carry = step(carry, *now)
+    return carry
+
+
+def states(xp: Any, node: Node, items: Array, events: Array, loop: Loop = one_by_one) -> Array:
     """Where histories [B, H] leave their users: [B, D]."""
     reader, real = node["reader"], events > 0
     vectors = _vectors(xp, node["catalogue"], items)
     seen = math.sqrt(vectors.shape[-1]) * vectors + reader["events"][events]
     body = reader["body"]
-    read = BODIES[body["kind"]](xp, body, xp.where(real[..., None], seen, 0.0), real)
+    read = BODIES[body["kind"]](xp, body, xp.where(real[..., None], seen, 0.0), real, loop)
     return layer_norm(xp, reader["norm"], xp.where(real[:, -1:], read, reader["empty"]))
 
 
-def _mean(xp: Any, node: Node, x: Array, real: Array) -> Array:
+def _mean(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:
     count = xp.maximum(xp.sum(real.astype(xp.float32), axis=1), 1.0)
     return linear(node["linear"], xp.sum(x, axis=1) / count[:, None])
 
 
-def _recurrent(xp: Any, node: Node, x: Array, real: Array) -> Array:
+def _recurrent(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:
     unit = node["unit"]
-    carry = xp.zeros_like(x[:, 0, :1]) + xp.zeros((1, unit["recurrent"].shape[0]), xp.float32)
-    for step in range(x.shape[1]):
-        carry = xp.where(real[:, step, None], gru(xp, unit, carry, x[:, step]), 0.0)
-    return linear(node["linear"], carry)
+    start = xp.zeros_like(x[:, 0, :1]) + xp.zeros((1, unit["recurrent"].shape[0]), xp.float32)
+
+    def step(carry: Array, now: Array, there: Array) -> Array:
+        return xp.where(there[:, None], gru(xp, unit, carry, now), 0.0)
+
+    return linear(node["linear"], loop(step, start, (xp.swapaxes(x, 0, 1), xp.swapaxes(real, 0, 1))))
 
 
-def _attention(xp: Any, node: Node, x: Array, real: Array) -> Array:
+def _attention(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:
     steps = x.shape[1]
     x = x + node["positions"][:steps]
     causal, own = np.tril(np.ones((steps, steps), bool)), np.eye(steps, dtype=bool)
@@ -120,7 +127,7 @@ def _attended(xp: Any, node: Node, x: Array, seen: Array) -> Array:
     return linear(node["out"], xp.transpose(read, (0, 2, 1, 3)).reshape(batch, steps, size))
 
 
-BODIES: Mapping[str, Callable[[Any, Node, Array, Array], Array]] = {
+BODIES: Mapping[str, Callable[[Any, Node, Array, Array, Loop], Array]] = {
     "mean": _mean,
     "recurrent": _recurrent,
     "attention": _attention,
