@@ -43,6 +43,14 @@ def test_a_run_becomes_lists(shop, tmp_path, capsys):
     assert set(pl.read_csv(tmp_path / "few.csv")["i"]) <= {"i1", "i2", "i3"}
 
 
+def test_resuming_says_what_to_do_next_with_the_columns_of_the_log(shop, capsys, tmp_path):
+    import shutil
+
+    shutil.copytree(shop / "run", tmp_path / "run")
+    assert main(["resume", str(tmp_path / "run"), "--checkpoint", "0"]) == 0
+    assert "--data HISTORIES.csv --user u --item i --time t --out lists.csv" in said(capsys)
+
+
 def test_a_run_is_exported_and_gives_the_same_lists_without_jax(shop, tmp_path, capsys):
     out = tmp_path / "policy"
     assert main(["export", str(shop / "run"), "--no-onnx", "--out", str(out)]) == 0
