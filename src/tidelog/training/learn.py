@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tidelog.algorithms import check_fit, check_source
 from tidelog.algorithms.hyper import same_program
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, nearest
+from tidelog.training.beginning import Start, begun_as, check_begins, learnt_through
 from tidelog.training.cache import use_cache
 from tidelog.training.checkpoints import Checkpoints
 from tidelog.training.evaluation import check_playable, evaluated
@@ -51,6 +53,8 @@ def learn(
     `{environment: episodes}` (deterministic; `"sampled:NAME"` draws actions) or `{name: function of the policy}`,
     `every` decisions between reports, `best` a metric, `patience` in reports, `sinks`, `log_out` a folder for the log
     of all that was collected, `save_seconds`, `keep`, `together` (seeds under one `vmap`, functional environments).
+    `start` is a policy (or a run) that fresh members begin as: `start_updates` steps (3,000) down their divergence from
+    it on `start_decisions` (16,384) that it plays first, uncounted.
     Of a run also `offline`, the share of a minibatch that comes from its log (0.5), `updates` a decision (1), and
     `collect_every`, how many decisions are made before updates follow (10).
     Raises ConfigError, SpecError, EnvironmentFailure, DivergenceError.
@@ -84,11 +88,19 @@ def prepare_learning(
     offline: float | None = None,
     updates: float | None = None,
     collect_every: int | None = None,
+    start: Policy | Run | None = None,
+    start_decisions: int | None = None,
+    start_updates: int | None = None,
 ) -> Run:
     """Check everything and make a run that has not played a step; `run.stream()` trains it chunk by chunk."""
     use_cache()
     mix = {"offline": offline, "updates": updates, "collect_every": collect_every}
+    begin = Start.of(start, decisions=start_decisions, updates=start_updates)
     if isinstance(algorithm, Run):
+        if begin is not None:
+            raise ConfigError(
+                "start: a run goes on as its own policy; to begin as it with another algorithm, pass that"
+            )
         plan = Plan(evaluate or {}, every, best, patience, sinks, log_out, save_seconds, keep, together)
         if seeds != 1:
             raise ConfigError(
@@ -101,6 +113,8 @@ def prepare_learning(
     algorithms = as_algorithms(algorithm)
     same_program(algorithms)
     check_source(algorithms[0], True)
+    if begin is not None:
+        check_begins(algorithms[0])
     episodes, own = evaluators(evaluate or {})
     settings = Settings(
         steps=steps,
@@ -125,13 +139,18 @@ def prepare_learning(
     recorder = None if log_out is None else Recorder(log_out, places.spec, len(members))
     if recorder is not None:
         recorder.check_free()
+    learners, told = (learners, None) if begin is None else begun_as(begin, members, learners, places)
     trainer = Rounds(members, places, learners, settings.steps, together=together, recorder=recorder)
     data = {
         "environment": place_name(env, places),
         "named": isinstance(env, str),
         "log_out": None if log_out is None else str(Path(log_out).resolve()),
     }
+    if told is not None:
+        data["start"] = told
     record = Record.online(algorithms, settings, places.spec, data)
+    if begin is not None:
+        record = replace(record, sketches=learnt_through(begin.policy))
     return Run(record, trainer, new_folder(out, record), evaluators=own, sinks=sinks)
 
 

@@ -79,7 +79,8 @@ class Run:
 
     def notes(self) -> list[str]:
         """What a user should know before the run goes on."""
-        return self._trainer.notes()
+        began = self.record.beginning
+        return [*self._trainer.notes(), *([] if began is None else [began])]
 
     @property
     def finished(self) -> bool:
