@@ -2,8 +2,10 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -15,9 +17,11 @@ from tidelog.acting.align import Aligned
 from tidelog.acting.arrays import fingerprint
 from tidelog.acting.rollout import log_of
 from tidelog.acting.teacher import lesson_of
+from tidelog.algorithms.cloning import Lesson, clone_loss
 from tidelog.cli import main
 from tidelog.envs.play import play
 from tidelog.envs.registry import make
+from tidelog.networks.distributions import Categorical
 from tidelog.training.learn import prepare_learning
 from tidelog.types import Continuous
 
@@ -100,6 +104,13 @@ def test_a_lesson_is_what_the_policy_would_do_in_the_words_of_the_environment(al
     straight = turned.probabilities(lesson.observation)
     np.testing.assert_allclose(wanted, straight[:, ::-1], atol=1e-6)
     assert differ(wanted, straight, by=1e-3)
+
+
+def test_the_divergence_is_from_the_teacher():
+    # KL((0.9, 0.1), (0.5, 0.5)) = 0.9 log 1.8 + 0.1 log 0.2 = 0.3681; the other way round it is 0.5108
+    old, new = (Categorical(jnp.log(jnp.asarray([p]))) for p in ([0.9, 0.1], [0.5, 0.5]))
+    network = SimpleNamespace(policy=lambda observation, mask: new)
+    assert float(clone_loss(network, tiny(), Lesson({}, None, old))[0]) == pytest.approx(0.3681, abs=1e-4)
 
 
 def test_masks_are_part_of_a_lesson():
