@@ -83,6 +83,8 @@ class Play(Playing):
     """with --start: what that policy plays first, uncounted; default: 16384"""
     start_updates: int | None = None
     """with --start: updates that distil it; default: 3000"""
+    ahead: bool = False
+    """play environments on the host by a thread, one round before what it plays is learnt from"""
     preset: str | None = None
     """settings for a family of problems to start from"""
     config: str | None = None
@@ -123,7 +125,7 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn in an environment."""
     start = None if options.start is None else open_policy(options.start)
     numbers = {"start_decisions": options.start_decisions, "start_updates": options.start_updates}
-    return play(algorithm, options, folder, seeds=options.seeds, start=start, **numbers)
+    return play(algorithm, options, folder, seeds=options.seeds, start=start, ahead=options.ahead, **numbers)
 
 
 def _read(algorithm: Any, options: Any, folder: Path) -> int:
