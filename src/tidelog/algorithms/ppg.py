@@ -237,6 +237,7 @@ class PPG:
         """A fresh network for a run of `updates` steps."""
         return init(self, spec, key, updates)
 
+    taught = phasic.taught
     acting = phasic.acting
     start = phasic.start
     act = phasic.act

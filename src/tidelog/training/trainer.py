@@ -186,6 +186,10 @@ class Trainer:
         return []
 
     environments_before = environments
+    waiting = environments
+
+    def rest(self) -> None:
+        """No thread plays."""
 
     def notes(self) -> list[str]:
         """Nothing that the user did not ask for."""
