@@ -110,6 +110,7 @@ EFFECTS = {
     "layer_norm": (True, built),
     "embedding": (3, built),
     "convolutions": ("small", built),
+    "picture_width": (3, built),
     "network": (own, built),
 }
 

@@ -34,6 +34,8 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "leaf": "name tables picture",
         "picture": "layers dense",
         "convolution": "weight bias kernel stride",
+        "stack": "first blocks",
+        "block": "first second",
         "gru": "inward recurrent bias candidate_bias",
         "mlp": "layers norms activation activate_last",
         "linear": "weight bias",
