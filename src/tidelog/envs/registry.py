@@ -36,8 +36,9 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
     """Make `count` copies of an environment, stepped together.
 
     Takes a built-in name ("treatment", "satiation", "vault", "point-mass", "icu-sepsis:PATH" with its dynamics.npz,
-    "jax:..." for a functional environment, "envpool:ID"), a gymnasium id, a gymnasium environment or a function that
-    makes one, a `Tabular`, a `Functional`, or, of that many copies, a `gymnasium.vector.VectorEnv` or an `Environment`.
+    "jax:..." for a functional environment, "procgen/GAME-MODE", "envpool:ID"), a gymnasium id, a gymnasium environment
+    or a function that makes one, a `Tabular`, a `Functional`, or, of that many copies, a `gymnasium.vector.VectorEnv`
+    or an `Environment`.
     ConfigError for unknown names, with the nearest known one.
     """
     if isinstance(name_or_env, str):
@@ -80,6 +81,12 @@ def _pool(name: str, count: int) -> Environment:
     return pool(name, count)
 
 
+def _procgen(name: str, count: int) -> Environment:
+    from tidelog.envs.procgen import procgen
+
+    return procgen(name, count)
+
+
 def _hosted(functional: Functional, count: int) -> Environment:
     from tidelog.envs.hosted import Hosted
 
@@ -94,6 +101,8 @@ def _named(name: str, count: int) -> Environment:
         return _FROM_FILE[kind](path, count)
     if kind == "envpool":
         return _pool(path, count)
+    if name.startswith("procgen/"):
+        return _procgen(name.removeprefix("procgen/"), count)
     if kind == "jax":
         return _hosted(functional(name), count)
     if name in _BUILT_IN:
