@@ -333,5 +333,5 @@ def test_a_picture_that_breaks_its_spaces_promise_is_a_failure():
     with pytest.raises(EnvironmentFailure, match=r"copy 0, step 0: .*found \(3, 6, 5\)"):
         Gymnasium(lambda: Seeing(BYTES, np.zeros((3, 6, 5), np.uint8)), 1)
     batch = Batch("eyes", 1, 4)
-    with pytest.raises(EnvironmentFailure, match="must be bytes.*found float64"):
+    with pytest.raises(EnvironmentFailure, match=r"must be bytes.*found float64"):
         batch.leaf("the observation", np.zeros((1, 6, 5, 3)), Image(6, 5, 3))
