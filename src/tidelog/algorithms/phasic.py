@@ -30,7 +30,7 @@ from tidelog.types import Act, Observation, Spec
 def fresh_network(h: Any, spec: Spec, key: jax.Array) -> Any:
     """The user's network, or one of the named architecture; SpecError where there are several rewards."""
     one_reward(type(h).__name__, spec)
-    sight = Sight(h.embedding, h.hidden[0], h.convolutions)
+    sight = Sight(h.embedding, h.picture_width, h.convolutions)
     shape = Shape(h.hidden, h.activation, h.layer_norm, sight)
     generator = host_generator(key)
     return brought(h.network, lambda: phasic.create(h.architecture, generator, spec, shape), spec, key)
