@@ -90,14 +90,14 @@ def freeze(h: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
 
 
 def drift(h: Any, state: Any, columns: Columns) -> dict[str, jax.Array]:
-    """The mean divergence from the frozen policy over the whole memory, after the phase."""
+    """The divergence [C, T] from the frozen policy over the whole memory, after the phase."""
 
     def one(observation: Observation, mask: jax.Array | None, old: Any) -> jax.Array:
         divergence: jax.Array = old.divergence(state.network.policy(observation, mask))
         return divergence
 
     found = seen_by(one, columns["observation"], columns.get("mask"), columns["old"])
-    return {"clone_kl_after": jnp.mean(found, where=columns["valid"])}
+    return {"clone_kl_after": found}
 
 
 def auxiliary_loss(

@@ -91,6 +91,10 @@ class Play:
     """stop after so many reports without a better one"""
     save_seconds: float = 30.0
     """time between two checkpoints"""
+    phase_memory: Literal["device", "host", "disk"] = "device"
+    """where segments wait for the auxiliary phase; the results are the same"""
+    phase_memory_limit: float | None = None
+    """refuse a run whose waiting segments take more than so many GB"""
     log_out: str | None = None
     """write all that was collected as a log with propensities, once the run is complete"""
     sink: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
@@ -175,6 +179,8 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
         patience=options.patience,
         save_seconds=options.save_seconds,
         log_out=options.log_out,
+        phase_memory=options.phase_memory,
+        phase_memory_limit=options.phase_memory_limit,
         sinks=[_sink(kind, folder) for kind in options.sink],
     )
     for note in training.notes():

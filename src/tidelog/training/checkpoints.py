@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ class Checkpoint(NamedTuple):
     position: Position
     memory: dict[str, Any]  # what reports have to remember: the best so far
     environments: Sequence[Named] = ()  # of each member on the host; {} where it has nothing to offer
+    shelved: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: the pieces that lie off the device
 
 
 class Checkpoints:
@@ -44,7 +45,11 @@ class Checkpoints:
         }
         for i, arrays in enumerate(checkpoint.environments):
             files |= {f"environment-{i}.safetensors": array_file(arrays)} if arrays else {}
-        manifest = {"position": list(checkpoint.position), "memory": checkpoint.memory}
+        manifest = {
+            "position": list(checkpoint.position),
+            "memory": checkpoint.memory,
+            "shelved": [dict(one) for one in checkpoint.shelved],
+        }
         CHECKPOINT.write(self._folder / f"{update:010d}", files, manifest)
         for old in self.updates()[: -self._keep]:
             shutil.rmtree(self._folder / f"{old:010d}")
@@ -72,6 +77,11 @@ class Checkpoints:
         """What reports remembered at the last checkpoint."""
         return dict(CHECKPOINT.manifest(self._folder / f"{self._last():010d}")["memory"])
 
+    def shelved(self) -> list[list[dict[str, list[str]]]]:
+        """The pieces off the device that each checkpoint names, of each member and by store."""
+        folders = [self._folder / f"{update:010d}" for update in self.updates()]
+        return [CHECKPOINT.manifest(folder).get("shelved", []) for folder in folders]
+
     def _last(self) -> int:
         there = self.updates()
         if not there:
@@ -87,7 +97,8 @@ class Checkpoints:
             file = CHECKPOINT.file(folder, f"member-{i}.safetensors", manifest)
             learners.append(fill(template, read_arrays(file), str(file)))
         environments = [_environment(folder, i, manifest) for i in range(len(templates))]
-        return Checkpoint(learners, Position(*manifest["position"]), manifest["memory"], environments)
+        position, shelved = Position(*manifest["position"]), manifest.get("shelved", [])
+        return Checkpoint(learners, position, manifest["memory"], environments, shelved)
 
 
 def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:

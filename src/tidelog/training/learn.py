@@ -26,6 +26,7 @@ from tidelog.training.run import Run
 from tidelog.training.selection import Selection
 from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
 from tidelog.training.sinks import Sink, rows_until
+from tidelog.training.storage import Storage, storage_for
 from tidelog.training.trainer import Member
 from tidelog.training.tuning import Plan, prepare_tuning, tuned_by
 
@@ -50,10 +51,12 @@ def learn(
     `env` is what `tidelog.envs.make` takes; functional environments ("jax:...") run compiled. Options: `evaluate` as
     `{environment: episodes}` (deterministic; `"sampled:NAME"` draws actions) or `{name: function of the policy}`,
     `every` decisions between reports, `best` a metric, `patience` in reports, `sinks`, `log_out` a folder for the log
-    of all that was collected, `save_seconds`, `keep`, `together` (seeds under one `vmap`, functional environments).
+    of all that was collected, `save_seconds`, `keep`, `together` (seeds under one `vmap`, functional environments),
+    `phase_memory` "device", "host" or "disk" (where segments wait for the auxiliary phase; the results are the same)
+    and `phase_memory_limit` in GB.
     Of a run also `offline`, the share of a minibatch that comes from its log (0.5), `updates` a decision (1), and
     `collect_every`, how many decisions are made before updates follow (10).
-    Raises ConfigError, SpecError, EnvironmentFailure, DivergenceError.
+    Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
     """
     for name in options:
         if name not in _OPTIONS:
@@ -84,11 +87,15 @@ def prepare_learning(
     offline: float | None = None,
     updates: float | None = None,
     collect_every: int | None = None,
+    phase_memory: str = "device",
+    phase_memory_limit: float | None = None,
 ) -> Run:
     """Check everything and make a run that has not played a step; `run.stream()` trains it chunk by chunk."""
     use_cache()
     mix = {"offline": offline, "updates": updates, "collect_every": collect_every}
     if isinstance(algorithm, Run):
+        if phase_memory != "device" or phase_memory_limit is not None:
+            raise ConfigError("phase_memory: a run that goes on from a log has no phases; leave it away")
         plan = Plan(evaluate or {}, every, best, patience, sinks, log_out, save_seconds, keep, together)
         if seeds != 1:
             raise ConfigError(
@@ -113,19 +120,22 @@ def prepare_learning(
         save_seconds=save_seconds,
         keep=keep,
         together=together,
+        phase_memory=phase_memory,
+        phase_memory_limit=phase_memory_limit,
     )
     members = as_members(algorithms, settings.seeds)
+    storage = _storage(settings, out, algorithms[0])
     places = _places(env, members, log_out is not None)
     for one in algorithms:
         check_fit(one, places.spec, "environment")
-    learners = fresh_players(members, places.spec, places.source, settings.steps, log_out is not None)
+    learners = fresh_players(members, places.spec, places.source, settings.steps, log_out is not None, storage)
     check_playable(Policy(algorithms[0], places.spec, Scaler(), algorithms[0].acting(learners[0].state)), episodes)
     if best is not None:
         Selection(settings).check([*reported(learners[0]), *evaluated(episodes, own)])
     recorder = None if log_out is None else Recorder(log_out, places.spec, len(members))
     if recorder is not None:
         recorder.check_free()
-    trainer = Rounds(members, places, learners, settings.steps, together=together, recorder=recorder)
+    trainer = Rounds(members, places, learners, settings.steps, together=together, recorder=recorder, storage=storage)
     data = {
         "environment": place_name(env, places),
         "named": isinstance(env, str),
@@ -159,16 +169,24 @@ def reopened(
     places = _places(record.environment if env is None else env, members, log_out is not None)
     if places.spec != record.spec:
         raise CheckpointError(f"this is not the run's environment: it has {places.spec}, the run's had {record.spec}")
-    templates = fresh_players(members, record.spec, places.source, settings.steps, log_out is not None)
+    storage = _storage(settings, path, algorithms[0])
+    templates = fresh_players(members, record.spec, places.source, settings.steps, log_out is not None, storage)
     found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint)
     recorder = None if log_out is None else Recorder(log_out, record.spec, len(members))
     if recorder is not None:
         recorder.go_on(int(found.learners[0].played.rounds))
     learners = restored(places, found.learners, found.environments)
     together = settings.together if together is None else together
-    trainer = Rounds(members, places, learners, settings.steps, found.position, together, recorder)
+    position = found.position
+    trainer = Rounds(members, places, learners, settings.steps, position, together, recorder, storage=storage)
+    trainer.put_back(found.shelved)
     rows = rows_until(path, trainer.update)
     return Run(record, trainer, path, evaluators=own, sinks=sinks, metrics=rows, memory=found.memory)
+
+
+def _storage(settings: Settings, out: str | Path | None, algorithm: Any) -> Storage:
+    where, limit = settings.phase_memory, settings.phase_memory_limit
+    return storage_for(where, out, limit, settings.keep, algorithm, settings.together)
 
 
 def _places(env: Any, members: list[Member], recorded: bool) -> Places:

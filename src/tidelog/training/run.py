@@ -144,6 +144,7 @@ class Run:
         self._checkpoints().forget_after(self.update)
         if not self._checkpoints().updates():
             self._save()
+        self._trainer.keep_only(self._checkpoints().shelved())
 
     def _open_sinks(self, stack: ExitStack) -> list[Sink]:
         files: list[Sink] = []
@@ -259,8 +260,10 @@ class Run:
         if self._saved != self.update:
             places = self._trainer.environments() if environments is None else environments
             memory = self._selection.memory()
-            checkpoint = Checkpoint(self._trainer.learners, self._trainer.position, memory, places)
+            trainer = self._trainer
+            checkpoint = Checkpoint(trainer.learners, trainer.position, memory, places, trainer.shelved())
             self._checkpoints().save(self.update, checkpoint)
+            trainer.keep_only(self._checkpoints().shelved())
             self._saved = self.update
 
 
