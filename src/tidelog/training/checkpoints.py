@@ -23,7 +23,7 @@ class Checkpoint(NamedTuple):
     position: Position
     memory: dict[str, Any]  # what reports have to remember: the best so far
     environments: Sequence[Named] = ()  # of each member on the host; {} where it has nothing to offer
-    shelved: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: the pieces that lie off the device
+    deposited: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: the pieces that lie off the device
 
 
 class Checkpoints:
@@ -48,7 +48,7 @@ class Checkpoints:
         manifest = {
             "position": list(checkpoint.position),
             "memory": checkpoint.memory,
-            "shelved": [dict(one) for one in checkpoint.shelved],
+            "deposited": [dict(one) for one in checkpoint.deposited],
         }
         CHECKPOINT.write(self._folder / f"{update:010d}", files, manifest)
         for old in self.updates()[: -self._keep]:
@@ -77,10 +77,10 @@ class Checkpoints:
         """What reports remembered at the last checkpoint."""
         return dict(CHECKPOINT.manifest(self._folder / f"{self._last():010d}")["memory"])
 
-    def shelved(self) -> list[list[dict[str, list[str]]]]:
+    def deposited(self) -> list[list[dict[str, list[str]]]]:
         """The pieces off the device that each checkpoint names, of each member and by store."""
         folders = [self._folder / f"{update:010d}" for update in self.updates()]
-        return [CHECKPOINT.manifest(folder).get("shelved", []) for folder in folders]
+        return [CHECKPOINT.manifest(folder).get("deposited", []) for folder in folders]
 
     def _last(self) -> int:
         there = self.updates()
@@ -97,8 +97,8 @@ class Checkpoints:
             file = CHECKPOINT.file(folder, f"member-{i}.safetensors", manifest)
             learners.append(fill(template, read_arrays(file), str(file)))
         environments = [_environment(folder, i, manifest) for i in range(len(templates))]
-        position, shelved = Position(*manifest["position"]), manifest.get("shelved", [])
-        return Checkpoint(learners, position, manifest["memory"], environments, shelved)
+        position, deposited = Position(*manifest["position"]), manifest.get("deposited", [])
+        return Checkpoint(learners, position, manifest["memory"], environments, deposited)
 
 
 def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:

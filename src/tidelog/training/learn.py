@@ -179,7 +179,7 @@ def reopened(
     together = settings.together if together is None else together
     position = found.position
     trainer = Rounds(members, places, learners, settings.steps, position, together, recorder, storage=storage)
-    trainer.put_back(found.shelved)
+    trainer.put_back(found.deposited)
     rows = rows_until(path, trainer.update)
     return Run(record, trainer, path, evaluators=own, sinks=sinks, metrics=rows, memory=found.memory)
 

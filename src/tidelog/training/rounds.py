@@ -22,6 +22,8 @@ from tidelog.algorithms.segments import Columns
 from tidelog.envs.functional import Functional
 from tidelog.errors import EnvironmentFailure
 from tidelog.training.collect import Named, shapes
+from tidelog.training.depot_visits import visited
+from tidelog.training.depots import Depot
 from tidelog.training.learner import (
     Learner,
     Stores,
@@ -53,8 +55,6 @@ from tidelog.training.plan import (
     store_of,
 )
 from tidelog.training.recorder import Recorder, flat_columns
-from tidelog.training.shelf_visits import visited
-from tidelog.training.shelves import Shelf
 from tidelog.training.storage import Storage, check_room
 from tidelog.training.trainer import Member, Position
 from tidelog.types import Spec
@@ -88,23 +88,23 @@ class Rounds:
         self._phases, self._collection = first.phases(), first.collection()
         self._size = self._collection.environments * self._collection.steps
         self._updates = planned_updates(first, steps)
-        self._shelves = self._new_shelves(learners[0].state, storage or Storage())
-        together = jax.default_backend() != "cpu" and not self._shelves[0] if together is None else together
+        self._depots = self._new_depots(learners[0].state, storage or Storage())
+        together = jax.default_backend() != "cpu" and not self._depots[0] if together is None else together
         self._together = together and len(members) > 1 and places.source is not None
         numbers = [as_arrays(player) for player in self._players]
         self._algorithms = [stack(numbers)] if self._together else numbers
         self._learners = [stack(learners)] if self._together else list(learners)
-        self._compiled = self._shelved = False
+        self._compiled = self._deposited = False
         self._blank = None if places.source else self._blank_rollout()
         self._watch = Watch()
 
-    def _new_shelves(self, state: Any, storage: Storage) -> list[dict[str, Shelf]]:
+    def _new_depots(self, state: Any, storage: Storage) -> list[dict[str, Depot]]:
         """What lies off the device, of each member."""
         player = self._players[0]
         if storage.where == "device":
             return [{} for _ in self.members]
         planned = planned_stores(as_arrays(player), state, self._places.spec)
-        return [storage.shelves(player, planned, member.index) for member in self.members]
+        return [storage.depots(player, planned, member.index) for member in self.members]
 
     @property
     def done(self) -> int:
@@ -163,7 +163,7 @@ class Rounds:
         """Rows from here on, where they lead, and how many updates they take."""
         rows: list[Row] = []
         position, taken, begun = self.position, 0, self.position.round
-        one_by_one = self._places.source is None or self._recorder is not None or bool(self._shelves[0])
+        one_by_one = self._places.source is None or self._recorder is not None or bool(self._depots[0])
         limit = 1 if one_by_one else ROWS
         while len(rows) < limit and taken < most and (position.round - begun) * self._size < until:
             row, position, updates = self._row(position, most - taken)
@@ -194,24 +194,24 @@ class Rounds:
         return asked(self._players[0], round)
 
     def _run(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
-        """Rows on the device, then what of them is about shelves."""
-        away = [i for i, phase in enumerate(self._phases) if any(d.store in self._shelves[0] for d in draws(phase))]
+        """Rows on the device, then what of them is about depots."""
+        away = [i for i, phase in enumerate(self._phases) if any(d.store in self._depots[0] for d in draws(phase))]
         if not rows or not away or any(row.collect or sum(_without(row.updates, away)) for row in rows):
             self._run_on_device(rows, rollouts)
-        for row in rows if self._shelves[0] else ():
-            self._learners = self._each(partial(self._to_and_from_shelves, row, away), self._shelved)
-            self._shelved |= any(row.updates[i] for i in away)
+        for row in rows if self._depots[0] else ():
+            self._learners = self._each(partial(self._to_and_from_depots, row, away), self._deposited)
+            self._deposited |= any(row.updates[i] for i in away)
 
-    def _to_and_from_shelves(self, row: Row, away: list[int], index: int) -> Learner:
-        """What a phase has finished with goes to its shelf; phases over shelves are visited."""
-        learner, shelves = self._learners[index], self._shelves[index]
+    def _to_and_from_depots(self, row: Row, away: list[int], index: int) -> Learner:
+        """What a phase has finished with goes to its depot; phases over depots are visited."""
+        learner, depots = self._learners[index], self._depots[index]
         for i, phase in enumerate(self._phases):
-            if row.end[i] and phase.into in shelves:
-                shelves[phase.into].add(self.position.round, learner.segments[store_of(phase)].columns)
+            if row.end[i] and phase.into in depots:
+                depots[phase.into].add(self.position.round, learner.segments[store_of(phase)].columns)
             if i in away and row.updates[i]:
                 updates = (jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
                 work = Work(self._algorithms[index], self.stores, *updates)
-                learner = visited(i, row, work, learner, shelves[store_of(phase)])
+                learner = visited(i, row, work, learner, depots[store_of(phase)])
         return learner
 
     def _run_on_device(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
@@ -271,26 +271,26 @@ class Rounds:
         """The same as it was before the rollout that failed."""
         return [host.before() or {} for host in self._places.hosts]
 
-    def shelved(self) -> list[dict[str, list[str]]]:
+    def deposited(self) -> list[dict[str, list[str]]]:
         """The pieces of segments that lie off the device, of each member, as checkpoints name them."""
-        return [{name: shelf.saved() for name, shelf in shelves.items()} for shelves in self._shelves]
+        return [{name: depot.saved() for name, depot in depots.items()} for depots in self._depots]
 
-    def put_back(self, shelved: Sequence[Mapping[str, list[str]]]) -> None:
+    def put_back(self, deposited: Sequence[Mapping[str, list[str]]]) -> None:
         """Go on with the pieces that a checkpoint names; CheckpointError where one is not what it was."""
-        for shelves, names in zip(self._shelves, shelved or [{}] * len(self._shelves), strict=True):
-            for name, shelf in shelves.items():
-                shelf.put_back(names.get(name, []))
+        for depots, names in zip(self._depots, deposited or [{}] * len(self._depots), strict=True):
+            for name, depot in depots.items():
+                depot.put_back(names.get(name, []))
 
-    def keep_only(self, shelved: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
+    def keep_only(self, deposited: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
         """Forget the pieces that no checkpoint names."""
-        for i, shelves in enumerate(self._shelves):
-            for name, shelf in shelves.items():
-                shelf.keep_only({piece for one in shelved if one for piece in one[i].get(name, [])})
+        for i, depots in enumerate(self._depots):
+            for name, depot in depots.items():
+                depot.keep_only({piece for one in deposited if one for piece in one[i].get(name, [])})
 
     def notes(self) -> list[str]:
         """What is rounded, which phases never come, and what cannot be resumed exactly."""
         rounds, algorithm = -(-self._steps // self._size), self._players[0]
-        found = [note for name, shelf in self._shelves[0].items() for note in shelf.notes(name, len(self.members))]
+        found = [note for name, depot in self._depots[0].items() for note in depot.notes(name, len(self.members))]
         if rounds * self._size != self._steps:
             found.append(f"{self._steps:,} decisions are rounded up to {rounds} rollouts, {rounds * self._size:,}")
         for phase in self._phases:
@@ -420,15 +420,15 @@ def beginners(
     numbers, storage = as_arrays(players[0][0]), storage or Storage()
     planned = planned_stores(numbers, states[0], spec, recorded)
     check_room(storage, numbers, planned, len(players))
-    shelves = storage.shelves(numbers, planned, 0)
-    segments = make_stores({name: plan for name, plan in planned.items() if name not in shelves})
-    metrics = metric_names(numbers, states[0], {**stores, **segments, **shelves})
+    depots = storage.depots(numbers, planned, 0)
+    segments = make_stores({name: plan for name, plan in planned.items() if name not in depots})
+    metrics = metric_names(numbers, states[0], {**stores, **segments, **depots})
     metrics |= extra_metrics(numbers, states[0], planned)
     return [
         create_learner(
             player,
             state,
-            {**stores, **shelves},
+            {**stores, **depots},
             seed,
             metrics,
             jax.tree.map(jnp.array, segments),

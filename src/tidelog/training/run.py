@@ -144,7 +144,7 @@ class Run:
         self._checkpoints().forget_after(self.update)
         if not self._checkpoints().updates():
             self._save()
-        self._trainer.keep_only(self._checkpoints().shelved())
+        self._trainer.keep_only(self._checkpoints().deposited())
 
     def _open_sinks(self, stack: ExitStack) -> list[Sink]:
         files: list[Sink] = []
@@ -261,9 +261,9 @@ class Run:
             places = self._trainer.environments() if environments is None else environments
             memory = self._selection.memory()
             trainer = self._trainer
-            checkpoint = Checkpoint(trainer.learners, trainer.position, memory, places, trainer.shelved())
+            checkpoint = Checkpoint(trainer.learners, trainer.position, memory, places, trainer.deposited())
             self._checkpoints().save(self.update, checkpoint)
-            trainer.keep_only(self._checkpoints().shelved())
+            trainer.keep_only(self._checkpoints().deposited())
             self._saved = self.update
 
 

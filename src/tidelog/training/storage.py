@@ -16,8 +16,8 @@ import numpy as np
 from tidelog.algorithms.contract import Collecting, Keep
 from tidelog.algorithms.segments import Columns
 from tidelog.errors import ConfigError, SpaceError, nearest
+from tidelog.training.depots import Depot, size
 from tidelog.training.plan import waiting
-from tidelog.training.shelves import Shelf, size
 
 PLACES = ("device", "host", "disk")
 FOLDER = "memory"  # in a run's folder
@@ -33,7 +33,7 @@ class Storage:
     limit: float | None = None  # GB that the segments of all members may take
     keep: int = 1  # checkpoints kept, of which each may need the segments of another time
 
-    def shelves(self, algorithm: Collecting, planned: Planned, member: int) -> dict[str, Shelf]:
+    def depots(self, algorithm: Collecting, planned: Planned, member: int) -> dict[str, Depot]:
         """The stores of a member that lie off the device, empty."""
         if self.where == "device":
             return {}
@@ -42,7 +42,7 @@ class Storage:
         for name in waiting(algorithm):
             shapes, keep = planned[name]
             folder = None if self.folder is None else self.folder / FOLDER / f"member-{member}" / name
-            found[name] = Shelf(shapes, keep.capacity or 0, width, folder, self.where == "disk")
+            found[name] = Depot(shapes, keep.capacity or 0, width, folder, self.where == "disk")
         return found
 
 

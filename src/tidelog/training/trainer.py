@@ -187,11 +187,11 @@ class Trainer:
 
     environments_before = environments
 
-    def shelved(self) -> list[dict[str, list[str]]]:
+    def deposited(self) -> list[dict[str, list[str]]]:
         """Nothing lies elsewhere."""
         return []
 
-    def keep_only(self, shelved: Any) -> None:
+    def keep_only(self, deposited: Any) -> None:
         """Nothing is to be forgotten."""
 
     def notes(self) -> list[str]:

@@ -16,36 +16,36 @@ import numpy as np
 from tidelog.algorithms.contract import Phase
 from tidelog.algorithms.draws import Draw
 from tidelog.algorithms.segments import Columns
+from tidelog.training.depots import Depot
 from tidelog.training.learner import Learner, Ready, Work, watched_update
 from tidelog.training.plan import Row, concluded, repeated
-from tidelog.training.shelves import Shelf
 
 
-def visited(index: int, row: Row, work: Work, learner: Learner, shelf: Shelf) -> Learner:
-    """The learner after a phase, or a part of it, over a shelf: prepared, updated, concluded as the row says."""
+def visited(index: int, row: Row, work: Work, learner: Learner, depot: Depot) -> Learner:
+    """The learner after a phase, or a part of it, over a depot: prepared, updated, concluded as the row says."""
     phase = work.algorithm.phases()[index]
     if row.begin[index] and phase.prepare is not None:
-        shelf.prepare(lambda columns: _prepared(index, work.algorithm, learner.state, columns))
-    learner = _updated(index, row.updates[index], work, learner, shelf)
+        depot.prepare(lambda columns: _prepared(index, work.algorithm, learner.state, columns))
+    learner = _updated(index, row.updates[index], work, learner, depot)
     if row.end[index]:
         if phase.conclude is not None:
-            told, valid = shelf.conclude(lambda columns: _told(index, work.algorithm, learner.state, columns))
+            told, valid = depot.conclude(lambda columns: _told(index, work.algorithm, learner.state, columns))
             learner = _concluded(index, work.algorithm, learner, told, valid)
         if phase.empties:
-            shelf.clear()
+            depot.clear()
     return learner
 
 
-def _updated(index: int, updates: int, work: Work, learner: Learner, shelf: Shelf) -> Learner:
+def _updated(index: int, updates: int, work: Work, learner: Learner, depot: Depot) -> Learner:
     phase = work.algorithm.phases()[index]
     draw, order = cast(Draw, phase.reads), learner.orders[phase.name]
-    count = shelf.count(draw.unit)
-    block = min(shelf.block(draw), max(1, count // draw.size))
+    count = depot.count(draw.unit)
+    block = min(depot.block(draw), max(1, count // draw.size))
     with ThreadPoolExecutor(1) as ahead:
 
         def next_block(order: Any) -> tuple[Any, Future[Ready]]:
             order, indices = _foreseen(index, work.algorithm, order, count, block)
-            return order, ahead.submit(_fetched, draw, shelf, np.asarray(indices))
+            return order, ahead.submit(_fetched, draw, depot, np.asarray(indices))
 
         order, coming = next_block(order)
         for left in range(updates, 0, -block):
@@ -58,8 +58,8 @@ def _updated(index: int, updates: int, work: Work, learner: Learner, shelf: Shel
     return learner
 
 
-def _fetched(draw: Draw, shelf: Shelf, indices: np.ndarray[Any, Any]) -> Ready:
-    store, slots = shelf.fetch(shelf.rows(draw.unit, indices.reshape(-1)), draw.unit)
+def _fetched(draw: Draw, depot: Depot, indices: np.ndarray[Any, Any]) -> Ready:
+    store, slots = depot.fetch(depot.rows(draw.unit, indices.reshape(-1)), draw.unit)
     return Ready(store, jnp.asarray(slots.reshape(indices.shape)), jnp.asarray(indices), None)
 
 

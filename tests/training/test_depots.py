@@ -17,9 +17,9 @@ from tidelog.algorithms.draws import Draw
 from tidelog.algorithms.segments import Epochs, Whole
 from tidelog.cli import main
 from tidelog.envs.functional import Moved
-from tidelog.training import shelf_visits, shelves, storage
+from tidelog.training import depot_visits, depots, storage
+from tidelog.training.depots import Depot
 from tidelog.training.learn import prepare_learning
-from tidelog.training.shelves import Shelf
 from tidelog.types import Discrete, Image, Spec
 
 STEPS, EVERY = 320, 128  # five rounds of 64: two auxiliary phases, and a round more
@@ -116,9 +116,9 @@ def test_checkpoints_name_segments_instead_of_holding_them(away, tmp_path, monke
         (last,) = sorted((run.folder / "checkpoints").iterdir())[-1:]
         sizes[place] = sum(path.stat().st_size for path in last.iterdir())
     held = sum(path.stat().st_size for path in (tmp_path / where / "memory").rglob("*.npy"))
-    (shelf,) = run._trainer._shelves[0].values()
-    assert held > 0.9 * shelf.capacity * shelf.segment_bytes
-    assert sizes["device"] - sizes[where] > 0.9 * shelf.capacity * shelf.segment_bytes
+    (depot,) = run._trainer._depots[0].values()
+    assert held > 0.9 * depot.capacity * depot.segment_bytes
+    assert sizes["device"] - sizes[where] > 0.9 * depot.capacity * depot.segment_bytes
 
 
 def test_pieces_go_when_no_checkpoint_names_them(tmp_path, monkeypatch):
@@ -146,14 +146,14 @@ def test_a_damaged_piece_is_refused(tmp_path, monkeypatch):
 # Blocks.
 
 
-def shelf(tmp_path, on_disk):
+def depot(tmp_path, on_disk):
     """Three pieces of two segments of four steps, each step with a number of its own."""
     shapes = {
         "seen": {"x": jax.ShapeDtypeStruct((2, 4, 3), np.uint8)},
         "valid": jax.ShapeDtypeStruct((2, 4), bool),
         "made": jax.ShapeDtypeStruct((2, 4), np.float32),
     }
-    found = Shelf(shapes, 6, 2, tmp_path, on_disk)
+    found = Depot(shapes, 6, 2, tmp_path, on_disk)
     for round in range(3):
         steps = np.arange(8 * round, 8 * round + 8, dtype=np.uint8).reshape(2, 4)
         seen = {"x": np.repeat(steps[..., None], 3, axis=2)}
@@ -163,9 +163,9 @@ def shelf(tmp_path, on_disk):
 
 @pytest.mark.parametrize("on_disk", [True, False])
 @pytest.mark.parametrize("chunk", [1, 4, 6])
-def test_a_shelf_gives_what_it_was_given(tmp_path, on_disk, chunk, monkeypatch):
-    monkeypatch.setattr(Shelf, "chunk", lambda self: chunk)
-    store, seen = shelf(tmp_path, on_disk), []
+def test_a_depot_gives_what_it_was_given(tmp_path, on_disk, chunk, monkeypatch):
+    monkeypatch.setattr(Depot, "chunk", lambda self: chunk)
+    store, seen = depot(tmp_path, on_disk), []
 
     def double(columns):
         seen.append(columns["seen"]["x"].shape[0])
@@ -186,8 +186,8 @@ def test_a_shelf_gives_what_it_was_given(tmp_path, on_disk, chunk, monkeypatch):
 
 
 def test_blocks_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(shelves, "MOST_BYTES", 100)
-    store = shelf(tmp_path, False)
+    monkeypatch.setattr(depots, "MOST_BYTES", 100)
+    store = depot(tmp_path, False)
     assert store.segment_bytes == 4 * (3 + 1 + 4)
     assert (store.block(Draw("memory", 2, Whole(), Epochs())), store.chunk()) == (1, 3)
 
@@ -195,10 +195,10 @@ def test_blocks_are_bounded(tmp_path, monkeypatch):
 def test_small_blocks_give_the_same_bits(away, tmp_path, monkeypatch):
     where, (states, _), _ = away
     asked = []
-    monkeypatch.setattr(Shelf, "block", lambda self, draw: 3)
-    monkeypatch.setattr(Shelf, "chunk", lambda self: 3)
-    fetch = shelf_visits._fetched
-    monkeypatch.setattr(shelf_visits, "_fetched", lambda *given: asked.append(given[2].shape) or fetch(*given))
+    monkeypatch.setattr(Depot, "block", lambda self, draw: 3)
+    monkeypatch.setattr(Depot, "chunk", lambda self: 3)
+    fetch = depot_visits._fetched
+    monkeypatch.setattr(depot_visits, "_fetched", lambda *given: asked.append(given[2].shape) or fetch(*given))
     assert all_of(finish(begin(where, tmp_path / "run", seeds=2)))[0] == states
     assert set(asked) == {(3, 2)}
 

@@ -40,7 +40,7 @@ class Fetched(NamedTuple):
     slots: NDArray[np.int32]
 
 
-class Shelf:
+class Depot:
     """A store of `C` segments that come `W` at a time and lie off the device; `shapes` are those of its columns.
 
     With a folder every piece is a file there: at once if it is `on_disk`, else when a checkpoint asks for it.
