@@ -85,12 +85,14 @@ class Keep:
 class Collection:
     """What is played before the phases of a round: `steps` decisions in each of `environments` copies.
 
-    Every copy's decisions are one segment, and every segment goes into the stores of these names.
+    Every copy's decisions are one segment, and every segment goes into the stores of these names. Of a policy with a
+    memory a segment says what was carried into each of its `pieces`.
     """
 
     environments: int
     steps: int
     into: tuple[str, ...]
+    pieces: int = 1
 
 
 def check_components(weights: tuple[float, ...] | None, spec: Spec) -> None:

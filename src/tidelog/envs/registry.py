@@ -19,7 +19,7 @@ from tidelog.errors import ConfigError
 if TYPE_CHECKING:
     from tidelog.envs.functional import Functional
 
-_FUNCTIONAL = ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation")
+_FUNCTIONAL = ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation", "jax:t-maze")
 _BUILT_IN: dict[str, Callable[[int], Environment]] = {
     "treatment": lambda count: TabularEnvironment(treatment(), count),
     "satiation": lambda count: TabularEnvironment(satiation(), count),
@@ -57,15 +57,17 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
 
 @cache
 def functional(name: str) -> Functional:
-    """The functional environment of that name ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation").
+    """The functional environment of that name ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation",
+    "jax:t-maze").
 
     ConfigError for unknown names. The same name gives the same object, so that what is compiled for it is kept.
     """
     from tidelog.envs.classic import CartPole, Pendulum
     from tidelog.envs.finite import Finite
+    from tidelog.envs.maze import TMaze
 
     makers: tuple[Callable[[], Functional], ...]
-    makers = (CartPole, Pendulum, lambda: Finite(treatment()), lambda: Finite(satiation()))
+    makers = (CartPole, Pendulum, lambda: Finite(treatment()), lambda: Finite(satiation()), TMaze)
     if name not in _FUNCTIONAL:
         raise ConfigError(_unknown(name, [], f"functional environments: {', '.join(_FUNCTIONAL)}"))
     return makers[_FUNCTIONAL.index(name)]()

@@ -179,10 +179,9 @@ def collect(errand: Errand, learner: Learner) -> Learner:
     columns = errand.rollout or {}
     if errand.source is not None:
         key = played_key(learner.key, played.rounds)
-        acting, steps = algorithm.acting(learner.state), algorithm.collection().steps
+        acting, asked = algorithm.acting(learner.state), algorithm.collection()
         names = frozenset().union(*(learner.segments[name].columns for name in _fed_of(learner, algorithm)))
-        worlds, columns = rollout(errand.source, algorithm, acting, played.worlds, key, steps, names)
-        played = played._replace(worlds=worlds)
+        played, columns = rollout(errand.source, algorithm, acting, played, key, asked.steps, names, asked.pieces)
     played, sums, episodes = counted(played, columns)
     fed = {name: added(learner.segments[name], columns) for name in _fed_of(learner, algorithm)}
     segments = learner.segments | fed
@@ -286,6 +285,8 @@ run_rounds = eqx.filter_jit(_alone, donate="all-except-first")
 run_rounds_together = eqx.filter_jit(_side_by_side, donate="all-except-first")
 
 
-def played_at_first(algorithm: Collecting, source: Functional | None, seed: int) -> Played:
+def played_at_first(algorithm: Collecting, state: Any, source: Functional | None, seed: int) -> Played:
     """Where a learner with this seed begins in its environment."""
-    return unplayed(source, algorithm.collection().environments, jax.random.fold_in(jax.random.key(seed), 2))
+    count = algorithm.collection().environments
+    carry = algorithm.start(algorithm.acting(state), count)
+    return unplayed(source, count, jax.random.fold_in(jax.random.key(seed), 2), carry)

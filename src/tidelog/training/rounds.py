@@ -237,18 +237,23 @@ class Rounds:
     def _play(self) -> list[Columns | None]:
         """A rollout of every member on the host; EnvironmentFailure says whose environment it was."""
 
-        def one(index: int) -> Columns:
+        def one(index: int) -> tuple[Columns, Any]:
             learner, algorithm = self._learners[index], self._algorithms[index]
             acting, round = algorithm.acting(learner.state), self.position.round
             host, key = self._places.hosts[index], played_key(learner.key, round)
             try:
-                return host.rollout(algorithm, acting, key, round, self._collection.steps)
+                asked, carried = self._collection, learner.played.carried
+                return host.rollout(algorithm, acting, key, round, asked.steps, carried, asked.pieces)
             except EnvironmentFailure as error:
                 raise EnvironmentFailure(f"{error} (seed {self.members[index].seed})") from error
 
         for host in self._places.hosts:
             host.remember()
-        return self._each(one, self.position.round > 0)
+        found = self._each(one, self.position.round > 0)
+        for i, (_, carried) in enumerate(found):
+            learner = self._learners[i]
+            self._learners[i] = learner._replace(played=learner.played._replace(carried=carried))
+        return [columns for columns, _ in found]
 
     def _blank_rollout(self) -> Columns:
         """Columns of the shapes and types that the host brings; never read."""
@@ -432,7 +437,7 @@ def beginners(
             seed,
             metrics,
             jax.tree.map(jnp.array, segments),
-            played_at_first(player, source, seed),
+            played_at_first(player, state, source, seed),
         )
         for (player, seed), state in zip(players, states, strict=True)
     ]
