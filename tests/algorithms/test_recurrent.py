@@ -1,5 +1,6 @@
 """PPG with a memory: what a segment says when it is unrolled is what was said step by step while it was played."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
