@@ -74,22 +74,22 @@ def played(h, state, source):
 @eqx.filter_jit
 def step_by_step(h, state, columns, carry):
     """Log-probabilities and values [W, T] as one decision after another finds them, and what is carried on."""
-    network, found = state.network, []
+    network = state.network
     trunk = network.value_trunk or network.trunk
-    for t in range(STEPS):
-        seen = {name: leaf[:, t] for name, leaf in columns["observation"].items()}
-        mask = columns["mask"][:, t] if "mask" in columns else None
-        later = {name: leaf[:, t] for name, leaf in columns["following"].items()}
-        forget = columns["first"][:, t][:, None]
-        policy_carry, value_carry = (jnp.where(forget, 0.0, one) for one in carry)
-        policy = h.distribution(network, seen, mask, policy_carry)
-        moved = h.act(network, seen, mask=mask, carry=policy_carry).carry
-        features, value_carry = trunk.encoder.step(seen, value_carry)
-        after, _ = trunk.encoder.step(later, value_carry)
+
+    def one(carry, now):
+        policy_carry, value_carry = (jnp.where(now["first"][:, None], 0.0, leaf) for leaf in carry)
+        policy = h.distribution(network, now["observation"], now["mask"], policy_carry)
+        moved = h.act(network, now["observation"], mask=now["mask"], carry=policy_carry).carry
+        features, value_carry = trunk.encoder.step(now["observation"], value_carry)
+        after, _ = trunk.encoder.step(now["following"], value_carry)
         value, following = (network.value(trunk.body(each))[..., 0] for each in (features, after))
-        found.append((policy.log_probability(columns["action"][:, t]), value, following))
-        carry = moved, value_carry
-    return [jnp.stack(parts, axis=1) for parts in zip(*found, strict=True)], carry
+        return (moved, value_carry), (policy.log_probability(now["action"]), value, following)
+
+    names = ("observation", "following", "first", "action")
+    along = {name: columns[name] for name in names} | {"mask": columns.get("mask")}
+    carry, found = jax.lax.scan(one, carry, jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), along))
+    return [leaf.T for leaf in found], carry
 
 
 SOURCES = {
