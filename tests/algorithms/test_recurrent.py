@@ -130,6 +130,18 @@ def test_unrolled_segments_say_what_was_said_step_by_step(name):
     np.testing.assert_allclose(state.carry, carry[1], atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("source", "begins"), [(PointMass(4), [[0, 20], [16]]), (Restarting(4), [[0, 21], [18]])], ids=["host", "restarts"]
+)
+def test_episodes_begin_where_the_environment_says(source, begins):
+    """Twenty steps each, and where copies only restart one row more, which is no decision."""
+    h, state = fresh(source.spec)
+    for columns, expected in zip(played(h, state, source), begins, strict=True):
+        found = columns["first"] & columns["valid"]
+        assert [np.flatnonzero(row).tolist() for row in found] == [expected] * 4
+        np.testing.assert_array_equal(columns["carry"][:, 0] == 0, columns["first"][:, :1] | np.zeros(WIDTH, bool))
+
+
 @pytest.mark.parametrize("architecture", ["detach", "shared"])
 def test_one_trunk_has_one_memory(architecture):
     h, state = fresh(functional(ENV).spec, architecture=architecture)
@@ -188,6 +200,9 @@ def test_a_run_stopped_in_the_middle_goes_on_bit_equal(env, where, stop, tmp_pat
     assert loaded._trainer.position == run._trainer.position
     assert all_of(finish(loaded)) == all_of(whole)
     fresh, (learner,) = tiny(memory=WIDTH).init(whole.record.spec, jax.random.key(0), 1).network, whole.learners()
+    begin_anew, carry = (learner.segments["fresh"].columns[name][:, 0] for name in ("first", "carry"))
+    assert not begin_anew.all()
+    assert (jnp.abs(carry).max(axis=1) > 0)[~begin_anew].all()  # from rollout to rollout
     for part in ("trunk", "value_trunk"):  # policy and value have memories of their own, and both learn
         unit, before = (getattr(one, part).encoder.memory.recurrent for one in (learner.state.network, fresh))
         assert float(jnp.abs(unit - before).max()) > 1e-4, part

@@ -107,6 +107,18 @@ def test_a_run_stopped_in_the_middle_of_a_phase_goes_on_bit_equal(away, stop, tm
     assert [row["update"] for row in again[1]] == [row["update"] for row in rows]
 
 
+def test_pieces_outlive_their_phase_while_a_checkpoint_names_them(away, tmp_path, monkeypatch):
+    where, (states, _), _ = away
+    chunks_of(2, monkeypatch)
+    run = begin(where, tmp_path / "run", seeds=2, save_seconds=1e9)
+    for _ in run.stream():
+        if run.update == 10:  # in the auxiliary phase, the only checkpoint that is made
+            run._save()
+        if run.update >= 22:  # well into the rounds after it
+            break
+    assert all_of(finish(tl.load(tmp_path / "run")))[0] == states
+
+
 def test_checkpoints_name_segments_instead_of_holding_them(away, tmp_path, monkeypatch):
     where, _, _ = away
     chunks_of(2, monkeypatch)
