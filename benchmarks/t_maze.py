@@ -1,7 +1,7 @@
 """A T-maze with and without a memory: the turn is decided by a sign that was seen ten steps before.
 
 `python -m benchmarks.t_maze`. The classic-control preset at one discount, with a recurrent unit of 16 or without one;
-PPG, and PPO with the same settings. The best return is 1; without a memory it is 1/2, whatever the policy. Returns are
+and PPO with the same settings. The best return is 1; without a memory it is 1/2, whatever the policy. Returns are
 deterministic play of the final policy, 400 episodes a seed. Settings were tried on seed 100, which is not reported.
 """
 
@@ -25,7 +25,6 @@ def settings() -> dict[str, tl.PPG]:
         "PPG with a memory": remembering,
         "PPO with a memory": as_ppo(remembering),
         "PPG without": ppg,
-        "PPO without": as_ppo(ppg),
     }
 
 
