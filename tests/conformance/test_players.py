@@ -150,6 +150,7 @@ ON_POLICY = {
     "environments": (8, planned),
     "minibatches": (1, planned),
     "pieces": (2, planned),
+    "memory": (3, built),
 }
 REPLAYING = {
     "update_per_collect": (3, planned),

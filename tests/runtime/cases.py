@@ -49,6 +49,7 @@ CASES = {
     "ppg, dials": (PPG(**SMALL), SEEN, DIALS),
     "ppg, box": (PPG(**SMALL, activation="tanh"), SEEN, BOX),
     "ppg, choice": (PPG(**SMALL, architecture="shared"), SEEN, FIVE),
+    "ppg, memory": (PPG(**SMALL, memory=4), SEEN, FIVE),
     "off-policy ppg, choice": (OffPolicyPPG(**SMALL, architecture="single"), SEEN, FIVE),
 }  # fmt: skip
 
