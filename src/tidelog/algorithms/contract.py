@@ -19,6 +19,7 @@ from tidelog.errors import SpecError
 from tidelog.types import Act, Observation, Spec
 
 if TYPE_CHECKING:
+    from tidelog.algorithms.cloning import Lesson
     from tidelog.algorithms.draws import Draw
 
 State = Any  # a pytree: everything that a resumed run needs
@@ -220,3 +221,11 @@ class Collecting(Algorithm, Protocol):
 
     def collection(self) -> Collection:
         """What is played before each round."""
+
+
+@runtime_checkable
+class Taught(Collecting, Protocol):
+    """An algorithm whose policy can begin as another one."""
+
+    def taught(self, state: State, lesson: Lesson, key: jax.Array, updates: int) -> tuple[State, jax.Array]:
+        """A fresh state that does what a lesson says, and its mean divergence from that."""

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.auxiliary import Rewards, value_unit
+from tidelog.algorithms.cloning import Lesson, cloned
 from tidelog.algorithms.contract import Feedback, one_reward
 from tidelog.algorithms.optim import brought, improve
 from tidelog.algorithms.running import Running, nothing_seen
@@ -46,6 +47,12 @@ def unseen_rewards(h: Any) -> Rewards | None:
 def unseen_values(h: Any) -> Running | None:
     """Nothing seen of value targets, or None where values are in their own units."""
     return nothing_seen() if h.value_normalisation else None
+
+
+def taught(h: Any, state: Any, lesson: Lesson, key: jax.Array, updates: int) -> tuple[Any, jax.Array]:
+    """A fresh state whose policy does what a lesson says, and its mean divergence from that; values begin fresh."""
+    network, divergence = cloned(h, state.network, lesson, key, updates)
+    return state._replace(network=network), divergence
 
 
 # One step.

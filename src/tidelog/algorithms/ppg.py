@@ -248,6 +248,7 @@ class PPG:
         """A fresh network for a run of `updates` steps."""
         return init(self, spec, key, updates)
 
+    taught = phasic.taught
     acting = phasic.acting
     start = phasic.start
     act = phasic.act

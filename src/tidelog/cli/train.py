@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from tidelog.algorithms import ALGORITHMS, CONFIGURATIONS, configured, learns_online, ranks
 from tidelog.algorithms.hyper import chosen_preset
+from tidelog.cli.act import open_policy
 from tidelog.cli.options import flags_of, is_flag, pairs, parse, peek, read_config, with_defaults
 from tidelog.cli.playing import Playing, SinkName, episodes_of, free_folder, play, sink_of
 from tidelog.cli.tables import trained
@@ -76,6 +77,14 @@ class Play(Playing):
     """decisions a seed, rounded up to whole rollouts"""
     seeds: int = 1
     """how many seeds to train side by side"""
+    start: str | None = None
+    """begin as this policy, of a run folder or a saved one: what it would do is distilled into the fresh policy"""
+    start_decisions: int | None = None
+    """with --start: what that policy plays first, uncounted; default: 16384"""
+    start_updates: int | None = None
+    """with --start: updates that distil it; default: 3000"""
+    ahead: bool = False
+    """play environments on the host by a thread, one round before what it plays is learnt from"""
     phase_memory: Literal["device", "host", "disk"] = "device"
     """where segments wait for the auxiliary phase; the results are the same"""
     phase_memory_limit: float | None = None
@@ -103,10 +112,7 @@ def run(words: list[str]) -> int:
     options = parse(flags, given, f"train {name}", with_defaults(flags, defaults))
     algorithm = cls(**{f.name: getattr(options, f.name) for f in fields(cls) if is_flag(f)})
     folder = Path(options.out) if options.out else free_folder(name)
-    if not online:
-        return _read(algorithm, options, folder)
-    lies = {name: getattr(options, name) for name in ("phase_memory", "phase_memory_limit")}
-    return play(algorithm, options, folder, seeds=options.seeds, **lies)
+    return _play(algorithm, options, folder) if online else _read(algorithm, options, folder)
 
 
 def _usage() -> tuple[str, str]:
@@ -117,6 +123,14 @@ def _usage() -> tuple[str, str]:
         f"tidelog train {{{','.join(offline)}}} --data LOG [flags]",
         f"tidelog train {{{','.join(online)}}} --env NAME [flags]",
     )
+
+
+def _play(algorithm: Any, options: Any, folder: Path) -> int:
+    """Learn in an environment."""
+    start = None if options.start is None else open_policy(options.start)
+    numbers = {"start_decisions": options.start_decisions, "start_updates": options.start_updates}
+    lies = {name: getattr(options, name) for name in ("phase_memory", "phase_memory_limit")}
+    return play(algorithm, options, folder, seeds=options.seeds, start=start, ahead=options.ahead, **numbers, **lies)
 
 
 def _read(algorithm: Any, options: Any, folder: Path) -> int:

@@ -23,6 +23,7 @@ class Checkpoint(NamedTuple):
     position: Position
     memory: dict[str, Any]  # what reports have to remember: the best so far
     environments: Sequence[Named] = ()  # of each member on the host; {} where it has nothing to offer
+    waiting: Sequence[Any] = ()  # what acts in rollouts that are played ahead, of each member
     deposited: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: the pieces that lie off the device
 
 
@@ -45,6 +46,7 @@ class Checkpoints:
         }
         for i, arrays in enumerate(checkpoint.environments):
             files |= {f"environment-{i}.safetensors": array_file(arrays)} if arrays else {}
+        files |= {f"ahead-{i}.safetensors": array_file(acting) for i, acting in enumerate(checkpoint.waiting)}
         manifest = {
             "position": list(checkpoint.position),
             "memory": checkpoint.memory,
@@ -60,14 +62,17 @@ class Checkpoints:
         for later in [u for u in self.updates() if u > update]:
             shutil.rmtree(self._folder / f"{later:010d}")
 
-    def load(self, templates: list[Learner], update: int | None = None) -> Checkpoint:
-        """The last checkpoint, or the one at `update`; a corrupt one is refused and the one before it offered."""
+    def load(self, templates: list[Learner], update: int | None = None, acting: Sequence[Any] = ()) -> Checkpoint:
+        """The last checkpoint, or the one at `update`; a corrupt one is refused and the one before it offered.
+
+        `acting` are templates of what acts in rollouts that are played ahead, where there may be any.
+        """
         last, there = self._last(), self.updates()
         wanted = last if update is None else update
         if wanted not in there:
             raise CheckpointError(f"no checkpoint at update {wanted}: there are {', '.join(map(str, there))}")
         try:
-            return self._read(self._folder / f"{wanted:010d}", templates)
+            return self._read(self._folder / f"{wanted:010d}", templates, acting)
         except CheckpointError as error:
             before = [u for u in there if u < wanted]
             offer = f"; the one before it, at update {before[-1]}, can be asked for" if before else ""
@@ -88,17 +93,21 @@ class Checkpoints:
             raise CheckpointError(f"{self._folder} holds no complete checkpoint: start the run anew")
         return there[-1]
 
-    def _read(self, folder: Path, templates: list[Learner]) -> Checkpoint:
+    def _read(self, folder: Path, templates: list[Learner], acting: Sequence[Any]) -> Checkpoint:
         manifest = CHECKPOINT.manifest(folder)
         if sum(name.startswith("member-") for name in manifest["files"]) != len(templates):
             raise CheckpointError(f"{folder} does not hold the {len(templates)} members of this run")
-        learners = []
-        for i, template in enumerate(templates):
-            file = CHECKPOINT.file(folder, f"member-{i}.safetensors", manifest)
-            learners.append(fill(template, read_arrays(file), str(file)))
+
+        def filled(name: str, template: Any) -> Any:
+            file = CHECKPOINT.file(folder, name, manifest)
+            return fill(template, read_arrays(file), str(file))
+
+        learners = [filled(f"member-{i}.safetensors", template) for i, template in enumerate(templates)]
+        there = [f"ahead-{i}.safetensors" for i in range(len(acting)) if f"ahead-{i}.safetensors" in manifest["files"]]
+        waiting = [filled(name, template) for name, template in zip(there, acting, strict=False)]
         environments = [_environment(folder, i, manifest) for i in range(len(templates))]
         position, deposited = Position(*manifest["position"]), manifest.get("deposited", [])
-        return Checkpoint(learners, position, manifest["memory"], environments, deposited)
+        return Checkpoint(learners, position, manifest["memory"], environments, waiting, deposited)
 
 
 def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:

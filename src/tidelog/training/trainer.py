@@ -186,6 +186,10 @@ class Trainer:
         return []
 
     environments_before = environments
+    waiting = environments
+
+    def rest(self) -> None:
+        """No thread plays."""
 
     def deposited(self) -> list[dict[str, list[str]]]:
         """Nothing lies elsewhere."""
