@@ -68,7 +68,13 @@ def check_begins(algorithm: Any) -> None:
 def begun_as(
     start: Start, members: Sequence[Member], learners: Sequence[Learner], places: Places
 ) -> tuple[list[Learner], dict[str, Any]]:
-    """Fresh learners whose policies do what the start's does, and what a record says of it."""
+    """Fresh learners whose policies do what the start's does, and what a record says of it.
+
+    ConfigError where they have a memory: what a teacher did is learnt decision by decision.
+    """
+    first = members[0].algorithm
+    if first.start(first.acting(learners[0].state), 1) is not None:
+        raise ConfigError(f"start: {type(first).__name__} with a memory cannot begin as another: leave one away")
     count = members[0].algorithm.collection().environments
     environment = places.hosts[0].environment if places.source is None else Hosted(places.source, count)
     lesson = lesson_of(start.policy, environment, start.decisions, SEED)
