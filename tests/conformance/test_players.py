@@ -138,6 +138,7 @@ EFFECTS = {  # of every field that all of them have: another value, and where it
     "layer_norm": (True, built),
     "embedding": (3, built),
     "convolutions": ("small", built),
+    "picture_width": (3, built),
     "network": (own, built),
 }
 ON_POLICY = {

@@ -10,6 +10,7 @@ from tests.algorithms.recommenders import described, fresh, small
 from tidelog import BC, BCQ, IQL, PPG, DiscreteBCQ, OffPolicyPPG
 from tidelog.acting.policy import Policy
 from tidelog.data.scaling import Scaler
+from tidelog.networks.convolution import Stack
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
 
 LISTS = {
@@ -44,6 +45,7 @@ CASES = {
     "discrete bcq": (DiscreteBCQ(**SMALL, epsilon=0.1), SEEN, FIVE),
     "discrete bcq, memory": (DiscreteBCQ(**SMALL, memory=3), SEEN, FIVE),
     "discrete bcq, pictures": (DiscreteBCQ(**SMALL), PICTURED, FIVE),
+    "ppg, pictures in stacks": (PPG(**SMALL, convolutions=lambda image: (Stack(4, 1),)), PICTURED, FIVE),
     "ppg, dials": (PPG(**SMALL), SEEN, DIALS),
     "ppg, box": (PPG(**SMALL, activation="tanh"), SEEN, BOX),
     "ppg, choice": (PPG(**SMALL, architecture="shared"), SEEN, FIVE),

@@ -33,7 +33,7 @@ def fresh_network(h: Any, spec: Spec, key: jax.Array, memory: int | None = None)
     SpecError where there are several rewards.
     """
     one_reward(type(h).__name__, spec)
-    sight = Sight(h.embedding, h.hidden[0], h.convolutions, memory)
+    sight = Sight(h.embedding, h.picture_width, h.convolutions, memory)
     shape = Shape(h.hidden, h.activation, h.layer_norm, sight)
     generator = host_generator(key)
     return brought(h.network, lambda: phasic.create(h.architecture, generator, spec, shape), spec, key)

@@ -114,8 +114,17 @@ def init(h: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "procgen": {},  # Cobbe et al. 2020, appendix A: the defaults; pictures as in the paper
-    "atari": {"environments": 8, "rollout_steps": 128, "discount": 0.99, "clip": 0.1, "learning_rate": 2.5e-4},
+    "procgen": {"hidden": (), "convolutions": "impala"},  # Cobbe et al. 2020, appendix A: the defaults, and its network
+    "atari": {
+        "environments": 8,
+        "rollout_steps": 128,
+        "discount": 0.99,
+        "clip": 0.1,
+        "learning_rate": 2.5e-4,
+        "hidden": (),
+        "convolutions": "nature",
+        "picture_width": 512,
+    },
     "classic-control": {
         "environments": 16,
         "rollout_steps": 128,
@@ -185,11 +194,12 @@ class PPG:
     value_normalisation: bool = static(False)
     advantage_normalisation: bool = static(True)
     architecture: Architecture = static(ARCHITECTURES["dual"], choices=ARCHITECTURES)
-    hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers")
+    hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers", least=0)
     activation: Activation = static(ACTIVATIONS["tanh"], choices=ACTIVATIONS)
     layer_norm: bool = fields.layer_norm(False)
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
+    picture_width: int = fields.picture_width(256)
     memory: int | None = fields.memory(None)
     network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own, used like a Phasic")
 

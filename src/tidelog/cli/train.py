@@ -128,9 +128,8 @@ def _usage() -> tuple[str, str]:
 def _play(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn in an environment."""
     start = None if options.start is None else open_policy(options.start)
-    numbers = {"start_decisions": options.start_decisions, "start_updates": options.start_updates}
-    lies = {name: getattr(options, name) for name in ("phase_memory", "phase_memory_limit")}
-    return play(algorithm, options, folder, seeds=options.seeds, start=start, ahead=options.ahead, **numbers, **lies)
+    names = ("seeds", "start_decisions", "start_updates", "ahead", "phase_memory", "phase_memory_limit")
+    return play(algorithm, options, folder, start=start, **{name: getattr(options, name) for name in names})
 
 
 def _read(algorithm: Any, options: Any, folder: Path) -> int:

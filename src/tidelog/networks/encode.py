@@ -65,6 +65,15 @@ class Picture(eqx.Module):
     convolutions: Convolutions
     dense: Linear
 
+    @classmethod
+    def create(cls, generator: np.random.Generator, leaf: Image, sight: Sight) -> Picture:
+        """The dense layer begins as its convolutions do: weights of norm 1.4 after stacks, else orthogonal ones."""
+        convolutions = Convolutions.create(generator, leaf, sight.convolutions)
+        flat = features(leaf, convolutions.shapes)
+        if convolutions.stacked:
+            return cls(convolutions, Linear.normed(generator, flat, sight.picture_width, 1.4))
+        return cls(convolutions, Linear.create(generator, flat, sight.picture_width))
+
     def __call__(self, picture: jax.Array) -> jax.Array:
         return jax.nn.relu(self.dense(self.convolutions(picture)))
 
@@ -90,9 +99,7 @@ class Encoder(eqx.Module):
                 drawn = [generator.standard_normal((size, sight.embedding)) for size in leaf.sizes]
                 tables[name] = tuple(from_host(table) for table in drawn)
             elif isinstance(leaf, Image):
-                convolutions = Convolutions.create(generator, leaf, sight.convolutions)
-                flat = features(leaf, convolutions.shapes)
-                pictures[name] = Picture(convolutions, Linear.create(generator, flat, sight.picture_width))
+                pictures[name] = Picture.create(generator, leaf, sight)
         memory = None
         if sight.memory is not None:
             memory = GRU.create(generator, Sight(sight.embedding, sight.picture_width).size(spec), sight.memory)

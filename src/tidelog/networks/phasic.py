@@ -25,12 +25,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.networks.distributions import Categorical, Distribution, Gaussian, Several
-from tidelog.networks.encode import Encoder, Sight
+from tidelog.networks.encode import Encoder, Sight, with_pictures
 from tidelog.networks.mlp import MLP, Activation, Linear, zeros
 from tidelog.support import allow
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Observation, Spec
 
 SMALL_HEAD = 0.01  # a policy begins near the same for all observations
+PICTURE_HEAD = 0.1  # of pictures every head begins with weights of this norm, as openai/phasic-policy-gradient has it
 LOG_STD_RANGE = (-5.0, 2.0)
 
 
@@ -198,7 +199,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {"dual": dual, "detach": detach, "si
 
 def create(architecture: Architecture, generator: np.random.Generator, spec: Spec, shape: Shape) -> Phasic:
     """A network of that architecture for a spec's observations and actions."""
-    width = shape.hidden[-1]
+    width = (shape.sight.size(spec), *shape.hidden)[-1]
 
     def trunk() -> Trunk:
         sizes = (shape.sight.size(spec), *shape.hidden)
@@ -208,17 +209,22 @@ def create(architecture: Architecture, generator: np.random.Generator, spec: Spe
         )
         return Trunk(encoder, body)
 
-    return architecture(Parts(trunk, lambda: _head(generator, spec, width), lambda: _value(generator, width)))
+    def value() -> Linear:
+        return _begun(generator, spec, width, 1, 1.0)
+
+    return architecture(Parts(trunk, lambda: _head(generator, spec, width), value))
 
 
-def _value(generator: np.random.Generator, width: int) -> Linear:
-    return Linear.create(generator, width, 1, gain=1.0)
+def _begun(generator: np.random.Generator, spec: Spec, inputs: int, outputs: int, gain: float) -> Linear:
+    if with_pictures(spec):
+        return Linear.normed(generator, inputs, outputs, PICTURE_HEAD)
+    return Linear.create(generator, inputs, outputs, gain)
 
 
 def _head(generator: np.random.Generator, spec: Spec, width: int) -> LogitsHead | MeanHead:
     space = spec.action
     if isinstance(space, Continuous):
-        return MeanHead(Linear.create(generator, width, space.size, gain=SMALL_HEAD), zeros(space.size))
+        return MeanHead(_begun(generator, spec, width, space.size, SMALL_HEAD), zeros(space.size))
     sizes = (space.n,) if isinstance(space, Discrete) else space.sizes
-    linear = Linear.create(generator, width, sum(sizes), gain=SMALL_HEAD)
+    linear = _begun(generator, spec, width, sum(sizes), SMALL_HEAD)
     return LogitsHead(linear, sizes, isinstance(space, MultiDiscrete))

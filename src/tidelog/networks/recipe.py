@@ -15,6 +15,7 @@ from tidelog.errors import ExportError
 from tidelog.networks import actor, phasic
 from tidelog.networks.actor import Actor, GaussianHead, PointHead, StateGaussianHead
 from tidelog.networks.catalogue import Pair, Table
+from tidelog.networks.convolution import Residual, Shape, Stack
 from tidelog.networks.critic import Critic
 from tidelog.networks.encode import Encoder, Picture
 from tidelog.networks.memory import GRU
@@ -72,11 +73,17 @@ def encoder(eyes: Encoder) -> Node:
 
 
 def _picture(part: Picture) -> Node:
-    layers = [
-        {**linear(layer), "kind": "convolution", "kernel": shape.kernel, "stride": shape.stride}
-        for layer, shape in zip(part.convolutions.layers, part.convolutions.shapes, strict=True)
-    ]
-    return {"kind": "picture", "layers": layers, "dense": linear(part.dense)}
+    shaped = zip(part.convolutions.layers, part.convolutions.shapes, strict=True)
+    return {"kind": "picture", "layers": [_convolution(*one) for one in shaped], "dense": linear(part.dense)}
+
+
+def _convolution(layer: Linear | Residual, shape: Shape) -> Node:
+    if isinstance(layer, Residual):
+        blocks = [{"kind": "block", "first": linear(first), "second": linear(second)} for first, second in layer.blocks]
+        return {"kind": "stack", "first": linear(layer.first), "blocks": blocks}
+    if isinstance(shape, Stack):
+        raise foreign(layer)
+    return {**linear(layer), "kind": "convolution", "kernel": shape.kernel, "stride": shape.stride}
 
 
 def _gru(unit: GRU) -> Node:
@@ -168,7 +175,7 @@ def _body(part: Any) -> Node:
 def _block(part: Block) -> Node:
     layers = {name: linear(getattr(part, name)) for name in ("queries", "keys", "values", "out", "wide", "narrow")}
     norms = {"before": _norm(part.before), "between": _norm(part.between)}
-    return {"kind": "block", **layers, **norms, "heads": part.heads}
+    return {"kind": "attending", **layers, **norms, "heads": part.heads}
 
 
 def pair(part: Pair) -> Node:

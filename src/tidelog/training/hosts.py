@@ -26,20 +26,21 @@ from tidelog.training.plan import played_key
 from tidelog.training.trainer import Member
 
 
-class Rollout(NamedTuple):
-    """What a member played, what its policy carries on, and whether every copy started anew before."""
-
-    columns: Columns
-    carried: Carried | None
-    began: bool
-
-
 class Coming:
     """A rollout of every member that is played ahead."""
 
-    def __init__(self, round: int, acting: list[Any], carried: list[Carried | None]) -> None:
-        self.round, self.acting, self.carried = round, acting, carried
+    def __init__(self, round: int, acting: list[Any], carried: list[Any]) -> None:
+        """`acting` and `carried` of each member, in buffers of their own: learners' are taken over."""
+        self.round, self.acting, self.carried = round, _kept(acting), _kept(carried)
         self.played: Future[list[Rollout]] | None = None
+
+
+class Rollout(NamedTuple):
+    """What one member has played."""
+
+    columns: Columns
+    carried: Carried | None  # what a policy with a memory carries on
+    began: bool  # whether every copy started anew
 
 
 class Hosts:
@@ -71,9 +72,7 @@ class Hosts:
             thread.shutdown(wait=False)
 
     def rollouts(self, round: int, learners: Sequence[Learner], last: bool) -> list[tuple[Columns, Carried | None]]:
-        """A rollout of every member for the round that begins, and what each policy carries on.
-
-        Unless the round is the last, the next rollout may begin too.
+        """A rollout of every member for the round that begins; unless it is the last, the next one may begin too.
 
         Raises EnvironmentFailure where an environment broke, and plays anew if it is asked again.
         """
@@ -84,12 +83,11 @@ class Hosts:
         played = self._taken() if self._coming is not None else self._now(round, acting, carried)
         self.began = [one.began for one in played]
         if self._ahead and not last:
-            kept = jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, acting)
-            self._coming = Coming(round + 1, kept, [one.carried for one in played])
+            self._coming = Coming(round + 1, acting, [one.carried for one in played])
             self.begin()
         return [(one.columns, one.carried) for one in played]
 
-    def _now(self, round: int, acting: list[Any], carried: list[Carried | None]) -> list[Rollout]:
+    def _now(self, round: int, acting: list[Any], carried: list[Any]) -> list[Rollout]:
         self._remember()
         return self._play(round, acting, carried)
 
@@ -101,15 +99,15 @@ class Hosts:
         self._coming = None
         return found
 
-    def _play(self, round: int, acting: list[Any], carried: list[Carried | None]) -> list[Rollout]:
+    def _play(self, round: int, acting: list[Any], carried: list[Any]) -> list[Rollout]:
         """A rollout of every member; EnvironmentFailure says whose environment broke."""
-        steps, pieces = self._collection.steps, self._collection.pieces
+        asked = self._collection
 
         def one(index: int) -> Rollout:
             host, key = self._hosts[index], played_key(self._keys[index], round)
-            begin = (round, steps, carried[index], pieces)
+            algorithm, mine = self._algorithms[index], (acting[index], key, round)
             try:
-                return Rollout(*host.rollout(self._algorithms[index], acting[index], key, *begin), host.began)
+                return Rollout(*host.rollout(algorithm, *mine, asked.steps, carried[index], asked.pieces), host.began)
             except EnvironmentFailure as error:
                 raise EnvironmentFailure(f"{error} (seed {self._members[index].seed})") from error
 
@@ -145,3 +143,7 @@ def on_threads(function: Callable[[int], Any], count: int, at_once: bool = True)
         return [function(i) for i in range(count)]
     with ThreadPoolExecutor(min(count, os.cpu_count() or 1)) as pool:
         return list(pool.map(function, range(count)))
+
+
+def _kept(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, tree)

@@ -57,8 +57,8 @@ def learn(
     `start` is a policy (or a run) that fresh members begin as: `start_updates` steps (3,000) down their divergence from
     it on `start_decisions` (16,384) that it plays first, uncounted.
     `ahead` lets a thread play an environment on the host one round before what it plays is learnt from.
-    `phase_memory` is "device", "host" or "disk", where segments wait for the auxiliary phase (the results are equal); a
-    run whose segments take more than `phase_memory_limit` GB is refused.
+    `phase_memory` "device", "host" or "disk" says where segments wait for the auxiliary phase (the results are the
+    same), `phase_memory_limit` how many GB they may take.
     Of a run also `offline`, the share of a minibatch that comes from its log (0.5), `updates` a decision (1), and
     `collect_every`, how many decisions are made before updates follow (10).
     Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
@@ -92,21 +92,21 @@ def prepare_learning(
     offline: float | None = None,
     updates: float | None = None,
     collect_every: int | None = None,
-    phase_memory: str = "device",
-    phase_memory_limit: float | None = None,
     start: Policy | Run | None = None,
     start_decisions: int | None = None,
     start_updates: int | None = None,
     ahead: bool = False,
+    phase_memory: str = "device",
+    phase_memory_limit: float | None = None,
 ) -> Run:
     """Check everything and make a run that has not played a step; `run.stream()` trains it chunk by chunk."""
     use_cache()
     mix = {"offline": offline, "updates": updates, "collect_every": collect_every}
     begin = Start.of(start, decisions=start_decisions, updates=start_updates)
     if isinstance(algorithm, Run):
+        _check_goes_on(algorithm, seeds, begin, ahead)
         if phase_memory != "device" or phase_memory_limit is not None:
             raise ConfigError("phase_memory: a run that goes on from a log has no phases; leave it away")
-        _check_goes_on(algorithm, seeds, begin, ahead)
         plan = Plan(evaluate or {}, every, best, patience, sinks, log_out, save_seconds, keep, together)
         return prepare_tuning(algorithm, env, steps, out, tuned_by(mix), plan)
     given = [name for name, value in mix.items() if value is not None]
@@ -129,9 +129,9 @@ def prepare_learning(
         save_seconds=save_seconds,
         keep=keep,
         together=together,
+        ahead=ahead,
         phase_memory=phase_memory,
         phase_memory_limit=phase_memory_limit,
-        ahead=ahead,
     )
     members = as_members(algorithms, settings.seeds)
     storage = _storage(settings, out, algorithms[0])
@@ -158,8 +158,8 @@ def prepare_learning(
         settings.steps,
         together=together,
         recorder=recorder,
-        storage=storage,
         ahead=ahead,
+        storage=storage,
     )
     data = {
         "environment": place_name(env, places),
@@ -225,9 +225,9 @@ def reopened(
         found.position,
         together,
         recorder,
-        storage=storage,
         ahead=settings.ahead,
         waiting=found.waiting,
+        storage=storage,
     )
     trainer.put_back(found.deposited)
     rows = rows_until(path, trainer.update)

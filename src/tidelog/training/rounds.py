@@ -75,9 +75,9 @@ class Rounds:
         recorder: Recorder | None = None,
         stores: Stores | None = None,
         players: list[Any] | None = None,
-        storage: Storage | None = None,
         ahead: bool = False,
         waiting: Sequence[Any] = (),
+        storage: Storage | None = None,
     ) -> None:
         """`players` play and learn where those are not the members' own algorithms; `stores` do not change.
 
@@ -103,7 +103,7 @@ class Rounds:
         self._blank = None if places.source else self._blank_rollout()
         self._watch = Watch()
         begun = (self.position.phase, self.position.taken) != (0, 0)
-        carried = [jax.tree.map(jnp.array, learner.played.carried) for learner in learners]
+        carried = [learner.played.carried for learner in learners]
         coming = Coming(self.position.round + begun, list(waiting), carried) if waiting else None
         self._ahead = ahead
         self._hosts = None if places.source else Hosts(places, members, self._algorithms, learners, ahead, coming)
@@ -211,9 +211,8 @@ class Rounds:
         if not rows or not away or any(row.collect or sum(_without(row.updates, away)) for row in rows):
             self._run_on_device(rows, rollouts)
         for row in rows if self._depots[0] else ():
-            self._learners = on_threads(
-                partial(self._to_and_from_depots, row, away), len(self._learners), self._deposited
-            )
+            visit = partial(self._to_and_from_depots, row, away)
+            self._learners = on_threads(visit, len(self._learners), self._deposited)
             self._deposited |= any(row.updates[i] for i in away)
 
     def _to_and_from_depots(self, row: Row, away: list[int], index: int) -> Learner:
@@ -240,16 +239,14 @@ class Rounds:
 
         self._learners = on_threads(one, len(self._learners), self._compiled)
 
-    def _play(self, hosts: Hosts) -> list[Columns]:
-        """A rollout of every member for the round that begins; what its policy carries on goes to the learner."""
+    def _play(self, hosts: Hosts) -> list[Columns | None]:
+        """A rollout of every member for the round that begins; what it carries on stays with its learner."""
         last = (self.position.round + 1) * self._size >= self._steps
-        played = hosts.rollouts(self.position.round, self._learners, last)
-        for i, (_, carried) in enumerate(played):
-            before = self._learners[i].played
-            self._learners[i] = self._learners[i]._replace(
-                played=before._replace(carried=jax.tree.map(jnp.array, carried))
-            )
-        return [columns for columns, _ in played]
+        found = hosts.rollouts(self.position.round, self._learners, last)
+        for i, (_, carried) in enumerate(found):
+            learner = self._learners[i]
+            self._learners[i] = learner._replace(played=learner.played._replace(carried=carried))
+        return [columns for columns, _ in found]
 
     def _blank_rollout(self) -> Columns:
         """Columns of the shapes and types that the host brings; never read."""

@@ -263,8 +263,9 @@ class Run:
             places = self._trainer.environments() if environments is None else environments
             memory = self._selection.memory()
             trainer = self._trainer
-            there = (trainer.waiting(), trainer.deposited())
-            checkpoint = Checkpoint(trainer.learners, trainer.position, memory, places, *there)
+            checkpoint = Checkpoint(
+                trainer.learners, trainer.position, memory, places, trainer.waiting(), trainer.deposited()
+            )
             self._checkpoints().save(self.update, checkpoint)
             trainer.keep_only(self._checkpoints().deposited())
             self._saved = self.update
