@@ -421,7 +421,9 @@ or none. Mean with a 95 % t interval over {seeds} seeds. Solved: the sampled pol
 |---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`. The classic-control preset; its use with a memory was tried on another seed.
+Command: `{found["command"]}`. The classic-control preset with a learning rate of 1e-3 and an entropy
+bonus of 0.01, chosen on other seeds: at the preset's rate all five found the best policy, and one had lost it again at
+the end.
 """
 
 

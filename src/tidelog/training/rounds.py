@@ -20,8 +20,7 @@ from tidelog.algorithms.contract import Collecting
 from tidelog.algorithms.segments import Columns
 from tidelog.envs.functional import Functional
 from tidelog.training.collect import Named, shapes
-from tidelog.training.depot_visits import visited
-from tidelog.training.depots import Depot
+from tidelog.training.depot_visits import Depots
 from tidelog.training.hosts import Coming, Hosts, on_threads
 from tidelog.training.learner import (
     Learner,
@@ -42,7 +41,6 @@ from tidelog.training.plan import (
     ROWS,
     Errand,
     Row,
-    draws,
     extra_metrics,
     make_stores,
     packed,
@@ -50,7 +48,6 @@ from tidelog.training.plan import (
     played_at_first,
     run_rounds,
     run_rounds_together,
-    store_of,
 )
 from tidelog.training.recorder import Recorder, flat_columns
 from tidelog.training.storage import Storage, check_room
@@ -93,13 +90,13 @@ class Rounds:
         self._phases, self._collection = first.phases(), first.collection()
         self._size = self._collection.environments * self._collection.steps
         self._updates = planned_updates(first, steps)
-        self._depots = self._new_depots(learners[0].state, storage or Storage())
-        together = jax.default_backend() != "cpu" and not self._depots[0] if together is None else together
+        self._depots = Depots(storage or Storage(), self._players, learners[0].state, places.spec)
+        together = jax.default_backend() != "cpu" and not self._depots if together is None else together
         self._together = together and len(members) > 1 and places.source is not None
         numbers = [as_arrays(player) for player in self._players]
         self._algorithms = [stack(numbers)] if self._together else numbers
         self._learners = [stack(learners)] if self._together else list(learners)
-        self._compiled = self._deposited = False
+        self._compiled = False
         self._blank = None if places.source else self._blank_rollout()
         self._watch = Watch()
         begun = (self.position.phase, self.position.taken) != (0, 0)
@@ -107,14 +104,6 @@ class Rounds:
         coming = Coming(self.position.round + begun, list(waiting), carried) if waiting else None
         self._ahead = ahead
         self._hosts = None if places.source else Hosts(places, members, self._algorithms, learners, ahead, coming)
-
-    def _new_depots(self, state: Any, storage: Storage) -> list[dict[str, Depot]]:
-        """What lies off the device, of each member."""
-        player = self._players[0]
-        if storage.where == "device":
-            return [{} for _ in self.members]
-        planned = planned_stores(as_arrays(player), state, self._places.spec)
-        return [storage.depots(player, planned, member.index) for member in self.members]
 
     @property
     def done(self) -> int:
@@ -175,7 +164,7 @@ class Rounds:
         """Rows from here on, where they lead, and how many updates they take."""
         rows: list[Row] = []
         position, taken, begun = self.position, 0, self.position.round
-        one_by_one = self._places.source is None or self._recorder is not None or bool(self._depots[0])
+        one_by_one = self._places.source is None or self._recorder is not None or bool(self._depots)
         limit = 1 if one_by_one else ROWS
         while len(rows) < limit and taken < most and (position.round - begun) * self._size < until:
             row, position, updates = self._row(position, most - taken)
@@ -206,26 +195,13 @@ class Rounds:
         return asked(self._players[0], round)
 
     def _run(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
-        """Rows on the device, then what of them is about depots."""
-        away = [i for i, phase in enumerate(self._phases) if any(d.store in self._depots[0] for d in draws(phase))]
-        if not rows or not away or any(row.collect or sum(_without(row.updates, away)) for row in rows):
+        """Rows on the device, then what of them is about segments that lie elsewhere."""
+        if not rows or any(self._depots.is_here(row) for row in rows):
             self._run_on_device(rows, rollouts)
-        for row in rows if self._depots[0] else ():
-            visit = partial(self._to_and_from_depots, row, away)
-            self._learners = on_threads(visit, len(self._learners), self._deposited)
-            self._deposited |= any(row.updates[i] for i in away)
-
-    def _to_and_from_depots(self, row: Row, away: list[int], index: int) -> Learner:
-        """What a phase has finished with goes to its depot; phases over depots are visited."""
-        learner, depots = self._learners[index], self._depots[index]
-        for i, phase in enumerate(self._phases):
-            if row.end[i] and phase.into in depots:
-                depots[phase.into].add(self.position.round, learner.segments[store_of(phase)].columns)
-            if i in away and row.updates[i]:
-                updates = (jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
-                work = Work(self._algorithms[index], self.stores, *updates)
-                learner = visited(i, row, work, learner, depots[store_of(phase)])
-        return learner
+        for row in rows if self._depots else ():
+            numbers = (jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+            work = [Work(algorithm, self.stores, *numbers) for algorithm in self._algorithms]
+            self._learners = self._depots.served(row, self.position.round, work, self._learners)
 
     def _run_on_device(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
         program = run_rounds_together if self._together else run_rounds
@@ -280,24 +256,20 @@ class Rounds:
 
     def deposited(self) -> list[dict[str, list[str]]]:
         """The pieces of segments that lie off the device, of each member, as checkpoints name them."""
-        return [{name: depot.saved() for name, depot in depots.items()} for depots in self._depots]
+        return self._depots.deposited()
 
     def put_back(self, deposited: Sequence[Mapping[str, list[str]]]) -> None:
         """Go on with the pieces that a checkpoint names; CheckpointError where one is not what it was."""
-        for depots, names in zip(self._depots, deposited or [{}] * len(self._depots), strict=True):
-            for name, depot in depots.items():
-                depot.put_back(names.get(name, []))
+        self._depots.put_back(deposited)
 
     def keep_only(self, deposited: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
         """Forget the pieces that no checkpoint names."""
-        for i, depots in enumerate(self._depots):
-            for name, depot in depots.items():
-                depot.keep_only({piece for one in deposited if one for piece in one[i].get(name, [])})
+        self._depots.keep_only(deposited)
 
     def notes(self) -> list[str]:
         """What is rounded, which phases never come, and what cannot be resumed exactly."""
         rounds, algorithm = -(-self._steps // self._size), self._players[0]
-        found = [note for name, depot in self._depots[0].items() for note in depot.notes(name, len(self.members))]
+        found = self._depots.notes()
         if rounds * self._size != self._steps:
             found.append(f"{self._steps:,} decisions are rounded up to {rounds} rollouts, {rounds * self._size:,}")
         for phase in self._phases:
@@ -336,10 +308,6 @@ class Rounds:
     def rate(self, updates: float) -> float:
         """Decisions a second, whatever the rate of updates."""
         return self._watch.rate()
-
-
-def _without(values: tuple[int, ...], places: list[int]) -> list[int]:
-    return [value for i, value in enumerate(values) if i not in places]
 
 
 def planned_updates(algorithm: Collecting, steps: int) -> int:
