@@ -4,6 +4,8 @@ from pathlib import Path
 
 from benchmarks.icu_sepsis_bcq import cell
 from benchmarks.keep import RESULTS, kept
+from benchmarks.pictures_page import speed as picture_speed
+from benchmarks.pictures_page import vault
 from benchmarks.recommender_page import recommenders, retrieval
 from benchmarks.serving_page import serving
 from tidelog.report.curves import draw_curves
@@ -555,6 +557,7 @@ SECTIONS = ((speed, "speed"), (icu, "icu_sepsis_iql"), (icu_bcq, "icu_sepsis_bcq
 SECTIONS += ((imperfect_pendulum, "imperfect_pendulum"), (imperfect_hopper, "imperfect_hopper"), (kills, "kills"))
 SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "ppg_speed_sb3"))
 SECTIONS += ((off_policy_cartpole, "off_policy_ppg_cartpole"), (stale_advantages, "off_policy_ppg_stale"))
+SECTIONS += ((vault, "pictures_vault"), (picture_speed, "picture_speed_cpu"))
 SECTIONS += ((fine_tuning, "fine_tuning_pendulum"),)
 SECTIONS += ((calibration, "calibration"), (judging_speed, "verdict_speed"))
 SECTIONS += ((sampling, "sampling"), (door, "door_size"))
