@@ -17,7 +17,7 @@ from tidelog.envs.vault import vault
 from tidelog.training.learn import prepare_learning
 
 SEEDS, ENV = [0, 1, 2, 3, 4], "jax:vault"
-STEPS, EVERY = 196_608, 16_384
+STEPS, EVERY = 131_072, 16_384
 SHARED = {
     "environments": 32, "rollout_steps": 64, "minibatches": 8, "policy_epochs": 3, "value_epochs": 3,
     "discount": 0.99, "learning_rate": 1e-3, "hidden": (), "convolutions": "small", "picture_width": 256,

@@ -42,8 +42,8 @@ average over the run, {signed(found["final_gained_interval"])} at its end.
 |---|---|---|---|
 {rows}
 
-| after decisions | {" | ".join(f"{at:,}" for at in ends[2::3])} |
-|---|{"---|" * len(ends[2::3])}
+| after decisions | {" | ".join(f"{at:,}" for at in ends[1::2])} |
+|---|{"---|" * len(ends[1::2])}
 {halves}
 
 Command: `{found["command"]}`. Settings were chosen on a seed that is not reported.
@@ -51,10 +51,10 @@ Command: `{found["command"]}`. Settings were chosen on a seed that is not report
 
 
 def _along(curves: dict) -> str:
-    """The mean over seeds at every third report."""
+    """The mean over seeds at every second report."""
     values = [[value for _, value in curve] for curve in curves.values()]
     means = [sum(column) / len(column) for column in zip(*values, strict=True)]
-    return " | ".join(f"{mean:.2f}" for mean in means[2::3])
+    return " | ".join(f"{mean:.2f}" for mean in means[1::2])
 
 
 def speed() -> str:
