@@ -74,7 +74,7 @@ class Play:
     """Learn a policy in an environment. Every hyper-parameter of the algorithm is a flag."""
 
     env: str
-    """a built-in environment, a functional one (jax:NAME) or a gymnasium id"""
+    """a built-in environment, a functional one (jax:NAME), procgen/GAME-MODE, envpool:ID or a gymnasium id"""
     steps: int = 200_000
     """decisions a seed, rounded up to whole rollouts"""
     seeds: int = 1
