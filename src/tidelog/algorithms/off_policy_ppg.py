@@ -34,6 +34,7 @@ import jax.numpy as jnp
 
 from tidelog.algorithms import fields, phasic
 from tidelog.algorithms.auxiliary import Rewards, auxiliary_loss, drift, freeze, value_unit
+from tidelog.algorithms.cloning import Lesson
 from tidelog.algorithms.contract import Batch, Collection, Feedback, Keep, Phase
 from tidelog.algorithms.draws import Draw
 from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
@@ -268,6 +269,11 @@ class OffPolicyPPG:
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """A fresh network for a run of `updates` steps."""
         return init(self, spec, key, updates)
+
+    def taught(self, state: State, lesson: Lesson, key: jax.Array, updates: int) -> tuple[State, jax.Array]:
+        """A fresh state whose policy, and its average, does what a lesson says; its mean divergence from that."""
+        state, divergence = phasic.taught(self, state, lesson, key, updates)
+        return state._replace(proximal=restarted(copied(state.network))), divergence
 
     acting = phasic.acting
     start = phasic.start

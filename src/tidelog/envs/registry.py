@@ -20,7 +20,10 @@ from tidelog.errors import ConfigError
 if TYPE_CHECKING:
     from tidelog.envs.functional import Functional
 
-_FUNCTIONAL = ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation", "jax:vault")
+_FUNCTIONAL = (
+    *("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation"),
+    *("jax:vault", "jax:t-maze"),
+)
 _BUILT_IN: dict[str, Callable[[int], Environment]] = {
     "treatment": lambda count: TabularEnvironment(treatment(), count),
     "satiation": lambda count: TabularEnvironment(satiation(), count),
@@ -67,9 +70,11 @@ def functional(name: str) -> Functional:
     """
     from tidelog.envs.classic import CartPole, Pendulum
     from tidelog.envs.finite import Finite
+    from tidelog.envs.maze import TMaze
 
     makers: tuple[Callable[[], Functional], ...]
-    makers = (CartPole, Pendulum, lambda: Finite(treatment()), lambda: Finite(satiation()), lambda: Finite(vault()))
+    finite = (treatment, satiation, vault)
+    makers = (CartPole, Pendulum, *(lambda world=world: Finite(world()) for world in finite), TMaze)
     if name not in _FUNCTIONAL:
         raise ConfigError(_unknown(name, [], f"functional environments: {', '.join(_FUNCTIONAL)}"))
     return makers[_FUNCTIONAL.index(name)]()

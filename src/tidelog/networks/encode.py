@@ -134,6 +134,19 @@ class Encoder(eqx.Module):
         before = jnp.take_along_axis(carries, row.last[..., None], axis=1)
         return carries, self.memory(before, self.leaf_features(row.next_observation))
 
+    def follow(self, observation: Observation, carry: jax.Array, first: jax.Array) -> jax.Array:
+        """What is carried after every step of segments [B, T, width], from carry [B, width]; `first` [B, T] forgets."""
+        return self._unit().follow(carry, self.leaf_features(observation), first)
+
+    def further(self, carries: jax.Array, observation: Observation) -> jax.Array:
+        """What would be carried one step after each [B, T, width], having seen what followed it."""
+        return self._unit()(carries, self.leaf_features(observation))
+
+    def _unit(self) -> GRU:
+        if self.memory is None:
+            raise TypeError("a network without a memory sees steps, not segments")
+        return self.memory
+
     def start(self, batch: int) -> jax.Array | None:
         """What is carried before anything was seen, [B, width], or None without a memory."""
         return None if self.memory is None else self.memory.start(batch)

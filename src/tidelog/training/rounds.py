@@ -1,15 +1,14 @@
 """The trainer of runs that learn in an environment: rounds of playing and phases, members side by side.
 
 It offers what the trainer of a log offers; `done` counts the decisions of rounds that are complete. Where the
-environment is a function whole rounds run compiled, several in one call; on the host every rollout is played first.
+environment is a function whole rounds run compiled, several in one call; on the host every rollout is played first, or
+by a thread one round ahead (`hosts.py`).
 """
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,8 +19,10 @@ import numpy as np
 from tidelog.algorithms.contract import Collecting
 from tidelog.algorithms.segments import Columns
 from tidelog.envs.functional import Functional
-from tidelog.errors import EnvironmentFailure
 from tidelog.training.collect import Named, shapes
+from tidelog.training.depot_visits import visited
+from tidelog.training.depots import Depot
+from tidelog.training.hosts import Coming, Hosts, on_threads
 from tidelog.training.learner import (
     Learner,
     Stores,
@@ -41,16 +42,20 @@ from tidelog.training.plan import (
     ROWS,
     Errand,
     Row,
+    draws,
     extra_metrics,
     make_stores,
     packed,
+    planned_stores,
     played_at_first,
-    played_key,
     run_rounds,
     run_rounds_together,
+    store_of,
 )
 from tidelog.training.recorder import Recorder, flat_columns
+from tidelog.training.storage import Storage, check_room
 from tidelog.training.trainer import Member, Position
+from tidelog.training.watch import Watch
 from tidelog.types import Spec
 
 
@@ -70,8 +75,15 @@ class Rounds:
         recorder: Recorder | None = None,
         stores: Stores | None = None,
         players: list[Any] | None = None,
+        ahead: bool = False,
+        waiting: Sequence[Any] = (),
+        storage: Storage | None = None,
     ) -> None:
-        """`players` play and learn where those are not the members' own algorithms; `stores` do not change."""
+        """`players` play and learn where those are not the members' own algorithms; `stores` do not change.
+
+        With `ahead` environments on the host are played by a thread, one round before they are learnt from; `waiting`
+        is what was to act there, of each member, when a checkpoint was written.
+        """
         self.members, self.position = members, position or Position()
         self.update = int(learners[0].update)
         self._steps, self._places, self._recorder = steps, places, recorder
@@ -81,14 +93,28 @@ class Rounds:
         self._phases, self._collection = first.phases(), first.collection()
         self._size = self._collection.environments * self._collection.steps
         self._updates = planned_updates(first, steps)
-        together = jax.default_backend() != "cpu" if together is None else together
+        self._depots = self._new_depots(learners[0].state, storage or Storage())
+        together = jax.default_backend() != "cpu" and not self._depots[0] if together is None else together
         self._together = together and len(members) > 1 and places.source is not None
         numbers = [as_arrays(player) for player in self._players]
         self._algorithms = [stack(numbers)] if self._together else numbers
         self._learners = [stack(learners)] if self._together else list(learners)
-        self._compiled = False
+        self._compiled = self._deposited = False
         self._blank = None if places.source else self._blank_rollout()
         self._watch = Watch()
+        begun = (self.position.phase, self.position.taken) != (0, 0)
+        carried = [learner.played.carried for learner in learners]
+        coming = Coming(self.position.round + begun, list(waiting), carried) if waiting else None
+        self._ahead = ahead
+        self._hosts = None if places.source else Hosts(places, members, self._algorithms, learners, ahead, coming)
+
+    def _new_depots(self, state: Any, storage: Storage) -> list[dict[str, Depot]]:
+        """What lies off the device, of each member."""
+        player = self._players[0]
+        if storage.where == "device":
+            return [{} for _ in self.members]
+        planned = planned_stores(as_arrays(player), state, self._places.spec)
+        return [storage.depots(player, planned, member.index) for member in self.members]
 
     @property
     def done(self) -> int:
@@ -117,10 +143,12 @@ class Rounds:
         Raises EnvironmentFailure where an environment broke; nothing has moved then since the round began.
         """
         begun, before = time.monotonic(), self.done
+        if self._hosts is not None:
+            self._hosts.begin()
         rows, after, taken = self._plan(most, until)
         rollouts = [self._blank] * len(self._learners)
-        if rows[0].collect and self._places.source is None:
-            rollouts = self._watch.timed(PLAYED, 1, self._play)
+        if rows[0].collect and self._hosts is not None:
+            rollouts = self._watch.timed(PLAYED, 1, partial(self._play, self._hosts))
         names = tuple(phase.name for phase in self._phases)
         self._watch.count(rows, names)
         if self._watch.wants(rows, names):
@@ -147,7 +175,7 @@ class Rounds:
         """Rows from here on, where they lead, and how many updates they take."""
         rows: list[Row] = []
         position, taken, begun = self.position, 0, self.position.round
-        one_by_one = self._places.source is None or self._recorder is not None
+        one_by_one = self._places.source is None or self._recorder is not None or bool(self._depots[0])
         limit = 1 if one_by_one else ROWS
         while len(rows) < limit and taken < most and (position.round - begun) * self._size < until:
             row, position, updates = self._row(position, most - taken)
@@ -178,6 +206,28 @@ class Rounds:
         return asked(self._players[0], round)
 
     def _run(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
+        """Rows on the device, then what of them is about depots."""
+        away = [i for i, phase in enumerate(self._phases) if any(d.store in self._depots[0] for d in draws(phase))]
+        if not rows or not away or any(row.collect or sum(_without(row.updates, away)) for row in rows):
+            self._run_on_device(rows, rollouts)
+        for row in rows if self._depots[0] else ():
+            visit = partial(self._to_and_from_depots, row, away)
+            self._learners = on_threads(visit, len(self._learners), self._deposited)
+            self._deposited |= any(row.updates[i] for i in away)
+
+    def _to_and_from_depots(self, row: Row, away: list[int], index: int) -> Learner:
+        """What a phase has finished with goes to its depot; phases over depots are visited."""
+        learner, depots = self._learners[index], self._depots[index]
+        for i, phase in enumerate(self._phases):
+            if row.end[i] and phase.into in depots:
+                depots[phase.into].add(self.position.round, learner.segments[store_of(phase)].columns)
+            if i in away and row.updates[i]:
+                updates = (jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+                work = Work(self._algorithms[index], self.stores, *updates)
+                learner = visited(i, row, work, learner, depots[store_of(phase)])
+        return learner
+
+    def _run_on_device(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
         program = run_rounds_together if self._together else run_rounds
         plan = packed(rows, len(self._phases))
 
@@ -187,31 +237,16 @@ class Rounds:
             moved: Learner = jax.block_until_ready(program(errand, self._learners[index]))  # type: ignore[no-untyped-call]
             return moved
 
-        self._learners = self._each(one, self._compiled)
+        self._learners = on_threads(one, len(self._learners), self._compiled)
 
-    def _each(self, function: Callable[[int], Any], at_once: bool = True) -> list[Any]:
-        """What a function makes of every learner, on a pool of threads once it is compiled."""
-        count = len(self._learners)
-        if count == 1 or not at_once:
-            return [function(i) for i in range(count)]
-        with ThreadPoolExecutor(min(count, os.cpu_count() or 1)) as pool:
-            return list(pool.map(function, range(count)))
-
-    def _play(self) -> list[Columns | None]:
-        """A rollout of every member on the host; EnvironmentFailure says whose environment it was."""
-
-        def one(index: int) -> Columns:
-            learner, algorithm = self._learners[index], self._algorithms[index]
-            acting, round = algorithm.acting(learner.state), self.position.round
-            host, key = self._places.hosts[index], played_key(learner.key, round)
-            try:
-                return host.rollout(algorithm, acting, key, round, self._collection.steps)
-            except EnvironmentFailure as error:
-                raise EnvironmentFailure(f"{error} (seed {self.members[index].seed})") from error
-
-        for host in self._places.hosts:
-            host.remember()
-        return self._each(one, self.position.round > 0)
+    def _play(self, hosts: Hosts) -> list[Columns | None]:
+        """A rollout of every member for the round that begins; what it carries on stays with its learner."""
+        last = (self.position.round + 1) * self._size >= self._steps
+        found = hosts.rollouts(self.position.round, self._learners, last)
+        for i, (_, carried) in enumerate(found):
+            learner = self._learners[i]
+            self._learners[i] = learner._replace(played=learner.played._replace(carried=carried))
+        return [columns for columns, _ in found]
 
     def _blank_rollout(self) -> Columns:
         """Columns of the shapes and types that the host brings; never read."""
@@ -223,21 +258,46 @@ class Rounds:
     def _record(self, recorder: Recorder) -> None:
         for i, learner in enumerate(self.learners):
             columns = flat_columns(jax.device_get(learner.segments[RECORDING].columns))
-            begins = self._places.hosts[i].began if self._places.hosts else self.position.round == 0
+            begins = self._hosts.began[i] if self._hosts is not None else self.position.round == 0
             recorder.take(i, self.position.round, columns, begins)
 
     def environments(self) -> list[Named]:
         """What environments on the host are, as checkpoints hold it; of each {} where it has nothing to offer."""
-        return [host.save() or {} for host in self._places.hosts]
+        return [] if self._hosts is None else self._hosts.environments()
 
     def environments_before(self) -> list[Named]:
         """The same as it was before the rollout that failed."""
-        return [host.before() or {} for host in self._places.hosts]
+        return [] if self._hosts is None else self._hosts.environments_before()
+
+    def waiting(self) -> list[Any]:
+        """What acts in rollouts that are played ahead, of each member; nothing where none is."""
+        return [] if self._hosts is None else self._hosts.waiting()
+
+    def rest(self) -> None:
+        """Wait for the thread that plays, if there is one; the run can go on afterwards."""
+        if self._hosts is not None:
+            self._hosts.rest()
+
+    def deposited(self) -> list[dict[str, list[str]]]:
+        """The pieces of segments that lie off the device, of each member, as checkpoints name them."""
+        return [{name: depot.saved() for name, depot in depots.items()} for depots in self._depots]
+
+    def put_back(self, deposited: Sequence[Mapping[str, list[str]]]) -> None:
+        """Go on with the pieces that a checkpoint names; CheckpointError where one is not what it was."""
+        for depots, names in zip(self._depots, deposited or [{}] * len(self._depots), strict=True):
+            for name, depot in depots.items():
+                depot.put_back(names.get(name, []))
+
+    def keep_only(self, deposited: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
+        """Forget the pieces that no checkpoint names."""
+        for i, depots in enumerate(self._depots):
+            for name, depot in depots.items():
+                depot.keep_only({piece for one in deposited if one for piece in one[i].get(name, [])})
 
     def notes(self) -> list[str]:
         """What is rounded, which phases never come, and what cannot be resumed exactly."""
         rounds, algorithm = -(-self._steps // self._size), self._players[0]
-        found = []
+        found = [note for name, depot in self._depots[0].items() for note in depot.notes(name, len(self.members))]
         if rounds * self._size != self._steps:
             found.append(f"{self._steps:,} decisions are rounded up to {rounds} rollouts, {rounds * self._size:,}")
         for phase in self._phases:
@@ -245,6 +305,8 @@ class Rounds:
                 found.append(
                     f"the {phase.name} phase never comes in {rounds} rounds: ask for more steps, or a shorter round"
                 )
+        if self._ahead:
+            found.append("played one round ahead: a rollout is by the policy as it stood one round before")
         if not all(host.resumable for host in self._places.hosts):
             name = self._places.hosts[0].environment.name
             found.append(f"{name} cannot be saved: a resumed run starts new episodes and differs from one that went on")
@@ -276,52 +338,8 @@ class Rounds:
         return self._watch.rate()
 
 
-class Watch:
-    """How fast it goes, and where the time goes: of each stage one visit a report is timed by itself."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}  # an update, or a rollout, of the last visit that was timed
-        self._amounts: dict[str, int] = {}  # updates, or rollouts, since the last report
-        self._fresh: set[str] = set()  # timed since then
-        self._active, self._decisions = 0.0, 0  # time in chunks, and what was completed in it, since the last report
-        self._rate = 0.0
-
-    def took(self, seconds: float, decisions: int) -> None:
-        """A chunk took so long and completed so many decisions."""
-        self._active += seconds
-        self._decisions += decisions
-        if self._decisions:
-            self._rate = self._decisions / max(self._active, 1e-9)
-
-    def rate(self) -> float:
-        """Decisions a second, without the time that reports and checkpoints take."""
-        return self._rate
-
-    def count(self, rows: list[Row], names: tuple[str, ...]) -> None:
-        """Take note of what is about to run."""
-        for name, part in [stage for row in rows for stage in row.stages(names)]:
-            self._amounts[name] = self._amounts.get(name, 0) + (sum(part.updates) or 1)
-
-    def wants(self, rows: list[Row], names: tuple[str, ...]) -> bool:
-        """Whether these rows have a stage that was not timed since the last report."""
-        return any(name not in self._fresh for row in rows for name, _ in row.stages(names))
-
-    def timed(self, name: str, amount: int, function: Callable[[], Any]) -> Any:
-        """What a function returns, its time taken down for each of an amount of updates or rollouts."""
-        begin = time.monotonic()
-        found = function()
-        self._seconds[name] = (time.monotonic() - begin) / amount
-        self._fresh.add(name)
-        return found
-
-    def report(self, members: int) -> dict[str, float]:
-        """Decisions a second of all members, and the share of time of each stage."""
-        spent = {name: self._seconds[name] * self._amounts.get(name, 0) for name in self._seconds}
-        whole = sum(spent.values()) or 1.0
-        rate = {"time/decisions_per_second": members * self.rate()}
-        self._amounts, self._fresh = {}, set()
-        self._active, self._decisions = 0.0, 0
-        return rate | {f"time/{name}_share": seconds / whole for name, seconds in spent.items()}
+def _without(values: tuple[int, ...], places: list[int]) -> list[int]:
+    return [value for i, value in enumerate(values) if i not in places]
 
 
 def planned_updates(algorithm: Collecting, steps: int) -> int:
@@ -333,13 +351,21 @@ def planned_updates(algorithm: Collecting, steps: int) -> int:
 
 
 def fresh_players(
-    members: list[Member], spec: Spec, source: Functional | None, steps: int, recorded: bool
+    members: list[Member],
+    spec: Spec,
+    source: Functional | None,
+    steps: int,
+    recorded: bool,
+    storage: Storage | None = None,
 ) -> list[Learner]:
-    """Learners before their first decision; each depends on nothing but its own seed and settings."""
+    """Learners before their first decision; each depends on nothing but its own seed and settings.
+
+    Raises SpaceError where there is no room for what they keep from round to round.
+    """
     updates = planned_updates(members[0].algorithm, steps)
     states = [member.algorithm.init(spec, jax.random.key(member.seed), updates) for member in members]
     players = [(member.algorithm, member.seed) for member in members]
-    return beginners(players, states, spec, source, recorded, {})
+    return beginners(players, states, spec, source, recorded, {}, storage)
 
 
 def beginners(
@@ -349,21 +375,25 @@ def beginners(
     source: Functional | None,
     recorded: bool,
     stores: Stores,
+    storage: Storage | None = None,
 ) -> list[Learner]:
     """Learners in given states, for players and their seeds, before their first decision."""
-    numbers = as_arrays(players[0][0])
-    segments = make_stores(numbers, states[0], spec, recorded)
-    metrics = metric_names(numbers, states[0], {**stores, **segments})
-    metrics |= extra_metrics(numbers, states[0], segments)
+    numbers, storage = as_arrays(players[0][0]), storage or Storage()
+    planned = planned_stores(numbers, states[0], spec, recorded)
+    check_room(storage, numbers, planned, len(players))
+    depots = storage.depots(numbers, planned, 0)
+    segments = make_stores({name: plan for name, plan in planned.items() if name not in depots})
+    metrics = metric_names(numbers, states[0], {**stores, **segments, **depots})
+    metrics |= extra_metrics(numbers, states[0], planned)
     return [
         create_learner(
             player,
             state,
-            stores,
+            {**stores, **depots},
             seed,
             metrics,
             jax.tree.map(jnp.array, segments),
-            played_at_first(player, source, seed),
+            played_at_first(player, state, source, seed),
         )
         for (player, seed), state in zip(players, states, strict=True)
     ]
