@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from benchmarks import calibration, cartpole, icu_sepsis, icu_sepsis_bcq, imperfect, pendulum, t_maze
+from benchmarks import calibration, cartpole, icu_sepsis, icu_sepsis_bcq, imperfect, pendulum, pictures, t_maze
 from benchmarks.icu_sepsis_bcq import cell
+from benchmarks.keep import kept
 from tests.shared import shared
 
 pytestmark = pytest.mark.slow
@@ -69,3 +70,11 @@ def test_calibration_verdicts_are_as_often_right_as_they_say() -> None:
     assert found["covered"]["low"] <= 0.95 <= found["covered"]["high"]
     assert found["better_though_not"]["share"] <= 0.025
     assert found["worse_though_not"]["share"] <= 0.025
+
+
+def test_from_pictures_both_find_the_goal_and_learn_what_the_colour_says() -> None:
+    pictures.study()
+    found = kept("pictures_vault")
+    for name in pictures.SETTINGS:
+        assert min(found[name]["final"]) > 8 * found["chance"]
+        assert sum(found[name]["final"]) / len(found["seeds"]) > 0.5  # half is what ignoring the colour earns
