@@ -5,6 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import tidelog.runtime
 from tests.data.clicks import clicks
 from tidelog.cli import main
 
@@ -40,6 +41,24 @@ def test_a_run_becomes_lists(shop, tmp_path, capsys):
     again = [*words, "--no-exclude-seen", "--candidates", str(tmp_path / "few.txt"), "--out", str(tmp_path / "few.csv")]
     assert main(again) == 0
     assert set(pl.read_csv(tmp_path / "few.csv")["i"]) <= {"i1", "i2", "i3"}
+
+
+def test_resuming_says_what_to_do_next_with_the_columns_of_the_log(shop, capsys, tmp_path):
+    import shutil
+
+    shutil.copytree(shop / "run", tmp_path / "run")
+    assert main(["resume", str(tmp_path / "run"), "--checkpoint", "0"]) == 0
+    assert "--data HISTORIES.csv --user u --item i --time t --out lists.csv" in said(capsys)
+
+
+def test_a_run_is_exported_and_gives_the_same_lists_without_jax(shop, tmp_path, capsys):
+    out = tmp_path / "policy"
+    assert main(["export", str(shop / "run"), "--no-onnx", "--out", str(out)]) == 0
+    told = said(capsys)
+    assert "numpy, random" in told
+    assert "numpy, logged" in told
+    again = tidelog.load_policy(out).recommend([["i1", "i2"]], 3)
+    assert tidelog.runtime.load(out).recommend([["i1", "i2"]], 3).items.tolist() == again.items.tolist()
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,7 @@ EFFECTS = {  # of every field that all of them have: another value, and where it
     "layer_norm": (True, built),
     "embedding": (3, built),
     "convolutions": ("small", built),
+    "picture_width": (3, built),
     "network": (own, built),
 }
 ON_POLICY = {
@@ -149,6 +150,7 @@ ON_POLICY = {
     "environments": (8, planned),
     "minibatches": (1, planned),
     "pieces": (2, planned),
+    "memory": (3, built),
 }
 REPLAYING = {
     "update_per_collect": (3, planned),

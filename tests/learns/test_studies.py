@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import calibration, cartpole, icu_sepsis, icu_sepsis_bcq, imperfect, pendulum
+from benchmarks import calibration, cartpole, icu_sepsis, icu_sepsis_bcq, imperfect, pendulum, t_maze
 from benchmarks.icu_sepsis_bcq import cell
 from tests.shared import shared
 
@@ -45,6 +45,15 @@ def test_discrete_bcq_comes_close_to_the_best_policy_within_the_support() -> Non
     assert max(largest[0.0]["values"]) < min(largest[0.3]["values"]) - 0.04
     for size in found["sizes"]:  # unconstrained: below the clinicians, where patience is short
         assert max(cell(found, "discrete bcq", size, 0.99, 0.0)["values"]) < found["expert"]["0.99"]
+
+
+def test_a_t_maze_is_solved_with_a_memory_and_not_without() -> None:
+    found = t_maze.study()
+    for name, run in found["runs"].items():
+        if "memory" in name:
+            assert run["interval"].low > 0.9 * found["best"], name
+        else:
+            assert max(run["returns"]) < found["without_memory"] + 0.1, name  # 400 episodes: four deviations
 
 
 @pytest.mark.parametrize("task", ["pendulum", "hopper"])

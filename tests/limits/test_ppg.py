@@ -73,7 +73,7 @@ def test_the_defaults_are_the_papers():
     assert (h.minibatches, h.auxiliary_minibatch, h.reward_discount, h.reward_clip) == (8, 4, 0.99, 10.0)
     assert (h.reward_normalisation, h.value_normalisation, h.advantage_normalisation) == (True, False, True)
     assert (h.gradient_clip, h.value_clip, h.divergence_weight) == (None, None, None)
-    assert PPG.preset("procgen") == h
+    assert PPG.preset("procgen") == PPG(hidden=(), convolutions="impala")
     assert PPO() == PPG(architecture="shared", policy_epochs=3, value_epochs=3, auxiliary_epochs=0)
 
 

@@ -19,14 +19,15 @@ import numpy as np
 
 from tidelog.acting.arrays import fill
 from tidelog.acting.artefact import contents
-from tidelog.acting.ranking import Ranker
-from tidelog.acting.recommend import Recommendations, Vocabulary, recommend
+from tidelog.acting.ranking import ranker
 from tidelog.algorithms import algorithm_class
 from tidelog.algorithms.hyper import from_config
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.runtime.intake import Intake, read_action, read_mask, read_observation
 from tidelog.runtime.memory import Memory, carried
+from tidelog.runtime.ranking import Ranker
+from tidelog.runtime.recommend import Recommendations, Vocabulary, recommend
 from tidelog.runtime.saved import Saved, write
 from tidelog.types import Catalogue, Continuous, Discrete, Spec
 
@@ -170,7 +171,7 @@ class Policy:
     def ranker(self, supervised: bool = False) -> Ranker:
         """What ranks item indices; `supervised`: by likelihood alone. SpecError where the policy ranks no items."""
         Vocabulary(self.spec)
-        return Ranker(self.algorithm, self.acting, supervised)
+        return ranker(self.algorithm, self.acting, supervised)
 
     @cached_property
     def _ranker(self) -> Ranker:

@@ -218,11 +218,12 @@ class OffPolicyPPG:
     value_normalisation: bool = static(False)
     advantage_normalisation: bool = static(True)
     architecture: Architecture = static(ARCHITECTURES["dual"], choices=ARCHITECTURES)
-    hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers")
+    hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers", least=0)
     activation: Activation = static(ACTIVATIONS["tanh"], choices=ACTIVATIONS)
     layer_norm: bool = fields.layer_norm(False)
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
+    picture_width: int = fields.picture_width(256)
     network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own, used like a Phasic")
 
     takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous)

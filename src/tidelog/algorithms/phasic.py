@@ -21,16 +21,19 @@ from tidelog.networks import phasic, recipe
 from tidelog.networks.distributions import Distribution
 from tidelog.networks.encode import Sight
 from tidelog.networks.mlp import host_generator
-from tidelog.networks.phasic import Shape
+from tidelog.networks.phasic import Phasic, Shape
 from tidelog.types import Act, Observation, Spec
 
 # A fresh state.
 
 
-def fresh_network(h: Any, spec: Spec, key: jax.Array) -> Any:
-    """The user's network, or one of the named architecture; SpecError where there are several rewards."""
+def fresh_network(h: Any, spec: Spec, key: jax.Array, memory: int | None = None) -> Any:
+    """The user's network, or one of the named architecture, with a `memory` of that width or None.
+
+    SpecError where there are several rewards.
+    """
     one_reward(type(h).__name__, spec)
-    sight = Sight(h.embedding, h.hidden[0], h.convolutions)
+    sight = Sight(h.embedding, h.picture_width, h.convolutions, memory)
     shape = Shape(h.hidden, h.activation, h.layer_norm, sight)
     generator = host_generator(key)
     return brought(h.network, lambda: phasic.create(h.architecture, generator, spec, shape), spec, key)
@@ -75,8 +78,9 @@ def acting(h: Any, state: Any) -> Any:
     return state.network
 
 
-def start(h: Any, acting: Any, batch: int) -> None:
-    """Nothing is carried."""
+def start(h: Any, acting: Any, batch: int) -> Any:
+    """What the policy's memory carries before anything was seen; None without one."""
+    return acting.start(batch) if isinstance(acting, Phasic) else None
 
 
 def act(
@@ -89,7 +93,7 @@ def act(
     key: jax.Array | None = None,
 ) -> Act:
     """The policy's mode, or with a key a sample."""
-    policy = acting.policy(observation, mask)
+    policy, carry = _seen(acting, observation, mask, carry)
     action = policy.mode() if key is None else policy.sample(key)
     return Act(action, policy.log_probability(action), carry)
 
@@ -98,8 +102,15 @@ def distribution(
     h: Any, acting: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
 ) -> Distribution:
     """The sampled policy."""
-    found: Distribution = acting.policy(observation, mask)
-    return found
+    return _seen(acting, observation, mask, carry)[0]
+
+
+def _seen(acting: Any, observation: Observation, mask: jax.Array | None, carry: Any) -> tuple[Distribution, Any]:
+    """The sampled policy, and what is carried on."""
+    if not isinstance(acting, Phasic):
+        return acting.policy(observation, mask), carry
+    carry = acting.start(len(jax.tree.leaves(observation)[0])) if carry is None else carry
+    return acting.step(observation, mask, carry)
 
 
 def q_values(h: Any, acting: Any, observation: Observation) -> None:
@@ -108,4 +119,5 @@ def q_values(h: Any, acting: Any, observation: Observation) -> None:
 
 def recipe_of(h: Any, acting: Any) -> dict[str, Any]:
     """How the policy acts, as plain nodes."""
-    return recipe.whole(recipe.likely(acting))
+    carry = start(h, acting, 1)
+    return recipe.whole(recipe.likely(acting), carry=None if carry is None else carry.shape[1])

@@ -40,6 +40,7 @@ from tidelog.algorithms.optim import Schedule, Transformation, constant, optimis
 from tidelog.algorithms.policy_phase import estimate, joint_loss, policy_loss, value_loss
 from tidelog.algorithms.running import Running
 from tidelog.algorithms.segments import Epochs, Whole, check_divides
+from tidelog.errors import ConfigError
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.mlp import ACTIVATIONS, Activation
 from tidelog.networks.phasic import ARCHITECTURES, Architecture
@@ -63,6 +64,7 @@ class State(NamedTuple):
     values: Running | None
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedules
+    carry: jax.Array | None = None  # [W, H]: of the value's own memory, from rollout to rollout
 
 
 # The updates.
@@ -99,19 +101,30 @@ def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
 
 def init(h: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
     """A fresh network; nothing seen of rewards and values."""
-    network, apart = phasic.fresh_network(h, spec, key), h.policy_epochs != h.value_epochs
+    network, apart = phasic.fresh_network(h, spec, key, h.memory), h.policy_epochs != h.value_epochs
     memories = Optimisers(
         optimiser_memory(h.optimiser, network),
         optimiser_memory(h.optimiser, network) if apart else None,
         optimiser_memory(h.optimiser, network) if h.auxiliary_epochs else None,
     )
     rewards, values = phasic.unseen_rewards(h), phasic.unseen_values(h)
-    return State(network, memories, rewards, values, jnp.int32(0), jnp.int32(updates))
+    own = h.memory is not None and network.value_trunk is not None
+    carry = network.value_trunk.encoder.start(h.environments) if own else None
+    return State(network, memories, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "procgen": {},  # Cobbe et al. 2020, appendix A: the defaults; pictures as in the paper
-    "atari": {"environments": 8, "rollout_steps": 128, "discount": 0.99, "clip": 0.1, "learning_rate": 2.5e-4},
+    "procgen": {"hidden": (), "convolutions": "impala"},  # Cobbe et al. 2020, appendix A: the defaults, and its network
+    "atari": {
+        "environments": 8,
+        "rollout_steps": 128,
+        "discount": 0.99,
+        "clip": 0.1,
+        "learning_rate": 2.5e-4,
+        "hidden": (),
+        "convolutions": "nature",
+        "picture_width": 512,
+    },
     "classic-control": {
         "environments": 16,
         "rollout_steps": 128,
@@ -181,11 +194,13 @@ class PPG:
     value_normalisation: bool = static(False)
     advantage_normalisation: bool = static(True)
     architecture: Architecture = static(ARCHITECTURES["dual"], choices=ARCHITECTURES)
-    hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers")
+    hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers", least=0)
     activation: Activation = static(ACTIVATIONS["tanh"], choices=ACTIVATIONS)
     layer_norm: bool = fields.layer_norm(False)
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
+    picture_width: int = fields.picture_width(256)
+    memory: int | None = fields.memory(None)
     network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own, used like a Phasic")
 
     takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous)
@@ -201,23 +216,29 @@ class PPG:
         check_divides("pieces", self.pieces, "rollout_steps", self.rollout_steps)
         parts = self.environments * self.pieces
         check_divides("minibatches", self.minibatches, "environments * pieces", parts)
+        if self.memory is not None and self.network is not None:
+            raise ConfigError(
+                f"PPG.memory = {self.memory} is of networks made here, and network brings your own: leave one away"
+            )
         if self.auxiliary_epochs:
             held = self.environments * self.policy_iterations
             check_divides("auxiliary_minibatch", self.auxiliary_minibatch, "environments * policy_iterations", held)
 
     def collection(self) -> Collection:
         """A rollout a round."""
-        return Collection(self.environments, self.rollout_steps, ("fresh",))
+        return Collection(self.environments, self.rollout_steps, ("fresh",), self.pieces)
 
     def stores(self, spec: Spec) -> dict[str, Keep]:
         """The rollout at hand, and with an auxiliary phase the memory of a whole policy phase."""
         mask = ("mask",) if spec.masked else ()
+        begins: tuple[str, ...] = () if self.memory is None else ("first", "carry")
         taken = ("action", "log_probability", "reward", "terminated", "truncated", "following")
-        fresh = Keep(("observation", "valid", *mask, *taken), self.environments)
+        fresh = Keep(("observation", "valid", *mask, *taken, *begins), self.environments)
         if not self.auxiliary_epochs:
             return {"fresh": fresh}
         held = self.environments * self.policy_iterations
-        return {"fresh": fresh, "memory": Keep(("observation", "valid", *mask, "target"), held)}
+        begins += () if self.memory is None else ("value_carry",)
+        return {"fresh": fresh, "memory": Keep(("observation", "valid", *mask, *begins, "target"), held)}
 
     def phases(self) -> tuple[Phase, ...]:
         """Value epochs where they are apart, the policy phase, and every so many rounds the auxiliary phase."""

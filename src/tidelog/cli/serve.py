@@ -1,4 +1,4 @@
-"""`tidelog serve POLICY`: answers observations over HTTP until it is told to stop."""
+"""`tidelog serve POLICY`: answers observations (or histories) over HTTP until it is told to stop."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import tyro
 
 from tidelog.cli.options import parse
 from tidelog.errors import ConfigError, ExportError
-from tidelog.runtime.policy import Policy, load
+from tidelog.runtime.loading import load
 from tidelog.runtime.session import load_onnx
 
 
 @dataclass
 class Serve:
-    """Answer observations over HTTP: POST /act, GET /policy, /health and /metrics. Stops gracefully at SIGTERM."""
+    """Answer over HTTP: POST /act (or /recommend), GET /policy, /health and /metrics. Stops gracefully at SIGTERM."""
 
     policy: tyro.conf.Positional[str]
     """a saved policy, folder or .zip, as `tidelog export` writes it"""
@@ -30,7 +30,7 @@ class Serve:
     backend: Literal["numpy", "onnx"] = "numpy"
     """what computes: NumPy, or onnxruntime where the policy holds an ONNX file"""
     rows: int = 1024
-    """observations that one request may hold"""
+    """observations or histories that one request may hold"""
     body: int = 1_000_000
     """bytes that one request may have"""
     seconds: float = 10.0
@@ -47,7 +47,7 @@ def run(words: list[str]) -> int:
     if not Path(options.policy).exists():
         raise ConfigError(f"{options.policy} does not exist: give a saved policy, as `tidelog export` writes it")
     uvicorn, app = _tools()
-    policy: Policy = {"numpy": load, "onnx": load_onnx}[options.backend](options.policy)
+    policy = {"numpy": load, "onnx": load_onnx}[options.backend](options.policy)
     bounds = app.Bounds(options.body, options.rows, options.seconds)
     place = _listening(options.host, options.port)
     config = uvicorn.Config(

@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tidelog.errors import CheckpointError, nearest
+from tidelog.errors import CheckpointError, TidelogError, nearest
 from tidelog.runtime.acts import Made, Seen
 from tidelog.runtime.networks import ACTIVATIONS
-from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
+from tidelog.runtime.ranking import Ranker
+from tidelog.types import (
+    ActionSpace,
+    Catalogue,
+    Codes,
+    Continuous,
+    Discrete,
+    History,
+    Image,
+    MultiDiscrete,
+    Spec,
+    Vector,
+)
 
 NumpyArray = np.ndarray[Any, Any]
 Recipe = Mapping[str, Any]
+Fit = TypeVar("Fit")
 
 FIELDS: Mapping[str, frozenset[str]] = {
     kind: frozenset(fields.split())
@@ -30,10 +43,21 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "smallest": "critics weights",
         "imitator": "encoder trunk head",
         "network": "encoder body",
+        "listed": "catalogue reader critic imagination threshold history width q_weight",
+        "catalogue": "weight bias tower features",
+        "reader": "events empty body norm",
+        "mean": "linear",
+        "recurrent": "unit linear",
+        "attention": "positions blocks",
+        "attending": "before queries keys values out between wide narrow heads",
+        "pair": "state item body",
+        "imagination": "outward perturbation phi latents",
         "encoder": "leaves memory",
         "leaf": "name tables picture",
         "picture": "layers dense",
         "convolution": "weight bias kernel stride",
+        "stack": "first blocks",
+        "block": "first second",
         "gru": "inward recurrent bias candidate_bias",
         "mlp": "layers norms activation activate_last",
         "linear": "weight bias",
@@ -63,14 +87,16 @@ def _numbers(value: Any) -> bool:
 
 
 VALUES: Mapping[str, Callable[[Any], bool]] = {  # what fields hold that are neither nodes nor lists of them
-    **dict.fromkeys(("weight", "inward", "recurrent", "latents"), _array(2)),
-    **dict.fromkeys(("bias", "candidate_bias", "scale", "shift"), _array(1)),
-    **dict.fromkeys(("kernel", "stride"), _whole(1, 64)),
+    **dict.fromkeys(("weight", "inward", "recurrent", "latents", "events", "positions"), _array(2)),
+    **dict.fromkeys(("bias", "candidate_bias", "scale", "shift", "empty"), _array(1)),
+    **dict.fromkeys(("kernel", "stride", "heads"), _whole(1, 64)),
+    **dict.fromkeys(("history", "width"), _whole(1, 1 << 20)),
     **dict.fromkeys(("activate_last", "squashed"), lambda value: type(value) is bool),
-    **dict.fromkeys(("clip", "reach"), _number(0.0, 1e9)),
+    **dict.fromkeys(("clip", "reach", "phi", "q_weight"), _number(0.0, 1e9)),
     "activation": lambda value: isinstance(value, str) and value in ACTIVATIONS,
     "carry": _whole(0, 1 << 20),
     "epsilon": lambda value: value is None or _number(0.0, 1.0)(value),
+    "features": lambda value: value is None or _array(2)(value),
     "log_std": lambda value: isinstance(value, Mapping) or _array(1)(value),
     "name": lambda value: isinstance(value, str),
     "range": lambda value: _numbers(value) and len(value) == 2,
@@ -136,6 +162,8 @@ def check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], wh
             sizes.append(leaf.size)
         elif isinstance(leaf, Codes):
             sizes += [len(leaf.sizes), *leaf.sizes]
+        elif isinstance(leaf, History):
+            sizes.append(len(leaf.events))
         elif isinstance(leaf, Image):
             sizes += [leaf.height * leaf.width * leaf.channels // 4096]
     sizes += [recipe["carry"], *_action_sizes(spec.action)]
@@ -146,6 +174,8 @@ def check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], wh
 def _action_sizes(space: ActionSpace) -> list[Any]:
     if isinstance(space, Discrete):
         return [space.n]
+    if isinstance(space, Catalogue):
+        return [space.n]
     return list(space.sizes) if isinstance(space, MultiDiscrete) else [len(space.low)]
 
 
@@ -155,16 +185,35 @@ def tried(make: Any, recipe: Recipe, spec: Spec, where: str) -> Made:
     carry = np.zeros((1, recipe["carry"]), np.float32) if recipe["carry"] else None
     space = spec.action
     wanted = () if isinstance(space, Discrete) else (len(space.low if isinstance(space, Continuous) else space.sizes),)
-    try:
-        with np.errstate(all="ignore"):
-            made: Made = make(Seen(leaves, None, carry))
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError) as error:
-        raise CheckpointError(f"{where}: the recipe does not fit its arrays: {error!r}") from error
+    made: Made = _fits(lambda: make(Seen(leaves, None, carry)), where)
     if np.shape(made.action) != (1, *wanted):
         raise CheckpointError(
             f"{where}: the recipe makes actions {list(np.shape(made.action)[1:])}, not {list(wanted)}"
         )
     return made
+
+
+def tried_lists(make: Callable[[], Ranker], spec: Spec, where: str) -> Ranker:
+    """The ranker of a recipe, tried on an empty history and on one of every kind of event; CheckpointError as above."""
+    kinds = len(spec.observation["history"].events)  # type: ignore[union-attr]
+    events = np.stack([np.zeros(kinds, np.int32), np.arange(1, kinds + 1, dtype=np.int32)])
+
+    def rank() -> Ranker:
+        ranker = make()
+        if not isinstance(spec.action, Catalogue) or ranker.items != spec.action.n:
+            raise ValueError(f"its table has {ranker.items} items")
+        ranker.rank(events * ranker.items // np.maximum(events, 1), events, 1)
+        return ranker
+
+    return _fits(rank, where)
+
+
+def _fits(compute: Callable[[], Fit], where: str) -> Fit:
+    try:
+        with np.errstate(all="ignore"):
+            return compute()
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError, TidelogError) as error:
+        raise CheckpointError(f"{where}: the recipe does not fit its arrays: {error!r}") from error
 
 
 def _blank(leaf: Vector | Codes | Image) -> NumpyArray:

@@ -12,20 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.errors import CheckpointError, ExportError
+from tidelog.errors import CheckpointError, ExportError, SpecError
 from tidelog.runtime.acts import Made, Seen
 from tidelog.runtime.intake import column_names
 from tidelog.runtime.policy import Policy
+from tidelog.runtime.ranking import ROWS, check_histories, fitted, refuse_too_few
+from tidelog.runtime.reading import LISTED
 from tidelog.runtime.recipe import Noise
+from tidelog.runtime.recommender import Recommender
 from tidelog.runtime.saved import ONNX, Saved
-from tidelog.types import Continuous, Leaf, Spec, Vector
+from tidelog.types import Catalogue, Continuous, Leaf, Spec, Vector
 
 NumpyArray = np.ndarray[Any, Any]
 CHUNK = 4096
 QUIET = 3  # onnxruntime warns of inputs with defaults, which are meant
 
 
-def load_onnx(path: str | Path, threads: int = 1) -> Policy:
+def load_onnx(path: str | Path, threads: int = 1) -> Policy | Recommender:
     """A saved policy that onnxruntime computes, on so many threads.
 
     Raises ExportError without onnxruntime, CheckpointError where the artefact holds no ONNX file or is damaged.
@@ -35,13 +38,18 @@ def load_onnx(path: str | Path, threads: int = 1) -> Policy:
     if facts is None:
         raise CheckpointError(f"{saved.path} holds no {ONNX}: `tidelog export` writes it where the extra is installed")
     try:
-        act = saved.manifest["recipe"]["act"]
-        inputs = {one["name"]: list(one["shape"]) for one in facts["inputs"]}
-        outputs, carry = list(facts["outputs"]), inputs.get("carry", [0, 0])[1]
-        noise, epsilon = _noise(inputs, saved.spec, act), act.get("epsilon")
+        kind = saved.manifest["recipe"]["act"]["kind"]
+        return _ranks(saved, threads) if kind == LISTED else _acts(saved, threads)
     except (LookupError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{saved.where}: 'onnx' cannot be understood: {error!r}") from error
-    session, spec = _session(saved, threads), saved.spec
+
+
+def _acts(saved: Saved, threads: int) -> Policy:
+    facts, act, spec = saved.manifest["onnx"], saved.manifest["recipe"]["act"], saved.spec
+    inputs = {one["name"]: list(one["shape"]) for one in facts["inputs"]}
+    outputs, carry = list(facts["outputs"]), inputs.get("carry", [0, 0])[1]
+    noise, epsilon = _noise(inputs, spec, act), act.get("epsilon")
+    session = _session(saved, threads)
 
     def make(seen: Seen) -> Made:
         feeds = {name: _columns(spec.observation[name], leaf) for name, leaf in seen.leaves.items()}
@@ -51,6 +59,37 @@ def load_onnx(path: str | Path, threads: int = 1) -> Policy:
 
     epsilon = epsilon if noise is not None and noise.kind == "normal" else None
     return Policy(saved, make, None, noise=noise, epsilon=epsilon, width=carry, chunk=CHUNK)
+
+
+def _ranks(saved: Saved, threads: int) -> Recommender:
+    act, space = saved.manifest["recipe"]["act"], saved.spec.action
+    items = space.n if isinstance(space, Catalogue) else 0
+    return Recommender(saved, _Lists(_session(saved, threads), items, min(act["width"], items), act["history"]))
+
+
+class _Lists:
+    """Ranks items by a file's lists, which are as long as `width`."""
+
+    def __init__(self, session: Any, items: int, width: int, history: int) -> None:
+        self._session, self.items, self.width, self._history = session, items, width, history
+
+    def rank(
+        self, histories: NumpyArray, events: NumpyArray, k: int, allowed: NumpyArray | None = None
+    ) -> tuple[NumpyArray, NumpyArray]:
+        """The best `k` items and their scores, [B, k] each; SpecError where a list of the file is shorter."""
+        check_histories(histories, events, allowed, self.items)
+        if k > self.width:
+            raise SpecError(f"k = {k}: the ONNX file makes lists of {self.width} items; NumPy makes longer ones")
+        marks = np.ones((len(histories), self.items + 1), bool) if allowed is None else allowed
+        refuse_too_few(marks, k)
+        seen, done = (fitted(part, self._history) for part in (histories, events))
+        parts = []
+        for start in range(0, len(seen), ROWS):
+            rows = slice(start, start + ROWS)
+            feeds = {"history": seen[rows], "event": done[rows], "mask": marks[rows, 1:]}
+            parts.append(self._session.run(["item", "score"], feeds))
+        items, scores = (np.concatenate(column)[:, :k] for column in zip(*parts, strict=True))
+        return items.astype(np.int32), scores
 
 
 def _session(saved: Saved, threads: int) -> Any:

@@ -46,7 +46,7 @@ class Asked(NamedTuple):
 
 def read_body(text: bytes, policy: Policy, most: int) -> Asked:
     """What the bytes of a request ask for; Refused where they are no JSON, do not fit, or are more than `most` rows."""
-    body = _parsed(text)
+    body = parsed(text)
     if not isinstance(body, dict) or ("observation" in body) == ("observations" in body):
         raise Refused(UNFIT, 'expected {"observation": ...} for one, or {"observations": [...]} for a batch')
     single = "observation" in body
@@ -72,7 +72,9 @@ def read_body(text: bytes, policy: Policy, most: int) -> Asked:
     )
 
 
-def _parsed(text: bytes) -> Any:
+def parsed(text: bytes) -> Any:
+    """The JSON of a body; Refused where it is none."""
+
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ class Checkpoint(NamedTuple):
     memory: dict[str, Any]  # what reports have to remember: the best so far
     environments: Sequence[Named] = ()  # of each member on the host; {} where it has nothing to offer
     waiting: Sequence[Any] = ()  # what acts in rollouts that are played ahead, of each member
+    deposited: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: the pieces that lie off the device
 
 
 class Checkpoints:
@@ -46,7 +47,11 @@ class Checkpoints:
         for i, arrays in enumerate(checkpoint.environments):
             files |= {f"environment-{i}.safetensors": array_file(arrays)} if arrays else {}
         files |= {f"ahead-{i}.safetensors": array_file(acting) for i, acting in enumerate(checkpoint.waiting)}
-        manifest = {"position": list(checkpoint.position), "memory": checkpoint.memory}
+        manifest = {
+            "position": list(checkpoint.position),
+            "memory": checkpoint.memory,
+            "deposited": [dict(one) for one in checkpoint.deposited],
+        }
         CHECKPOINT.write(self._folder / f"{update:010d}", files, manifest)
         for old in self.updates()[: -self._keep]:
             shutil.rmtree(self._folder / f"{old:010d}")
@@ -77,6 +82,11 @@ class Checkpoints:
         """What reports remembered at the last checkpoint."""
         return dict(CHECKPOINT.manifest(self._folder / f"{self._last():010d}")["memory"])
 
+    def deposited(self) -> list[list[dict[str, list[str]]]]:
+        """The pieces off the device that each checkpoint names, of each member and by store."""
+        folders = [self._folder / f"{update:010d}" for update in self.updates()]
+        return [CHECKPOINT.manifest(folder).get("deposited", []) for folder in folders]
+
     def _last(self) -> int:
         there = self.updates()
         if not there:
@@ -96,7 +106,8 @@ class Checkpoints:
         there = [f"ahead-{i}.safetensors" for i in range(len(acting)) if f"ahead-{i}.safetensors" in manifest["files"]]
         waiting = [filled(name, template) for name, template in zip(there, acting, strict=False)]
         environments = [_environment(folder, i, manifest) for i in range(len(templates))]
-        return Checkpoint(learners, Position(*manifest["position"]), manifest["memory"], environments, waiting)
+        position, deposited = Position(*manifest["position"]), manifest.get("deposited", [])
+        return Checkpoint(learners, position, manifest["memory"], environments, waiting, deposited)
 
 
 def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from tidelog.algorithms.segments import Columns
 from tidelog.errors import EnvironmentFailure
-from tidelog.training.collect import Named
+from tidelog.training.collect import Carried, Named
 from tidelog.training.learner import Learner
 from tidelog.training.places import Places
 from tidelog.training.plan import played_key
@@ -29,9 +29,18 @@ from tidelog.training.trainer import Member
 class Coming:
     """A rollout of every member that is played ahead."""
 
-    def __init__(self, round: int, acting: list[Any]) -> None:
-        self.round, self.acting = round, acting
-        self.played: Future[list[tuple[Columns, bool]]] | None = None
+    def __init__(self, round: int, acting: list[Any], carried: list[Any]) -> None:
+        """`acting` and `carried` of each member, in buffers of their own: learners' are taken over."""
+        self.round, self.acting, self.carried = round, _kept(acting), _kept(carried)
+        self.played: Future[list[Rollout]] | None = None
+
+
+class Rollout(NamedTuple):
+    """What one member has played."""
+
+    columns: Columns
+    carried: Carried | None  # what a policy with a memory carries on
+    began: bool  # whether every copy started anew
 
 
 class Hosts:
@@ -48,7 +57,7 @@ class Hosts:
     ) -> None:
         """`algorithms` have their numbers as arrays; `coming` was to be played when a checkpoint was written."""
         self._hosts, self._members, self._algorithms = places.hosts, members, algorithms
-        self._steps = algorithms[0].collection().steps
+        self._collection = algorithms[0].collection()
         self._keys = [jnp.array(learner.key) for learner in learners]  # learners' own buffers are taken over
         self._ahead, self._coming = ahead, coming
         self.began = [False] * len(members)  # whether the last rollout started every copy anew
@@ -59,10 +68,10 @@ class Hosts:
         if coming is not None and coming.played is None:
             self._remember()
             thread = ThreadPoolExecutor(1, thread_name_prefix="tidelog-play")
-            coming.played = thread.submit(self._play, coming.round, coming.acting)
+            coming.played = thread.submit(self._play, coming.round, coming.acting, coming.carried)
             thread.shutdown(wait=False)
 
-    def rollouts(self, round: int, learners: Sequence[Learner], last: bool) -> list[Columns]:
+    def rollouts(self, round: int, learners: Sequence[Learner], last: bool) -> list[tuple[Columns, Carried | None]]:
         """A rollout of every member for the round that begins; unless it is the last, the next one may begin too.
 
         Raises EnvironmentFailure where an environment broke, and plays anew if it is asked again.
@@ -70,33 +79,35 @@ class Hosts:
         acting = [
             algorithm.acting(learner.state) for algorithm, learner in zip(self._algorithms, learners, strict=True)
         ]
-        played = self._taken() if self._coming is not None else self._now(round, acting)
-        self.began = [began for _, began in played]
+        carried = [learner.played.carried for learner in learners]
+        played = self._taken() if self._coming is not None else self._now(round, acting, carried)
+        self.began = [one.began for one in played]
         if self._ahead and not last:
-            kept = jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, acting)
-            self._coming = Coming(round + 1, kept)
+            self._coming = Coming(round + 1, acting, [one.carried for one in played])
             self.begin()
-        return [columns for columns, _ in played]
+        return [(one.columns, one.carried) for one in played]
 
-    def _now(self, round: int, acting: list[Any]) -> list[tuple[Columns, bool]]:
+    def _now(self, round: int, acting: list[Any], carried: list[Any]) -> list[Rollout]:
         self._remember()
-        return self._play(round, acting)
+        return self._play(round, acting, carried)
 
-    def _taken(self) -> list[tuple[Columns, bool]]:
+    def _taken(self) -> list[Rollout]:
         self.begin()
         coming: Any = self._coming
         played, coming.played = coming.played, None
-        found: list[tuple[Columns, bool]] = played.result()
+        found: list[Rollout] = played.result()
         self._coming = None
         return found
 
-    def _play(self, round: int, acting: list[Any]) -> list[tuple[Columns, bool]]:
-        """A rollout of every member, and whether it started anew; EnvironmentFailure says whose environment broke."""
+    def _play(self, round: int, acting: list[Any], carried: list[Any]) -> list[Rollout]:
+        """A rollout of every member; EnvironmentFailure says whose environment broke."""
+        asked = self._collection
 
-        def one(index: int) -> tuple[Columns, bool]:
+        def one(index: int) -> Rollout:
             host, key = self._hosts[index], played_key(self._keys[index], round)
+            algorithm, mine = self._algorithms[index], (acting[index], key, round)
             try:
-                return host.rollout(self._algorithms[index], acting[index], key, round, self._steps), host.began
+                return Rollout(*host.rollout(algorithm, *mine, asked.steps, carried[index], asked.pieces), host.began)
             except EnvironmentFailure as error:
                 raise EnvironmentFailure(f"{error} (seed {self._members[index].seed})") from error
 
@@ -132,3 +143,7 @@ def on_threads(function: Callable[[int], Any], count: int, at_once: bool = True)
         return [function(i) for i in range(count)]
     with ThreadPoolExecutor(min(count, os.cpu_count() or 1)) as pool:
         return list(pool.map(function, range(count)))
+
+
+def _kept(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, tree)

@@ -29,6 +29,7 @@ from tidelog.training.run import Run
 from tidelog.training.selection import Selection
 from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
 from tidelog.training.sinks import Sink, rows_until
+from tidelog.training.storage import Storage, storage_for
 from tidelog.training.trainer import Member
 from tidelog.training.tuning import Plan, prepare_tuning, tuned_by
 
@@ -57,9 +58,11 @@ def learn(
     `start` is a policy (or a run) that fresh members begin as: `start_updates` steps (3,000) down their divergence from
     it on `start_decisions` (16,384) that it plays first, uncounted.
     `ahead` lets a thread play an environment on the host one round before what it plays is learnt from.
+    `phase_memory` "device", "host" or "disk" says where segments wait for the auxiliary phase (the results are the
+    same), `phase_memory_limit` how many GB they may take.
     Of a run also `offline`, the share of a minibatch that comes from its log (0.5), `updates` a decision (1), and
     `collect_every`, how many decisions are made before updates follow (10).
-    Raises ConfigError, SpecError, EnvironmentFailure, DivergenceError.
+    Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
     """
     for name in options:
         if name not in _OPTIONS:
@@ -94,6 +97,8 @@ def prepare_learning(
     start_decisions: int | None = None,
     start_updates: int | None = None,
     ahead: bool = False,
+    phase_memory: str = "device",
+    phase_memory_limit: float | None = None,
 ) -> Run:
     """Check everything and make a run that has not played a step; `run.stream()` trains it chunk by chunk."""
     use_cache()
@@ -101,6 +106,8 @@ def prepare_learning(
     begin = Start.of(start, decisions=start_decisions, updates=start_updates)
     if isinstance(algorithm, Run):
         _check_goes_on(algorithm, seeds, begin, ahead)
+        if phase_memory != "device" or phase_memory_limit is not None:
+            raise ConfigError("phase_memory: a run that goes on from a log has no phases; leave it away")
         plan = Plan(evaluate or {}, every, best, patience, sinks, log_out, save_seconds, keep, together)
         return prepare_tuning(algorithm, env, steps, out, tuned_by(mix), plan)
     given = [name for name, value in mix.items() if value is not None]
@@ -125,8 +132,11 @@ def prepare_learning(
         keep=keep,
         together=together,
         ahead=ahead,
+        phase_memory=phase_memory,
+        phase_memory_limit=phase_memory_limit,
     )
     members = as_members(algorithms, settings.seeds)
+    storage = _storage(settings, out, algorithms[0])
     places = _places(env, members, log_out is not None)
     if ahead and places.source is not None:
         raise ConfigError(
@@ -135,7 +145,7 @@ def prepare_learning(
         )
     for one in algorithms:
         check_fit(one, places.spec, "environment")
-    learners = fresh_players(members, places.spec, places.source, settings.steps, log_out is not None)
+    learners = fresh_players(members, places.spec, places.source, settings.steps, log_out is not None, storage)
     check_playable(Policy(algorithms[0], places.spec, Scaler(), algorithms[0].acting(learners[0].state)), episodes)
     if best is not None:
         Selection(settings).check([*reported(learners[0]), *evaluated(episodes, own)])
@@ -143,7 +153,16 @@ def prepare_learning(
     if recorder is not None:
         recorder.check_free()
     learners, told = (learners, None) if begin is None else begun_as(begin, members, learners, places)
-    trainer = Rounds(members, places, learners, settings.steps, together=together, recorder=recorder, ahead=ahead)
+    trainer = Rounds(
+        members,
+        places,
+        learners,
+        settings.steps,
+        together=together,
+        recorder=recorder,
+        ahead=ahead,
+        storage=storage,
+    )
     data = {
         "environment": place_name(env, places),
         "named": isinstance(env, str),
@@ -191,7 +210,8 @@ def reopened(
     places = _places(record.environment if env is None else env, members, log_out is not None)
     if places.spec != record.spec:
         raise CheckpointError(f"this is not the run's environment: it has {places.spec}, the run's had {record.spec}")
-    templates = fresh_players(members, record.spec, places.source, settings.steps, log_out is not None)
+    storage = _storage(settings, path, algorithms[0])
+    templates = fresh_players(members, record.spec, places.source, settings.steps, log_out is not None, storage)
     acting = [m.algorithm.acting(t.state) for m, t in zip(members, templates, strict=True)] if settings.ahead else []
     found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint, acting)
     recorder = None if log_out is None else Recorder(log_out, record.spec, len(members))
@@ -209,7 +229,9 @@ def reopened(
         recorder,
         ahead=settings.ahead,
         waiting=found.waiting,
+        storage=storage,
     )
+    trainer.put_back(found.deposited)
     rows = rows_until(path, trainer.update)
     return Run(record, trainer, path, evaluators=own, sinks=sinks, metrics=rows, memory=found.memory)
 
@@ -225,6 +247,11 @@ def _check_plays(env: Any, algorithm: Any) -> None:
         f"steps{lacks} in place of an environment: learn from that by {able} (tl.fit), and where there is an "
         f"environment begin as what they learnt (tl.learn({name}(...), env, start=run))"
     )
+
+
+def _storage(settings: Settings, out: str | Path | None, algorithm: Any) -> Storage:
+    where, limit = settings.phase_memory, settings.phase_memory_limit
+    return storage_for(where, out, limit, settings.keep, algorithm, settings.together)
 
 
 def _places(env: Any, members: list[Member], recorded: bool) -> Places:

@@ -18,9 +18,10 @@ from tidelog.algorithms.contract import Algorithm, Phase
 from tidelog.algorithms.draws import Draw, Order, Stored
 from tidelog.algorithms.segments import Segments, drawn
 from tidelog.algorithms.visits import Visits
+from tidelog.training.depots import Depot
 from tidelog.training.streams import Stream
 
-Stores = Mapping[str, Stored | Stream | Segments | Visits]
+Stores = Mapping[str, Stored | Stream | Segments | Visits | Depot]
 MetricNames = dict[str, tuple[str, ...]]  # by phase
 BLOCK = 16  # updates between two looks at whether metrics are finite; the first ones are looked at one by one
 FIRST_ORDERS = 2**31 - 1  # no update has this number: what orders begin with, apart from what updates draw
@@ -72,7 +73,7 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
 
     def shown(draw: Draw) -> Any:
         store = stores[draw.store]
-        return draw.batch(store.example(draw) if isinstance(store, Stream) else store, *_first(draw, store))[0]
+        return draw.batch(store.example(draw) if isinstance(store, Stream | Depot) else store, *_first(draw, store))[0]
 
     def trace(phase: Phase) -> dict[str, jax.Array]:
         return phase.step(algorithm, state, _each(phase, shown))[1].metrics
@@ -81,13 +82,13 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
 
 
 def _first(draw: Draw, store: Any) -> tuple[Any, jax.Array, jax.Array]:
-    samples = count(draw, store) if isinstance(store, Segments) else 1
+    samples = count(draw, store) if isinstance(store, Segments | Depot) else 1
     return draw.order.init(samples, jax.random.key(0)), jax.random.key(0), jnp.zeros(())
 
 
 def count(draw: Draw, store: Any) -> int:
     """How many samples a draw has to choose from."""
-    return store.count(draw.unit) if isinstance(store, Stream) else draw.unit.rows(store)[0]
+    return store.count(draw.unit) if isinstance(store, Stream | Depot) else draw.unit.rows(store)[0]
 
 
 def _orders(algorithm: Algorithm, stores: Stores, key: jax.Array) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def _keys(phase: Phase, key: jax.Array) -> Any:
 class Ready(NamedTuple):
     """The samples of a block of `K` updates, fetched before it begins."""
 
-    store: Stored
+    store: Stored | Segments
     slots: jax.Array  # [K, B] int32: where they stand in that store
     indices: jax.Array  # [K, B] int32: which samples they are
     importance: jax.Array | None  # [K, B]

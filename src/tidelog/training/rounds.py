@@ -8,7 +8,7 @@ by a thread one round ahead (`hosts.py`).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,8 @@ from tidelog.algorithms.contract import Collecting
 from tidelog.algorithms.segments import Columns
 from tidelog.envs.functional import Functional
 from tidelog.training.collect import Named, shapes
+from tidelog.training.depot_visits import visited
+from tidelog.training.depots import Depot
 from tidelog.training.hosts import Coming, Hosts, on_threads
 from tidelog.training.learner import (
     Learner,
@@ -40,14 +42,18 @@ from tidelog.training.plan import (
     ROWS,
     Errand,
     Row,
+    draws,
     extra_metrics,
     make_stores,
     packed,
+    planned_stores,
     played_at_first,
     run_rounds,
     run_rounds_together,
+    store_of,
 )
 from tidelog.training.recorder import Recorder, flat_columns
+from tidelog.training.storage import Storage, check_room
 from tidelog.training.trainer import Member, Position
 from tidelog.training.watch import Watch
 from tidelog.types import Spec
@@ -71,6 +77,7 @@ class Rounds:
         players: list[Any] | None = None,
         ahead: bool = False,
         waiting: Sequence[Any] = (),
+        storage: Storage | None = None,
     ) -> None:
         """`players` play and learn where those are not the members' own algorithms; `stores` do not change.
 
@@ -86,18 +93,28 @@ class Rounds:
         self._phases, self._collection = first.phases(), first.collection()
         self._size = self._collection.environments * self._collection.steps
         self._updates = planned_updates(first, steps)
-        together = jax.default_backend() != "cpu" if together is None else together
+        self._depots = self._new_depots(learners[0].state, storage or Storage())
+        together = jax.default_backend() != "cpu" and not self._depots[0] if together is None else together
         self._together = together and len(members) > 1 and places.source is not None
         numbers = [as_arrays(player) for player in self._players]
         self._algorithms = [stack(numbers)] if self._together else numbers
         self._learners = [stack(learners)] if self._together else list(learners)
-        self._compiled = False
+        self._compiled = self._deposited = False
         self._blank = None if places.source else self._blank_rollout()
         self._watch = Watch()
         begun = (self.position.phase, self.position.taken) != (0, 0)
-        coming = Coming(self.position.round + begun, list(waiting)) if waiting else None
+        carried = [learner.played.carried for learner in learners]
+        coming = Coming(self.position.round + begun, list(waiting), carried) if waiting else None
         self._ahead = ahead
         self._hosts = None if places.source else Hosts(places, members, self._algorithms, learners, ahead, coming)
+
+    def _new_depots(self, state: Any, storage: Storage) -> list[dict[str, Depot]]:
+        """What lies off the device, of each member."""
+        player = self._players[0]
+        if storage.where == "device":
+            return [{} for _ in self.members]
+        planned = planned_stores(as_arrays(player), state, self._places.spec)
+        return [storage.depots(player, planned, member.index) for member in self.members]
 
     @property
     def done(self) -> int:
@@ -158,7 +175,7 @@ class Rounds:
         """Rows from here on, where they lead, and how many updates they take."""
         rows: list[Row] = []
         position, taken, begun = self.position, 0, self.position.round
-        one_by_one = self._places.source is None or self._recorder is not None
+        one_by_one = self._places.source is None or self._recorder is not None or bool(self._depots[0])
         limit = 1 if one_by_one else ROWS
         while len(rows) < limit and taken < most and (position.round - begun) * self._size < until:
             row, position, updates = self._row(position, most - taken)
@@ -189,6 +206,28 @@ class Rounds:
         return asked(self._players[0], round)
 
     def _run(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
+        """Rows on the device, then what of them is about depots."""
+        away = [i for i, phase in enumerate(self._phases) if any(d.store in self._depots[0] for d in draws(phase))]
+        if not rows or not away or any(row.collect or sum(_without(row.updates, away)) for row in rows):
+            self._run_on_device(rows, rollouts)
+        for row in rows if self._depots[0] else ():
+            visit = partial(self._to_and_from_depots, row, away)
+            self._learners = on_threads(visit, len(self._learners), self._deposited)
+            self._deposited |= any(row.updates[i] for i in away)
+
+    def _to_and_from_depots(self, row: Row, away: list[int], index: int) -> Learner:
+        """What a phase has finished with goes to its depot; phases over depots are visited."""
+        learner, depots = self._learners[index], self._depots[index]
+        for i, phase in enumerate(self._phases):
+            if row.end[i] and phase.into in depots:
+                depots[phase.into].add(self.position.round, learner.segments[store_of(phase)].columns)
+            if i in away and row.updates[i]:
+                updates = (jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+                work = Work(self._algorithms[index], self.stores, *updates)
+                learner = visited(i, row, work, learner, depots[store_of(phase)])
+        return learner
+
+    def _run_on_device(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
         program = run_rounds_together if self._together else run_rounds
         plan = packed(rows, len(self._phases))
 
@@ -200,10 +239,14 @@ class Rounds:
 
         self._learners = on_threads(one, len(self._learners), self._compiled)
 
-    def _play(self, hosts: Hosts) -> list[Columns]:
-        """A rollout of every member for the round that begins."""
+    def _play(self, hosts: Hosts) -> list[Columns | None]:
+        """A rollout of every member for the round that begins; what it carries on stays with its learner."""
         last = (self.position.round + 1) * self._size >= self._steps
-        return hosts.rollouts(self.position.round, self._learners, last)
+        found = hosts.rollouts(self.position.round, self._learners, last)
+        for i, (_, carried) in enumerate(found):
+            learner = self._learners[i]
+            self._learners[i] = learner._replace(played=learner.played._replace(carried=carried))
+        return [columns for columns, _ in found]
 
     def _blank_rollout(self) -> Columns:
         """Columns of the shapes and types that the host brings; never read."""
@@ -235,10 +278,26 @@ class Rounds:
         if self._hosts is not None:
             self._hosts.rest()
 
+    def deposited(self) -> list[dict[str, list[str]]]:
+        """The pieces of segments that lie off the device, of each member, as checkpoints name them."""
+        return [{name: depot.saved() for name, depot in depots.items()} for depots in self._depots]
+
+    def put_back(self, deposited: Sequence[Mapping[str, list[str]]]) -> None:
+        """Go on with the pieces that a checkpoint names; CheckpointError where one is not what it was."""
+        for depots, names in zip(self._depots, deposited or [{}] * len(self._depots), strict=True):
+            for name, depot in depots.items():
+                depot.put_back(names.get(name, []))
+
+    def keep_only(self, deposited: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
+        """Forget the pieces that no checkpoint names."""
+        for i, depots in enumerate(self._depots):
+            for name, depot in depots.items():
+                depot.keep_only({piece for one in deposited if one for piece in one[i].get(name, [])})
+
     def notes(self) -> list[str]:
         """What is rounded, which phases never come, and what cannot be resumed exactly."""
         rounds, algorithm = -(-self._steps // self._size), self._players[0]
-        found = []
+        found = [note for name, depot in self._depots[0].items() for note in depot.notes(name, len(self.members))]
         if rounds * self._size != self._steps:
             found.append(f"{self._steps:,} decisions are rounded up to {rounds} rollouts, {rounds * self._size:,}")
         for phase in self._phases:
@@ -279,6 +338,10 @@ class Rounds:
         return self._watch.rate()
 
 
+def _without(values: tuple[int, ...], places: list[int]) -> list[int]:
+    return [value for i, value in enumerate(values) if i not in places]
+
+
 def planned_updates(algorithm: Collecting, steps: int) -> int:
     """How many updates a run of so many decisions takes."""
     collection = algorithm.collection()
@@ -288,13 +351,21 @@ def planned_updates(algorithm: Collecting, steps: int) -> int:
 
 
 def fresh_players(
-    members: list[Member], spec: Spec, source: Functional | None, steps: int, recorded: bool
+    members: list[Member],
+    spec: Spec,
+    source: Functional | None,
+    steps: int,
+    recorded: bool,
+    storage: Storage | None = None,
 ) -> list[Learner]:
-    """Learners before their first decision; each depends on nothing but its own seed and settings."""
+    """Learners before their first decision; each depends on nothing but its own seed and settings.
+
+    Raises SpaceError where there is no room for what they keep from round to round.
+    """
     updates = planned_updates(members[0].algorithm, steps)
     states = [member.algorithm.init(spec, jax.random.key(member.seed), updates) for member in members]
     players = [(member.algorithm, member.seed) for member in members]
-    return beginners(players, states, spec, source, recorded, {})
+    return beginners(players, states, spec, source, recorded, {}, storage)
 
 
 def beginners(
@@ -304,21 +375,25 @@ def beginners(
     source: Functional | None,
     recorded: bool,
     stores: Stores,
+    storage: Storage | None = None,
 ) -> list[Learner]:
     """Learners in given states, for players and their seeds, before their first decision."""
-    numbers = as_arrays(players[0][0])
-    segments = make_stores(numbers, states[0], spec, recorded)
-    metrics = metric_names(numbers, states[0], {**stores, **segments})
-    metrics |= extra_metrics(numbers, states[0], segments)
+    numbers, storage = as_arrays(players[0][0]), storage or Storage()
+    planned = planned_stores(numbers, states[0], spec, recorded)
+    check_room(storage, numbers, planned, len(players))
+    depots = storage.depots(numbers, planned, 0)
+    segments = make_stores({name: plan for name, plan in planned.items() if name not in depots})
+    metrics = metric_names(numbers, states[0], {**stores, **segments, **depots})
+    metrics |= extra_metrics(numbers, states[0], planned)
     return [
         create_learner(
             player,
             state,
-            stores,
+            {**stores, **depots},
             seed,
             metrics,
             jax.tree.map(jnp.array, segments),
-            played_at_first(player, source, seed),
+            played_at_first(player, state, source, seed),
         )
         for (player, seed), state in zip(players, states, strict=True)
     ]

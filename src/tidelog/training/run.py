@@ -146,6 +146,7 @@ class Run:
         self._checkpoints().forget_after(self.update)
         if not self._checkpoints().updates():
             self._save()
+        self._trainer.keep_only(self._checkpoints().deposited())
 
     def _open_sinks(self, stack: ExitStack) -> list[Sink]:
         files: list[Sink] = []
@@ -261,10 +262,12 @@ class Run:
         if self._saved != self.update:
             places = self._trainer.environments() if environments is None else environments
             memory = self._selection.memory()
+            trainer = self._trainer
             checkpoint = Checkpoint(
-                self._trainer.learners, self._trainer.position, memory, places, self._trainer.waiting()
+                trainer.learners, trainer.position, memory, places, trainer.waiting(), trainer.deposited()
             )
             self._checkpoints().save(self.update, checkpoint)
+            trainer.keep_only(self._checkpoints().deposited())
             self._saved = self.update
 
 

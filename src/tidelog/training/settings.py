@@ -35,6 +35,8 @@ class Settings:
     keep: int = 3  # checkpoints kept
     together: bool | None = None  # members under one vmap; None: where there is an accelerator
     ahead: bool = False  # whether a thread plays one round before what it plays is learnt from
+    phase_memory: str = "device"  # where segments wait between phases: device, host or disk
+    phase_memory_limit: float | None = None  # GB beyond which a run is refused
 
     def __post_init__(self) -> None:
         for name in ("steps", "every", "split_seed", "keep", *(("patience",) if self.patience is not None else ())):

@@ -191,6 +191,13 @@ class Trainer:
     def rest(self) -> None:
         """No thread plays."""
 
+    def deposited(self) -> list[dict[str, list[str]]]:
+        """Nothing lies elsewhere."""
+        return []
+
+    def keep_only(self, deposited: Any) -> None:
+        """Nothing is to be forgotten."""
+
     def notes(self) -> list[str]:
         """Nothing that the user did not ask for."""
         return []

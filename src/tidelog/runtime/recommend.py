@@ -6,12 +6,12 @@ Letters: `B` histories, `H` history length, `N` items.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tidelog.acting.ranking import MARKS, Ranker, refuse_too_few
 from tidelog.errors import SpecError, nearest
+from tidelog.runtime.ranking import MARKS, refuse_too_few
 from tidelog.types import Catalogue, History, Spec
 
 NumpyArray = np.ndarray[Any, Any]
@@ -23,6 +23,23 @@ class Recommendations(NamedTuple):
 
     items: NumpyArray  # [B, k]
     scores: NumpyArray  # [B, k] float32
+
+
+class Ranks(Protocol):
+    """What ranks item indices after histories [B, H] of item indices and kinds of events, left-padded with 0."""
+
+    @property
+    def items(self) -> int:
+        """N."""
+
+    @property
+    def width(self) -> int:
+        """How many items are looked at for a list, at least."""
+
+    def rank(
+        self, histories: NumpyArray, events: NumpyArray, k: int, allowed: NumpyArray | None = None
+    ) -> tuple[NumpyArray, NumpyArray]:
+        """The best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool."""
 
 
 class Vocabulary:
@@ -68,7 +85,7 @@ def nearest_or_nothing(word: str, known: Iterable[str]) -> str:
 
 
 def recommend(
-    ranker: Ranker,
+    ranker: Ranks,
     vocabulary: Vocabulary,
     histories: Any,
     k: int = 10,
