@@ -69,8 +69,8 @@ def check_forgets(algorithm: Any, state: Any) -> None:
     """Raise ConfigError where the policy that is to begin as another has a memory: it is taught single decisions."""
     if algorithm.start(algorithm.acting(state), 1) is not None:
         raise ConfigError(
-            f"start: this {type(algorithm).__name__} has a memory, and a policy is taught single decisions, without what "
-            "came before: leave its memory away, or begin fresh"
+            f"start: this {type(algorithm).__name__} has a memory, and a policy is taught single decisions, without "
+            "what came before: leave its memory away, or begin fresh"
         )
 
 
