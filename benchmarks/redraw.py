@@ -415,7 +415,7 @@ def t_maze() -> str:
 `jax:t-maze`: which way is paid was seen {found["length"]} steps before the corridor divides. Best return
 {found["best"]:.0f}; without a memory {found["without_memory"]:g}, whatever the policy. {found["steps"]:,} decisions a
 seed; deterministic play of the final policy, {found["episodes"]} episodes a seed; a recurrent unit of {found["width"]}
-or none. Mean with a 95 % t interval over {seeds} seeds. Solved: the sampled policy's return is first 0.95 at a report.
+or none. Mean with a 95 % t interval over {seeds} seeds. Solved: the sampled policy returns 0.95 at a report.
 
 | algorithm | return | each seed | decisions until solved |
 |---|---|---|---|

@@ -13,7 +13,7 @@ from benchmarks.ppg import as_ppo
 from tidelog.envs.maze import TMaze
 
 ENV, COMMAND = "jax:t-maze", "python -m benchmarks.t_maze"
-SEEDS, STEPS, EPISODES, WIDTH = [0, 1, 2, 3, 4], 122_880, 400, 16
+SEEDS, STEPS, EPISODES, WIDTH = [0, 1, 2, 3, 4], 184_320, 400, 16
 SOLVED = 0.95 * TMaze.BEST
 
 

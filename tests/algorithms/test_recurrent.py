@@ -231,3 +231,22 @@ def test_a_memory_of_ours_and_a_network_of_your_own_are_refused_together():
         tl.PPG(memory=4, network=lambda spec, key: None)
     with pytest.raises(tl.ConfigError, match="OffPolicyPPG has no hyper-parameter 'memory'"):
         tl.OffPolicyPPG(memory=4)
+
+
+def test_what_is_played_ahead_carries_on_and_resumes(tmp_path, monkeypatch):
+    whole = finish(begin("point-mass", tmp_path / "whole", ahead=True))
+    now = finish(begin("point-mass", tmp_path / "now"))
+    assert all_of(whole) != all_of(now)  # it is by an older policy
+    chunks_of(3, monkeypatch)
+    stop_at(begin("point-mass", tmp_path / "run", save_seconds=0.0, ahead=True), 6)._trainer.rest()
+    assert all_of(finish(tl.load(tmp_path / "run"))) == all_of(whole)
+    (learner,) = whole.learners()
+    begin_anew, carry = (learner.segments["fresh"].columns[name][:, 0] for name in ("first", "carry"))
+    assert (jnp.abs(carry).max(axis=1) > 0)[~begin_anew].all()
+
+
+def test_a_policy_with_a_memory_begins_as_no_other():
+    teacher = tiny().init(functional(ENV).spec, jax.random.key(0), 1)
+    policy = Policy(tiny(), functional(ENV).spec, Scaler(), tiny().acting(teacher))
+    with pytest.raises(tl.ConfigError, match="start: PPG with a memory cannot begin as another"):
+        begin(ENV, None, start=policy)

@@ -226,7 +226,5 @@ def test_wrong_starts_are_refused_by_name(held):
         begin(tiny(), CART, teacher, start_decisions=0)
     with pytest.raises(tl.ConfigError, match=r"start_updates = 2\.5: expected a whole number"):
         begin(tiny(), CART, teacher, start_updates=2.5)
-    with pytest.raises(tl.ConfigError, match="start: this PPG has a memory"):
-        begin(tiny(memory=4), CART, teacher)
     with pytest.raises(tl.ConfigError, match="start: a run goes on as its own policy"):
         begin(teacher, CART, teacher)

@@ -65,21 +65,16 @@ def check_begins(algorithm: Any) -> None:
         raise ConfigError(f"start: {type(algorithm).__name__} has no policy that can begin as another")
 
 
-def check_forgets(algorithm: Any, state: Any) -> None:
-    """Raise ConfigError where the policy that is to begin as another has a memory: it is taught single decisions."""
-    if algorithm.start(algorithm.acting(state), 1) is not None:
-        raise ConfigError(
-            f"start: this {type(algorithm).__name__} has a memory, and a policy is taught single decisions, without "
-            "what came before: leave its memory away, or begin fresh"
-        )
-
-
 def begun_as(
     start: Start, members: Sequence[Member], learners: Sequence[Learner], places: Places
 ) -> tuple[list[Learner], dict[str, Any]]:
-    """Fresh learners whose policies do what the start's does, and what a record says of it."""
-    for member, learner in zip(members, learners, strict=True):
-        check_forgets(member.algorithm, learner.state)
+    """Fresh learners whose policies do what the start's does, and what a record says of it.
+
+    ConfigError where they have a memory: what a teacher did is learnt decision by decision.
+    """
+    first = members[0].algorithm
+    if first.start(first.acting(learners[0].state), 1) is not None:
+        raise ConfigError(f"start: {type(first).__name__} with a memory cannot begin as another: leave one away")
     count = members[0].algorithm.collection().environments
     environment = places.hosts[0].environment if places.source is None else Hosted(places.source, count)
     lesson = lesson_of(start.policy, environment, start.decisions, SEED)
