@@ -124,7 +124,7 @@ def logged_visits(seed: int) -> Any:
                 "event": np.array(seen.events)[seen.event - 1], "reward": seen.reward, "chance": seen.propensity,
             }
         ),
-        user="user", item="item", time="time", event="event", reward="reward", session="user", propensity="chance",
+        user="user", item="item", time="time", event="event", reward="reward", session_gap=1.5, propensity="chance",
     )  # fmt: skip
 
 
