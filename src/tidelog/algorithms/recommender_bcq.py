@@ -108,7 +108,7 @@ def values(h: RecommenderBCQ, state: State, batch: Batch, seen: Scene, key: jax.
     allowed = may_choose(batch.data.items, seen.around.shape[1], len(state.known.cumulative), h.exclude_seen)
     imagination = state.imagination and Imagination(state.imagination.generator, state.target_perturbation)
     proposed = h.generator(h, imagination, flat, seen.items, allowed.reshape(len(flat), -1), key)
-    worth = between(state.target_critic(later[:, None], seen.items.vectors[proposed.items]), h.mix)
+    worth = between(state.target_critic.among(later, seen.items.vectors, proposed.items), h.mix)
     best = jnp.argmax(jnp.where(proposed.kept, worth, -jnp.inf), axis=-1)[:, None]
     some = jnp.any(proposed.kept, axis=-1)
     value = jnp.where(some, jnp.take_along_axis(worth, best, axis=-1)[:, 0], 0.0)  # nothing may be chosen: the end
@@ -188,10 +188,11 @@ def step(h: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback
         "coverage": coverage,
         "entropy": entropy,
     }
-    return _followed(h, state, jnp.where(due, h.target_rate, 0.0)), Feedback(metrics)
+    return followed(h, state, jnp.where(due, h.target_rate, 0.0)), Feedback(metrics)
 
 
-def _followed(h: RecommenderBCQ, state: State, rate: jax.Array) -> State:
+def followed(h: RecommenderBCQ, state: State, rate: jax.Array) -> State:
+    """The state with its targets moved by `rate` of their gaps, and one update further."""
     perturbation = state.imagination and follow(state.target_perturbation, state.imagination.perturbation, rate)
     return state._replace(
         target_reader=follow(state.target_reader, state.recall.reader, rate),

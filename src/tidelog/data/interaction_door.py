@@ -97,7 +97,7 @@ def _build(raw: RawInteractions, report: Report) -> Interactions:
 
 
 def _session_ends(raw: RawInteractions) -> Values:
-    """[M] bool: behind these events the same user begins another session, or is gone for longer than a session waits."""
+    """[M] bool: behind these events the same user begins another session, or stays away for longer than that."""
     order = raw.order
     ends = np.zeros(raw.rows, bool)
     if raw.roles.session_gap is not None and order.key is not None:
