@@ -5,6 +5,7 @@ from pathlib import Path
 from benchmarks.icu_sepsis_bcq import cell
 from benchmarks.keep import RESULTS, kept
 from benchmarks.recommender_page import recommenders, retrieval
+from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
 from tidelog.report.curves import draw_curves
 
@@ -561,6 +562,7 @@ SECTIONS += ((sampling, "sampling"), (door, "door_size"))
 SECTIONS += (
     (cartpole, "cartpole_discrete_bcq"),
     (recommenders, "recommender_"),
+    (recommender_speed, "recommender_speed"),
     (retrieval, "retrieval"),
     (serving, "serving"),
 )
