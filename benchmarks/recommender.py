@@ -138,7 +138,8 @@ def real_study(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     """What the seeds found, together."""
     return {
         "k": K, **found[0]["size"], "steps": STEPS[name], "settings": SETTINGS[name], "seeds": len(found),
-        "tables": [one["table"] for one in found], "differences": [one["differences"] for one in found],
+        "differences": [one["differences"] for one in found],
+        "rows": [{"seed": seed} | row for seed, one in enumerate(found) for row in one["table"]["rows"]],
     }  # fmt: skip
 
 
@@ -226,9 +227,17 @@ def beside(found: Mapping[str, list[float]], exact: Mapping[str, float]) -> dict
 
 def study(name: str, seeds: int | None = None) -> dict[str, Any]:
     """One of `entree`, `online_retail`, `satiation`, kept."""
-    one, together = (satiation_seed, satiation_study) if name == "satiation" else (real_seed, real_study)
-    found = together(name, [one(name, seed) for seed in range(SEEDS[name] if seeds is None else seeds)])
-    keep(f"recommender_{name}", COMMAND.format(name), found)
+    one = satiation_seed if name == "satiation" else real_seed
+    return kept_together(name, [one(name, seed) for seed in range(SEEDS[name] if seeds is None else seeds)])
+
+
+def kept_together(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the seeds of a study found, in one file."""
+    found = (satiation_study if name == "satiation" else real_study)(name, seeds)
+    several = {"rows": found["rows"]} if "rows" in found else {}
+    keep(
+        f"recommender_{name}", COMMAND.format(name), {key: found[key] for key in found if key not in several}, **several
+    )
     return found
 
 

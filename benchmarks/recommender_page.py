@@ -46,7 +46,7 @@ def _there(name: str) -> bool:
 
 def _table(found: dict[str, Any], title: str) -> str:
     """A row a ranker, kinds of events that matter; rankers that are learnt as means over seeds."""
-    rows = [row for table in found["tables"] for row in table["rows"] if row["kind"] in ("all", "accept")]
+    rows = [row for row in found["rows"] if row["kind"] in ("all", "accept")]
     names = dict.fromkeys((row["kind"], row["ranker"]) for row in rows)
     lines = []
     for kind, ranker in names:
