@@ -8,6 +8,7 @@ from benchmarks.keep import RESULTS, kept
 from benchmarks.pictures_page import speed as picture_speed
 from benchmarks.pictures_page import vault
 from benchmarks.recommender_page import recommenders, retrieval
+from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
 from tidelog.report.curves import draw_curves
 
@@ -640,6 +641,7 @@ SECTIONS += ((sampling, "sampling"), (door, "door_size"))
 SECTIONS += (
     (cartpole, "cartpole_discrete_bcq"),
     (recommenders, "recommender_"),
+    (recommender_speed, "recommender_speed"),
     (retrieval, "retrieval"),
     (serving, "serving"),
 )
