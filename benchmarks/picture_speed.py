@@ -57,7 +57,7 @@ def many(carry, pictures, targets, count, kind):
 
 def rates(run, count, batch):
     """Frames a second of each repeat, after one that is not counted."""
-    run()
+    jax.block_until_ready(run())
     found = []
     for _ in range(REPEATS):
         begin = time.monotonic()

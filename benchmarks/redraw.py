@@ -5,7 +5,10 @@ from statistics import median
 
 from benchmarks.icu_sepsis_bcq import cell
 from benchmarks.keep import RESULTS, kept
+from benchmarks.pictures_page import speed as picture_speed
+from benchmarks.pictures_page import vault
 from benchmarks.recommender_page import recommenders, retrieval
+from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
 from tidelog.report.curves import draw_curves
 
@@ -630,6 +633,7 @@ SECTIONS += ((imperfect_pendulum, "imperfect_pendulum"), (imperfect_hopper, "imp
 SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "ppg_speed_sb3"))
 SECTIONS += ((play_ahead, "play_ahead"),)
 SECTIONS += ((off_policy_cartpole, "off_policy_ppg_cartpole"), (stale_advantages, "off_policy_ppg_stale"))
+SECTIONS += ((vault, "pictures_vault"), (picture_speed, "picture_speed_cpu"))
 SECTIONS += ((t_maze, "t_maze"), (phase_memory, "phase_memory"))
 SECTIONS += ((fine_tuning, "fine_tuning_pendulum"),)
 SECTIONS += ((calibration, "calibration"), (judging_speed, "verdict_speed"))
@@ -637,6 +641,7 @@ SECTIONS += ((sampling, "sampling"), (door, "door_size"))
 SECTIONS += (
     (cartpole, "cartpole_discrete_bcq"),
     (recommenders, "recommender_"),
+    (recommender_speed, "recommender_speed"),
     (retrieval, "retrieval"),
     (serving, "serving"),
 )

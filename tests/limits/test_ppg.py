@@ -57,6 +57,7 @@ def test_a_phase_at_paper_size_is_256_policy_and_3072_auxiliary_updates():
     assert updates(PPG(), 31) == {"policy": 31 * 8, "auxiliary": 0}
     assert updates(PPG(value_epochs=2), 32) == {"value": 512, "policy": 256, "auxiliary": 3072}
     assert updates(PPO(), 32) == {"policy": 3 * 256}
+    assert updates(PPG.preset("procgen"), 32) == {"policy": 256, "auxiliary": 3072}
     assert PPG().collection().environments * PPG().collection().steps == 16_384
     assert [phase.name for phase in PPG(value_epochs=2).phases()] == ["value", "policy", "auxiliary"]
 

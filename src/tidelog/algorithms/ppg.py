@@ -18,7 +18,7 @@ epochs before the policy epochs, and so do we. At the ends of its dials: without
 
 Deliberate differences from the reference: a time limit bootstraps from what truly followed (there it counts as an end);
 rows in which an environment only restarts count nowhere; `single` and `shared` have no second value head, their value
-is the auxiliary one; heads begin small and orthogonal.
+is the auxiliary one; heads begin small and orthogonal, unless there are pictures.
 
 Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store, `W` copies, `A` actions or action size.
 """

@@ -20,7 +20,7 @@ class Playing:
     """Flags of every run in an environment."""
 
     env: str
-    """a built-in environment, a functional one (jax:NAME) or a gymnasium id"""
+    """a built-in environment, a functional one (jax:NAME), procgen/GAME-MODE, envpool:ID or a gymnasium id"""
     steps: int
     """decisions a seed, rounded up to whole rollouts"""
     out: str | None = None

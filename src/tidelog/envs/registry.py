@@ -86,6 +86,12 @@ def _pool(name: str, count: int) -> Environment:
     return pool(name, count)
 
 
+def _atari(name: str, count: int) -> Environment:
+    from tidelog.envs.atari import atari
+
+    return atari(name, count)
+
+
 def _procgen(name: str, count: int) -> Environment:
     from tidelog.envs.procgen import procgen
 
@@ -106,6 +112,8 @@ def _named(name: str, count: int) -> Environment:
         return _FROM_FILE[kind](path, count)
     if kind == "envpool":
         return _pool(path, count)
+    if name.startswith("ALE/"):
+        return _atari(name, count)
     if name.startswith("procgen/"):
         return _procgen(name.removeprefix("procgen/"), count)
     if kind == "jax":

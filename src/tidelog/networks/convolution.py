@@ -52,6 +52,7 @@ NATURE = (Layer(32, 8, 4), Layer(64, 4, 2), Layer(64, 3, 1))  # Mnih et al. 2015
 SMALL = (Layer(16, 3, 2), Layer(32, 3, 2))
 IMPALA = (Stack(16), Stack(32), Stack(32))  # Espeholt et al. 2018; Cobbe et al. 2020
 CACHED = 8 * 64 * 64  # pixels that are looked at together on CPU: what stacks make of them stays in its cache
+SIDE_BY_SIDE = 2  # so many such looks have nothing to do with each other: XLA computes them on several threads
 KEPT = "pooled"  # what is kept for the gradient of a stack; the rest is computed again
 
 
@@ -129,15 +130,17 @@ class Convolutions(eqx.Module):
 
     def _by_parts(self, pictures: jax.Array) -> jax.Array:
         """Features [B, ...] of few pictures at once where that is faster: stacks on CPU."""
-        size = max(1, CACHED // (pictures.shape[1] * pictures.shape[2]))
+        size = SIDE_BY_SIDE * max(1, CACHED // (pictures.shape[1] * pictures.shape[2]))
         if not (convolve.on_cpu() and self.stacked) or len(pictures) <= size:
             return self._look(pictures)
         parts = -(-len(pictures) // size)
-        missing = parts * size - len(pictures)
-        filled = jnp.pad(pictures, ((0, missing), (0, 0), (0, 0), (0, 0)))
-        policy = jax.checkpoint_policies.save_only_these_names(KEPT)
-        look = jax.checkpoint(lambda part: self._look(part), policy=policy)  # a bound method would be hashed
-        made: jax.Array = jax.lax.map(look, filled.reshape(parts, size, *pictures.shape[1:]))
+        filled = jnp.pad(pictures, ((0, parts * size - len(pictures)), (0, 0), (0, 0), (0, 0)))
+
+        def look(part: jax.Array) -> jax.Array:
+            return jnp.concatenate([self._look(half) for half in jnp.split(part, SIDE_BY_SIDE)])
+
+        kept = jax.checkpoint(look, policy=jax.checkpoint_policies.save_only_these_names(KEPT))
+        made: jax.Array = jax.lax.map(kept, filled.reshape(parts, size, *pictures.shape[1:]))
         return made.reshape(parts * size, -1)[: len(pictures)]
 
     @property

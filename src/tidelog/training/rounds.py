@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -28,6 +28,7 @@ from tidelog.training.learner import (
     Work,
     as_arrays,
     create_learner,
+    fetch_ahead,
     metric_names,
     report,
     stack,
@@ -41,6 +42,7 @@ from tidelog.training.plan import (
     ROWS,
     Errand,
     Row,
+    draws,
     extra_metrics,
     make_stores,
     packed,
@@ -51,6 +53,7 @@ from tidelog.training.plan import (
 )
 from tidelog.training.recorder import Recorder, flat_columns
 from tidelog.training.storage import Storage, check_room
+from tidelog.training.streams import Stream
 from tidelog.training.trainer import Member, Position
 from tidelog.training.watch import Watch
 from tidelog.types import Spec
@@ -85,6 +88,7 @@ class Rounds:
         self.update = int(learners[0].update)
         self._steps, self._places, self._recorder = steps, places, recorder
         self.stores = stores or {}
+        self._streams = {name: store for name, store in self.stores.items() if isinstance(store, Stream)}
         self._players: list[Any] = players or [member.algorithm for member in members]
         first: Collecting = self._players[0]
         self._phases, self._collection = first.phases(), first.collection()
@@ -92,7 +96,7 @@ class Rounds:
         self._updates = planned_updates(first, steps)
         self._depots = Depots(storage or Storage(), self._players, learners[0].state, places.spec)
         together = jax.default_backend() != "cpu" and not self._depots if together is None else together
-        self._together = together and len(members) > 1 and places.source is not None
+        self._together = together and len(members) > 1 and places.source is not None and not self._streams
         numbers = [as_arrays(player) for player in self._players]
         self._algorithms = [stack(numbers)] if self._together else numbers
         self._learners = [stack(learners)] if self._together else list(learners)
@@ -164,7 +168,9 @@ class Rounds:
         """Rows from here on, where they lead, and how many updates they take."""
         rows: list[Row] = []
         position, taken, begun = self.position, 0, self.position.round
-        one_by_one = self._places.source is None or self._recorder is not None or bool(self._depots)
+        alone = bool(self._depots) or bool(self._streams)
+        one_by_one = self._places.source is None or self._recorder is not None or alone
+        most = self._block - position.taken % self._block if self._streams else most
         limit = 1 if one_by_one else ROWS
         while len(rows) < limit and taken < most and (position.round - begun) * self._size < until:
             row, position, updates = self._row(position, most - taken)
@@ -209,11 +215,26 @@ class Rounds:
 
         def one(index: int) -> Learner:
             work = Work(self._algorithms[index], self.stores, jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+            work = self._with_fetched(work, self._learners[index]) if self._streams else work
             errand = Errand(work, plan, self._places.source, rollouts[index])
             moved: Learner = jax.block_until_ready(program(errand, self._learners[index]))  # type: ignore[no-untyped-call]
             return moved
 
         self._learners = on_threads(one, len(self._learners), self._compiled)
+
+    def _with_fetched(self, work: Work, learner: Learner) -> Work:
+        """The same with what the updates of a block read of a log that stays on disk."""
+        ready = fetch_ahead(0, work.algorithm, learner, self._streams, work.steps, self._block)
+        kept = {name: store for name, store in self.stores.items() if name not in self._streams}
+        return work._replace(stores=kept, ahead=ready, begin=jnp.array(learner.update))
+
+    @cached_property
+    def _block(self) -> int:
+        """How many updates read a log on disk at once: of one round, and as many as may be fetched."""
+        (phase,) = self._phases
+        blocks = [self._streams[draw.store].block(draw) for draw in draws(phase) if draw.store in self._streams]
+        rounds = -(-self._steps // self._size)
+        return min([*blocks, max(1, *(self._asked(0, round) for round in range(rounds)))])
 
     def _play(self, hosts: Hosts) -> list[Columns | None]:
         """A rollout of every member for the round that begins; what it carries on stays with its learner."""
