@@ -55,11 +55,11 @@ def many(carry, pictures, targets, count, kind):
     return jax.lax.fori_loop(0, count, lambda i, carry: step(carry, pictures, targets), carry)
 
 
-def rates(run, count, batch):
+def rates(run, count, batch, repeats=REPEATS):
     """Frames a second of each repeat, after one that is not counted."""
     jax.block_until_ready(run())
     found = []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         begin = time.monotonic()
         jax.block_until_ready(run())
         found.append(count * batch / (time.monotonic() - begin))
@@ -96,7 +96,7 @@ def study():
     with as_elsewhere():
         alone = jax.jit(step)
         found["xla_outside"] = rates(lambda: alone(carry, pictures, targets), 1, BATCH)
-        found["xla"] = rates(lambda: many(carry, pictures, targets, 1, "xla"), 1, BATCH)
+        found["xla"] = rates(lambda: many(carry, pictures, targets, 1, "xla"), 1, BATCH, 2)
     keep("picture_speed_cpu", COMMAND, found)
     return found
 
