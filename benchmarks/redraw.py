@@ -8,6 +8,7 @@ from benchmarks.keep import RESULTS, kept
 from benchmarks.pictures_page import speed as picture_speed
 from benchmarks.pictures_page import vault
 from benchmarks.recommender_page import recommenders, retrieval
+from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
 from tidelog.report.curves import draw_curves
 
@@ -423,7 +424,9 @@ or none. Mean with a 95 % t interval over {seeds} seeds. Solved: the sampled pol
 |---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`. The classic-control preset; its use with a memory was tried on another seed.
+Command: `{found["command"]}`. The classic-control preset with a learning rate of 1e-3 and an entropy
+bonus of 0.01, chosen on other seeds: at the preset's rate all five found the best policy, and one had lost it again at
+the end.
 """
 
 
@@ -638,6 +641,7 @@ SECTIONS += ((sampling, "sampling"), (door, "door_size"))
 SECTIONS += (
     (cartpole, "cartpole_discrete_bcq"),
     (recommenders, "recommender_"),
+    (recommender_speed, "recommender_speed"),
     (retrieval, "retrieval"),
     (serving, "serving"),
 )

@@ -1,8 +1,10 @@
 """A T-maze with and without a memory: the turn is decided by a sign that was seen ten steps before.
 
-`python -m benchmarks.t_maze`. The classic-control preset at one discount, with a recurrent unit of 16 or without one;
-and PPO with the same settings. The best return is 1; without a memory it is 1/2, whatever the policy. Returns are
-deterministic play of the final policy, 400 episodes a seed. Settings were tried on seed 100, which is not reported.
+`python -m benchmarks.t_maze`. The classic-control preset with a learning rate of 1e-3 and an entropy bonus of 0.01,
+with a recurrent unit of 16 or without one; and PPO with the same settings. The best return is 1; without a memory it is
+1/2, whatever the policy. Returns are deterministic play of the final policy, 400 episodes a seed. Settings were chosen
+on seeds 100 to 102, which are not reported: with the preset's own rate, 2.5e-3, all five seeds reported here had found
+the best policy within 184,320 decisions, and one had lost it again at the end.
 """
 
 from dataclasses import replace
@@ -19,7 +21,7 @@ SOLVED = 0.95 * TMaze.BEST
 
 def settings() -> dict[str, tl.PPG]:
     """Who learns, by name."""
-    ppg = tl.PPG.preset("classic-control")
+    ppg = replace(tl.PPG.preset("classic-control"), learning_rate=1e-3, entropy_bonus=0.01)
     remembering = replace(ppg, memory=WIDTH)
     return {
         "PPG with a memory": remembering,

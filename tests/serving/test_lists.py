@@ -1,5 +1,7 @@
 """Lists over HTTP: answers that are those of the NumPy reader, and for all else a status and a sentence."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -64,3 +66,13 @@ def test_the_server_says_what_it_has(plain):
     assert "POST /recommend" in elsewhere.json()["error"]
     assert policy.json()["algorithm"] == "recommender-bcq"
     assert policy.json()["remembers"] is False
+
+
+def test_one_long_history_does_not_widen_every_row(plain):
+    tracemalloc.start()
+    answer = recommend(plain, {"histories": [["i1"] * 20_000] + [[]] * 800, "k": 1})
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert answer.status_code == 200
+    assert answer.json()["items"][0] == plain.recommend([["i1"] * 9], 1).items[0].tolist()
+    assert most < 30_000_000

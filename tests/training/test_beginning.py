@@ -199,6 +199,23 @@ def test_a_policy_of_other_spaces_is_refused(unfit, held):
         begin(tiny(), f"jax:{CART}", policy)
 
 
+def test_a_log_in_place_of_an_environment_is_refused_with_what_is_offered_instead(held, capsys):
+    log, _ = held
+    bare = replace(log, propensity=None)
+    offered = r"learn from that by iql, bc, .*start=run"
+    for algorithm in (replaying(), tiny()):
+        name = type(algorithm).__name__
+        with pytest.raises(tl.SpecError, match=rf"{name} learns .* steps without propensities in place .*{offered}"):
+            prepare_learning(algorithm, bare, 320)
+    likely = replace(log, propensity=np.ones(log.steps))
+    with pytest.raises(tl.SpecError, match=rf"a log of [\d,]+ steps in place of an environment: {offered}"):
+        prepare_learning(replaying(), likely, 320)
+    assert main(["train", "off-policy-ppg", "--data", "log"]) == 2
+    assert "`tidelog train off-policy-ppg --env NAME --start runs/iql`" in " ".join(capsys.readouterr().err.split())
+    assert main(["train", "iql", "--env=CartPole-v1"]) == 2
+    assert "iql learns from a log (--data LOG), not in an environment" in " ".join(capsys.readouterr().err.split())
+
+
 def test_wrong_starts_are_refused_by_name(held):
     _, teacher = held
     with pytest.raises(tl.ConfigError, match=r"start: expected a policy or a run, found str: .*tl.load_policy"):

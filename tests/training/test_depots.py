@@ -128,7 +128,7 @@ def test_checkpoints_name_segments_instead_of_holding_them(away, tmp_path, monke
         (last,) = sorted((run.folder / "checkpoints").iterdir())[-1:]
         sizes[place] = sum(path.stat().st_size for path in last.iterdir())
     held = sum(path.stat().st_size for path in (tmp_path / where / "memory").rglob("*.npy"))
-    (depot,) = run._trainer._depots[0].values()
+    (depot,) = run._trainer._depots._depots[0].values()
     assert held > 0.9 * depot.capacity * depot.segment_bytes
     assert sizes["device"] - sizes[where] > 0.9 * depot.capacity * depot.segment_bytes
 

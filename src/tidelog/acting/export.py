@@ -98,6 +98,8 @@ def export_onnx(policy: Policy, path: Path, logged: Logged | None = None) -> dic
 def recheck(path: Path, logged: Logged | None = None) -> dict[str, Any]:
     """Compare the readers of an artefact again; ExportError where one breaks the bound that the artefact states."""
     policy, saved = load_policy(path), Saved(path)
+    if saved.manifest["recipe"] is None and saved.manifest["onnx"] is None:
+        raise ExportError(f"{path} has no reader beside JAX: a part of it is of its author's own making")
     found = measured(
         policy, _readers(path, saved.manifest), bound_of(policy, saved.manifest), *(logged or (None, None))
     )

@@ -102,5 +102,5 @@ def _own_units(made: Made, spec: Spec) -> Made:
     if not isinstance(space, Continuous):
         return made._replace(action=made.action.astype(jnp.int32))
     half = space.from_unit(1.0) - space.from_unit(0.0)
-    made = made._replace(action=space.from_unit(jnp.clip(made.action, -1.0, 1.0)))
+    made = made._replace(action=space.executed(made.action))
     return made if made.mean is None else made._replace(mean=space.from_unit(made.mean), spread=made.spread * half)

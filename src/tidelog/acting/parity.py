@@ -48,8 +48,9 @@ def bound_of(policy: Any, manifest: Mapping[str, Any]) -> Bound:
     """The bound that a manifest states, or where it states none the one for the policy's kind of action."""
     if manifest["parity"] is not None:
         try:
-            return Bound(**manifest["parity"]["bound"])
-        except (KeyError, TypeError) as error:
+            stated = Bound(**manifest["parity"]["bound"])
+            return Bound(float(stated.difference), float(stated.apart))
+        except (KeyError, TypeError, ValueError) as error:
             raise ExportError(f"the artefact's record of parity cannot be understood: {error!r}") from error
     kind, recipe = type(policy.spec.action).__name__, manifest["recipe"]
     candidates = recipe is not None and recipe["act"]["kind"] == "candidates"

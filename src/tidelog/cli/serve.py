@@ -34,7 +34,7 @@ class Serve:
     body: int = 1_000_000
     """bytes that one request may have"""
     seconds: float = 10.0
-    """how long a body may take to arrive, an answer to be computed, and open requests to end when it stops"""
+    """how long headers and a body may take to arrive, an answer to be computed, open requests to end when it stops"""
     connections: int = 256
     """connections at a time; others are answered 503"""
 
@@ -42,11 +42,11 @@ class Serve:
 def run(words: list[str]) -> int:
     """Serve until a signal comes; 0 when all open requests were answered."""
     options = parse(Serve, words, "serve")
-    if min(options.rows, options.body, options.connections) < 1 or not options.seconds > 0:
-        raise ConfigError("--rows, --body, --connections and --seconds must be larger than 0")
+    if min(options.rows, options.body, options.connections) < 1 or not 0 < options.seconds < 1e6:
+        raise ConfigError("--rows, --body and --connections must be larger than 0, --seconds between 0 and 1,000,000")
     if not Path(options.policy).exists():
         raise ConfigError(f"{options.policy} does not exist: give a saved policy, as `tidelog export` writes it")
-    uvicorn, app = _tools()
+    uvicorn, app, protocol = _tools()
     policy = {"numpy": load, "onnx": load_onnx}[options.backend](options.policy)
     bounds = app.Bounds(options.body, options.rows, options.seconds)
     place = _listening(options.host, options.port)
@@ -54,6 +54,7 @@ def run(words: list[str]) -> int:
         app.application(policy, bounds),
         log_level="warning",
         access_log=False,
+        http=protocol.patient_for(options.seconds),
         limit_concurrency=options.connections,
         timeout_graceful_shutdown=max(1, round(options.seconds)),
     )
@@ -66,11 +67,11 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def _tools() -> tuple[Any, Any]:
+def _tools() -> tuple[Any, Any, Any]:
     try:
-        from tidelog.serving import app
+        from tidelog.serving import app, protocol
 
-        return importlib.import_module("uvicorn"), app
+        return importlib.import_module("uvicorn"), app, protocol
     except ModuleNotFoundError as error:
         raise ExportError(f"serving needs an extra: pip install 'tidelog[serve]' ({error})") from error
 

@@ -106,6 +106,7 @@ def run(words: list[str]) -> int:
     name, rest = words[0], words[1:]
     cls, settings = configured(name)
     online = learns_online(cls)
+    _check_source(name, rest, online)
     flags = flags_of(cls, Play if online else Serve if ranks(cls) else Train)
     given = [*read_config(peek(rest, "--config"), flags), *rest]
     defaults = _preset(cls, peek(given, "--preset")) | settings
@@ -113,6 +114,22 @@ def run(words: list[str]) -> int:
     algorithm = cls(**{f.name: getattr(options, f.name) for f in fields(cls) if is_flag(f)})
     folder = Path(options.out) if options.out else free_folder(name)
     return _play(algorithm, options, folder) if online else _read(algorithm, options, folder)
+
+
+def _check_source(name: str, words: list[str], online: bool) -> None:
+    """Raise ConfigError where a log was named for what plays, or an environment for what reads."""
+    given = {word.split("=")[0] for word in words}
+    if online and "--data" in given and "--env" not in given:
+        raise ConfigError(
+            f"{name} learns from its own play (--env NAME), not from a log (--data): learn from the log by another, "
+            "as in `tidelog train iql --data LOG`, and where there is an environment begin as that, as in "
+            f"`tidelog train {name} --env NAME --start runs/iql`"
+        )
+    if not online and "--env" in given and "--data" not in given:
+        raise ConfigError(
+            f"{name} learns from a log (--data LOG), not in an environment (--env): collect a log there, as in "
+            "`tidelog collect --env NAME --episodes 100 --out LOG`, and go on there afterwards with `tidelog finetune`"
+        )
 
 
 def _usage() -> tuple[str, str]:

@@ -13,9 +13,10 @@ from tidelog.runtime.acts import KINDS, Made, Seen, smallest
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.reading import LISTED, reading_of
-from tidelog.runtime.recipe import Recipe, check_sizes, noise_of, restored, tried, tried_lists
+from tidelog.runtime.recipe import Recipe, noise_of, restored
 from tidelog.runtime.recommender import Recommender
 from tidelog.runtime.saved import Saved
+from tidelog.runtime.trying import check_sizes, tried, tried_lists
 
 NumpyArray = np.ndarray[Any, Any]
 CHUNK = 4096  # rows computed at once; of candidates, of which there are many for each row, fewer
@@ -28,14 +29,14 @@ def load(path: str | Path) -> Policy | Recommender:
     Raises CheckpointError where it is missing, foreign, changed, cut, or has no recipe (a network of one's own).
     """
     saved = Saved(path)
-    spec, arrays = saved.spec, saved.arrays()
     if saved.manifest["recipe"] is None:
         raise CheckpointError(f"{saved.path} has no recipe for NumPy: a part of it is of its author's own making")
-    recipe = restored(saved.manifest["recipe"], arrays, saved.where)
     try:
-        check_sizes(recipe, spec, arrays, saved.where)
+        arrays = saved.arrays()
+        recipe = restored(saved.manifest["recipe"], arrays, saved.where)
+        check_sizes(recipe, saved.spec, arrays, saved.where)
         return _ranks(saved, recipe) if recipe["act"]["kind"] == LISTED else _acts(saved, recipe)
-    except (LookupError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{saved.where}: the recipe cannot be understood: {error!r}") from error
 
 
@@ -50,8 +51,8 @@ def _acts(saved: Saved, recipe: Recipe) -> Policy:
     def make(seen: Seen) -> Made:
         return kind(np, act, seen._replace(leaves=scaled(seen.leaves)))
 
-    tried(make, recipe, spec, saved.where)
     rate = None if values is None else lambda leaves: smallest(np, values, scaled(leaves))
+    tried(make, rate, recipe["carry"], spec, saved.where)
     chunk = CHUNK_OF_CANDIDATES if act["kind"] == "candidates" else CHUNK
     return Policy(saved, make, rate, noise=noise, epsilon=epsilon, width=recipe["carry"], chunk=chunk)
 

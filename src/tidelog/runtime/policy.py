@@ -132,7 +132,7 @@ class Policy:
     def _own_units(self, action: NumpyArray) -> NumpyArray:
         space = self.spec.action
         if isinstance(space, Continuous):
-            moved: NumpyArray = space.from_unit(np.clip(action, -1.0, 1.0)).astype(np.float32)
+            moved: NumpyArray = space.executed(np.asarray(action)).astype(np.float32)
             return moved
         return np.asarray(action).astype(np.int32)
 

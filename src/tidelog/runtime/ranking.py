@@ -57,6 +57,11 @@ class Ranker:
         return len(self._reading.table) - 1
 
     @property
+    def history(self) -> int:
+        """H: how many steps are read."""
+        return self._reading.history
+
+    @property
     def width(self) -> int:
         """How many items are looked at for a list, at least."""
         return self._reading.width

@@ -8,30 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidelog.errors import CheckpointError, TidelogError, nearest
-from tidelog.runtime.acts import Made, Seen
+from tidelog.errors import CheckpointError, nearest
 from tidelog.runtime.networks import ACTIVATIONS
-from tidelog.runtime.ranking import Ranker
-from tidelog.types import (
-    ActionSpace,
-    Catalogue,
-    Codes,
-    Continuous,
-    Discrete,
-    History,
-    Image,
-    MultiDiscrete,
-    Spec,
-    Vector,
-)
+from tidelog.types import Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]
 Recipe = Mapping[str, Any]
-Fit = TypeVar("Fit")
 
 FIELDS: Mapping[str, frozenset[str]] = {
     kind: frozenset(fields.split())
@@ -90,7 +76,7 @@ VALUES: Mapping[str, Callable[[Any], bool]] = {  # what fields hold that are nei
     **dict.fromkeys(("weight", "inward", "recurrent", "latents", "events", "positions"), _array(2)),
     **dict.fromkeys(("bias", "candidate_bias", "scale", "shift", "empty"), _array(1)),
     **dict.fromkeys(("kernel", "stride", "heads"), _whole(1, 64)),
-    **dict.fromkeys(("history", "width"), _whole(1, 1 << 20)),
+    **dict.fromkeys(("history", "width"), _whole(1, 1 << 14)),
     **dict.fromkeys(("activate_last", "squashed"), lambda value: type(value) is bool),
     **dict.fromkeys(("clip", "reach", "phi", "q_weight"), _number(0.0, 1e9)),
     "activation": lambda value: isinstance(value, str) and value in ACTIVATIONS,
@@ -148,77 +134,3 @@ def restored(node: Any, arrays: Mapping[str, NumpyArray], where: str) -> Any:
                 f"{where}: '{name}' of a node of kind '{kind}' cannot be understood: {node[name]!r:.80}"
             )
     return found
-
-
-def check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], where: str) -> None:
-    """Raise CheckpointError where a spec speaks of more than the arrays could be made for, before anything is computed.
-
-    A cut or invented manifest must not make a reader reserve memory.
-    """
-    most = sum(array.size for array in arrays.values()) + 1
-    sizes: list[Any] = []
-    for leaf in spec.observation.values():
-        if isinstance(leaf, Vector):
-            sizes.append(leaf.size)
-        elif isinstance(leaf, Codes):
-            sizes += [len(leaf.sizes), *leaf.sizes]
-        elif isinstance(leaf, History):
-            sizes.append(len(leaf.events))
-        elif isinstance(leaf, Image):
-            sizes += [leaf.height * leaf.width * leaf.channels // 4096]
-    sizes += [recipe["carry"], *_action_sizes(spec.action)]
-    if not all(isinstance(size, int) and 0 <= size <= most for size in sizes):
-        raise CheckpointError(f"{where} speaks of sizes {sizes[:8]} that its {most - 1:,} weights were not made for")
-
-
-def _action_sizes(space: ActionSpace) -> list[Any]:
-    if isinstance(space, Discrete):
-        return [space.n]
-    if isinstance(space, Catalogue):
-        return [space.n]
-    return list(space.sizes) if isinstance(space, MultiDiscrete) else [len(space.low)]
-
-
-def tried(make: Any, recipe: Recipe, spec: Spec, where: str) -> Made:
-    """What the recipe makes of one blank observation; CheckpointError where it does not fit its arrays or the spec."""
-    leaves = {name: _blank(leaf) for name, leaf in spec.observation.items()}
-    carry = np.zeros((1, recipe["carry"]), np.float32) if recipe["carry"] else None
-    space = spec.action
-    wanted = () if isinstance(space, Discrete) else (len(space.low if isinstance(space, Continuous) else space.sizes),)
-    made: Made = _fits(lambda: make(Seen(leaves, None, carry)), where)
-    if np.shape(made.action) != (1, *wanted):
-        raise CheckpointError(
-            f"{where}: the recipe makes actions {list(np.shape(made.action)[1:])}, not {list(wanted)}"
-        )
-    return made
-
-
-def tried_lists(make: Callable[[], Ranker], spec: Spec, where: str) -> Ranker:
-    """The ranker of a recipe, tried on an empty history and on one of every kind of event; CheckpointError as above."""
-    kinds = len(spec.observation["history"].events)  # type: ignore[union-attr]
-    events = np.stack([np.zeros(kinds, np.int32), np.arange(1, kinds + 1, dtype=np.int32)])
-
-    def rank() -> Ranker:
-        ranker = make()
-        if not isinstance(spec.action, Catalogue) or ranker.items != spec.action.n:
-            raise ValueError(f"its table has {ranker.items} items")
-        ranker.rank(events * ranker.items // np.maximum(events, 1), events, 1)
-        return ranker
-
-    return _fits(rank, where)
-
-
-def _fits(compute: Callable[[], Fit], where: str) -> Fit:
-    try:
-        with np.errstate(all="ignore"):
-            return compute()
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError, TidelogError) as error:
-        raise CheckpointError(f"{where}: the recipe does not fit its arrays: {error!r}") from error
-
-
-def _blank(leaf: Vector | Codes | Image) -> NumpyArray:
-    if isinstance(leaf, Image):
-        return np.zeros((1, leaf.height, leaf.width, leaf.channels), np.uint8)
-    if isinstance(leaf, Codes):
-        return np.zeros((1, len(leaf.sizes)), np.int32)
-    return np.zeros((1, leaf.size), np.float32)

@@ -5,8 +5,11 @@ Whatever a client sends is answered in JSON; what goes wrong within is a line in
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +28,15 @@ from tidelog.serving.bodies import UNFIT, Refused
 from tidelog.serving.counts import Counts
 from tidelog.serving.lists import Lists
 
-FEW = 8  # rows that are computed at once, faster than a thread is asked
 LOG = logging.getLogger("tidelog.serving")
+
+
+class Answer(JSONResponse):
+    """JSON that any content fits into: letters beyond ASCII are escaped."""
+
+    def render(self, content: Any) -> bytes:
+        """The bytes of the answer."""
+        return json.dumps(content, allow_nan=False).encode("ascii")
 
 
 @dataclass(frozen=True)
@@ -56,12 +66,18 @@ def application(policy: Policy | Recommender, bounds: Bounds | None = None) -> S
         known = f"POST {asks.path}, GET /policy, GET /health, GET /metrics"
         return _told(status, f"{request.method} {request.url.path} is not here; there are {known}")
 
-    return Starlette(routes=routes, exception_handlers={HTTPException: elsewhere})
+    async def broken(request: Request, error: Exception) -> Response:
+        """What went wrong outside of an answer; the server's log has it."""
+        return _told(500, "the answer could not be computed; the server's log says why")
+
+    return Starlette(routes=routes, exception_handlers={HTTPException: elsewhere, Exception: broken})
 
 
 class _Server:
     def __init__(self, policy: Policy | Recommender, asks: Acts | Lists, bounds: Bounds) -> None:
-        self.policy, self.asks, self.bounds, self.counts = policy, asks, bounds, Counts()
+        self.asks, self.bounds, self.counts = asks, bounds, Counts()
+        told = {name: policy.manifest[name] for name in _DESCRIBED} | {"remembers": policy.remembers}
+        self._description = Answer(_plain(told))
 
     async def answer(self, request: Request) -> Response:
         """Answer one row or a batch; every answer is counted."""
@@ -79,7 +95,7 @@ class _Server:
             asked = self.asks.read(await self._body(request))
             answer = await self._computed(asked)
             self.counts.rows += asked.rows
-            return JSONResponse(answer)
+            return Answer(answer)
         except Refused as refusal:
             return _told(refusal.status, str(refusal))
         except SpecError as error:
@@ -110,7 +126,7 @@ class _Server:
         return bytes(found)
 
     async def _computed(self, asked: Any) -> dict[str, Any]:
-        if asked.rows <= FEW:
+        if self.asks.quick(asked):
             return self.asks.compute(asked)
         try:
             with anyio.fail_after(self.bounds.seconds):
@@ -120,18 +136,28 @@ class _Server:
 
     async def describe(self, request: Request) -> Response:
         """What the policy sees and does, and where it comes from."""
-        manifest = self.policy.manifest
-        names = ("algorithm", "spec", "masks", "missing", "metrics", "versions", "parity")
-        return JSONResponse({name: manifest[name] for name in names} | {"remembers": self.policy.remembers})
+        return self._description
 
     async def health(self, request: Request) -> Response:
         """That the server is there."""
-        return JSONResponse({"status": "ok"})
+        return Answer({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
         """What the server has done so far."""
         return PlainTextResponse(self.counts.text(), media_type="text/plain; version=0.0.4")
 
 
+_DESCRIBED = ("algorithm", "spec", "masks", "missing", "metrics", "versions", "parity")
+
+
+def _plain(value: Any) -> Any:
+    """The same with null where JSON has no number."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _told(status: int, message: str) -> Response:
-    return JSONResponse({"error": message}, status)
+    return Answer({"error": message}, status)

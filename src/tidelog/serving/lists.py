@@ -9,6 +9,7 @@ from tidelog.runtime.recommender import Recommender
 from tidelog.serving.bodies import TOO_MANY, UNFIT, Refused, parsed
 
 MOST = 100_000  # items in one answer
+FEW = 20_000  # items that are looked at, and places of lists
 CHOICES = ("k", "exclude_seen", "candidates", "exclude", "unknown")
 ONE = ("history", "events", *CHOICES)
 MANY = ("histories", "events", *CHOICES)
@@ -51,6 +52,10 @@ class Lists:
         if body.get("events") is not None:
             choices["events"] = _rows(body["events"], "events", single)
         return Asked(histories, len(histories), single, choices)
+
+    def quick(self, asked: Asked) -> bool:
+        """Whether the answer is computed faster than a thread is asked."""
+        return asked.rows * (self.policy.ranker().items + 100 * int(asked.choices.get("k", 10))) <= FEW
 
     def compute(self, asked: Asked) -> dict[str, Any]:
         """Items and scores [B, k], best first."""

@@ -81,7 +81,7 @@ def decide(
     likely = act.log_probability
     if isinstance(spec.action, Continuous):
         cut = jnp.clip(act.action, -1.0, 1.0)
-        row["executed"] = spec.action.from_unit(cut)
+        row["executed"] = spec.action.executed(cut)
         policy = algorithm.distribution(acting, observation, mask, before) if recorded else None
         likely = None if policy is None else policy.log_probability(cut)
     row |= {"likely": likely} if recorded else {}

@@ -5,6 +5,7 @@ What is computed is what would be on the device, in the same order; only where i
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
 
@@ -17,8 +18,66 @@ from tidelog.algorithms.contract import Phase
 from tidelog.algorithms.draws import Draw
 from tidelog.algorithms.segments import Columns
 from tidelog.training.depots import Depot
-from tidelog.training.learner import Learner, Ready, Work, watched_update
-from tidelog.training.plan import Row, concluded, repeated
+from tidelog.training.hosts import on_threads
+from tidelog.training.learner import Learner, Ready, Work, as_arrays, watched_update
+from tidelog.training.plan import Row, concluded, draws, planned_stores, repeated, store_of
+from tidelog.training.storage import Storage
+from tidelog.types import Spec
+
+
+class Depots:
+    """What all members have off the device; false where that is nothing."""
+
+    def __init__(self, storage: Storage, players: Sequence[Any], state: Any, spec: Spec) -> None:
+        """`players` differ in numbers; `state` is of the first one."""
+        self._phases: tuple[Phase, ...] = players[0].phases()
+        planned = planned_stores(as_arrays(players[0]), state, spec) if storage.where != "device" else {}
+        self._depots = [storage.depots(player, planned, i) for i, player in enumerate(players)]
+        self._away = [any(draw.store in self._depots[0] for draw in draws(phase)) for phase in self._phases]
+        self._compiled = False
+
+    def __bool__(self) -> bool:
+        return any(self._away)
+
+    def is_here(self, row: Row) -> bool:
+        """Whether something of a row is to be done on the device."""
+        return row.collect or any(n and not away for n, away in zip(row.updates, self._away, strict=True))
+
+    def served(self, row: Row, round: int, work: Sequence[Work], learners: Sequence[Learner]) -> list[Learner]:
+        """The learners after phases over depots, into which has gone what other phases have finished with."""
+
+        def one(member: int) -> Learner:
+            learner, depots = learners[member], self._depots[member]
+            for i, phase in enumerate(self._phases):
+                if row.end[i] and phase.into in depots:
+                    depots[phase.into].add(round, learner.segments[store_of(phase)].columns)
+                if self._away[i] and row.updates[i]:
+                    learner = visited(i, row, work[member], learner, depots[store_of(phase)])
+            return learner
+
+        found: list[Learner] = on_threads(one, len(learners), self._compiled)
+        self._compiled |= any(n and away for n, away in zip(row.updates, self._away, strict=True))
+        return found
+
+    def deposited(self) -> list[dict[str, list[str]]]:
+        """The pieces of each member, by store, which are files from now on."""
+        return [{name: depot.saved() for name, depot in depots.items()} for depots in self._depots]
+
+    def put_back(self, deposited: Sequence[Mapping[str, list[str]]]) -> None:
+        """Go on with the pieces that a checkpoint names; CheckpointError where one is not what it was."""
+        for depots, names in zip(self._depots, deposited or [{}] * len(self._depots), strict=True):
+            for name, depot in depots.items():
+                depot.put_back(names.get(name, []))
+
+    def keep_only(self, deposited: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
+        """Forget the pieces that no checkpoint names."""
+        for i, depots in enumerate(self._depots):
+            for name, depot in depots.items():
+                depot.keep_only({piece for one in deposited if one for piece in one[i].get(name, [])})
+
+    def notes(self) -> list[str]:
+        """How large each is, and where it lies."""
+        return [note for name, depot in self._depots[0].items() for note in depot.notes(name, len(self._depots))]
 
 
 def visited(index: int, row: Row, work: Work, learner: Learner, depot: Depot) -> Learner:

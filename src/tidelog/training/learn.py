@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.acting.policy import Policy
-from tidelog.algorithms import check_fit, check_source
+from tidelog.algorithms import OFFLINE, RANKING, check_fit, check_source
 from tidelog.algorithms.hyper import same_program
+from tidelog.data import Interactions, Log
 from tidelog.data.scaling import Scaler
-from tidelog.errors import CheckpointError, ConfigError, nearest
+from tidelog.errors import CheckpointError, ConfigError, SpecError, nearest
 from tidelog.training.beginning import Start, begun_as, check_begins, learnt_through
 from tidelog.training.cache import use_cache
 from tidelog.training.checkpoints import Checkpoints
@@ -115,6 +116,7 @@ def prepare_learning(
     algorithms = as_algorithms(algorithm)
     same_program(algorithms)
     check_source(algorithms[0], True)
+    _check_plays(env, algorithms[0])
     if begin is not None:
         check_begins(algorithms[0])
     episodes, own = evaluators(evaluate or {})
@@ -232,6 +234,19 @@ def reopened(
     trainer.put_back(found.deposited)
     rows = rows_until(path, trainer.update)
     return Run(record, trainer, path, evaluators=own, sinks=sinks, metrics=rows, memory=found.memory)
+
+
+def _check_plays(env: Any, algorithm: Any) -> None:
+    """Raise SpecError, with what is offered instead, where a log was given in place of an environment."""
+    if not isinstance(env, Log | Interactions):
+        return
+    name, able = type(algorithm).__name__, ", ".join(OFFLINE if isinstance(env, Log) else RANKING)
+    lacks = "" if isinstance(env, Interactions) or env.propensity is not None else " without propensities"
+    raise SpecError(
+        f"{name} learns from its own play and the probability of every action in it, found a log of {env.steps:,} "
+        f"steps{lacks} in place of an environment: learn from that by {able} (tl.fit), and where there is an "
+        f"environment begin as what they learnt (tl.learn({name}(...), env, start=run))"
+    )
 
 
 def _storage(settings: Settings, out: str | Path | None, algorithm: Any) -> Storage:

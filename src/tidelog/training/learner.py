@@ -135,23 +135,21 @@ class Work(NamedTuple):
     updates: jax.Array  # int32: how many to take
     steps: jax.Array  # int32: how many the run takes in all
     since: jax.Array  # int32: how many it has taken
-    ahead: Any = None  # a Ready for each draw, in the structure of `reads`, where the log stays on disk
+    ahead: Any = None  # in the structure of `reads` a Ready for each draw that is not of `stores`; None: all are
     begin: jax.Array | None = None  # int32: the update at which they begin
 
 
 def _drawn(work: Work, phase: Phase, learner: Learner) -> tuple[Any, Any]:
-    if work.begin is not None:
-        at = learner.update - work.begin
-        return _split(phase, _each(phase, lambda draw, ready: ready.batch(draw, at), work.ahead))
     stores: Any = {**work.stores, **learner.segments}
     keys, progress = _moment(phase, learner, learner.update, work.steps)
-    batches = _each(
-        phase,
-        lambda draw, order, key: draw.batch(stores[draw.store], order, key, progress),
-        learner.orders[phase.name],
-        keys,
-    )
-    return _split(phase, batches)
+
+    def one(draw: Draw, order: Any, key: jax.Array, ready: Ready | None) -> Any:
+        if ready is None or work.begin is None:
+            return draw.batch(stores[draw.store], order, key, progress)
+        return ready.batch(draw, learner.update - work.begin)
+
+    ahead = _each(phase, lambda draw: None) if work.ahead is None else work.ahead
+    return _split(phase, _each(phase, one, learner.orders[phase.name], keys, ahead))
 
 
 def _moment(phase: Phase, learner: Learner, update: jax.Array, steps: jax.Array) -> tuple[Any, jax.Array]:
@@ -161,7 +159,10 @@ def _moment(phase: Phase, learner: Learner, update: jax.Array, steps: jax.Array)
 
 @eqx.filter_jit
 def draw_ahead(phase_index: int, algorithm: Any, learner: Learner, steps: jax.Array, counts: Any, block: int) -> Any:
-    """Indices [K, B] and importance weights for the next `block` updates, as the draws would find them one by one."""
+    """Indices [K, B] and importance weights for the next `block` updates, as the draws would find them one by one.
+
+    `counts` are how many samples each draw has to choose from; a draw without one is left out.
+    """
     phase = algorithm.phases()[phase_index]
     orders = learner.orders[phase.name]
 
@@ -169,7 +170,9 @@ def draw_ahead(phase_index: int, algorithm: Any, learner: Learner, steps: jax.Ar
         keys, progress = _moment(phase, learner, learner.update + i, steps)
         return _each(
             phase,
-            lambda draw, order, key, count: cast(Order, draw.order).draw(order, key, draw.size, count, progress),
+            lambda draw, order, key, count: (
+                None if count is None else cast(Order, draw.order).draw(order, key, draw.size, count, progress)
+            ),
             orders,
             keys,
             counts,
@@ -181,11 +184,14 @@ def draw_ahead(phase_index: int, algorithm: Any, learner: Learner, steps: jax.Ar
 def fetch_ahead(
     phase_index: int, algorithm: Any, learner: Learner, stores: Stores, steps: jax.Array, block: int
 ) -> Any:
-    """A Ready for each draw of a phase: the samples of the next `block` updates, fetched from where they are kept."""
+    """A Ready for each draw of a phase: the samples of the next `block` updates, fetched from where they are kept.
+
+    None for a draw from a store that is not among `stores`: it is left to the update.
+    """
     phase = algorithm.phases()[phase_index]
-    counts = _each(phase, lambda draw: jnp.int32(count(draw, stores[draw.store])))
+    counts = _each(phase, lambda draw: jnp.int32(count(draw, stores[draw.store])) if draw.store in stores else None)
     found = draw_ahead(phase_index, algorithm, learner, steps, counts, block)
-    return _each(phase, lambda draw, drawn: _fetched(draw, stores[draw.store], *drawn), found)
+    return _each(phase, lambda draw, drawn: drawn and _fetched(draw, stores[draw.store], *drawn), found)
 
 
 def _fetched(draw: Draw, store: Any, indices: jax.Array, importance: jax.Array | None) -> Ready:

@@ -244,7 +244,7 @@ def _rounds(errand: Errand, learner: Learner) -> Learner:
     def one(row: jax.Array, moving: Any) -> Any:
         moving = repeat(plan.collect[row], partial(collect, errand), moving)
         for i, phase in enumerate(work.algorithm.phases()):
-            if not is_here(phase, {**work.stores, **learner.segments}):
+            if work.ahead is None and not is_here(phase, {**work.stores, **learner.segments}):
                 continue
             moving = repeat(plan.begin[row, i], partial(prepare, phase, errand), moving)
             moving = repeat(plan.updates[row, i], partial(watched_update, work, phase), moving)

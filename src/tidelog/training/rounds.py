@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -20,8 +20,7 @@ from tidelog.algorithms.contract import Collecting
 from tidelog.algorithms.segments import Columns
 from tidelog.envs.functional import Functional
 from tidelog.training.collect import Named, shapes
-from tidelog.training.depot_visits import visited
-from tidelog.training.depots import Depot
+from tidelog.training.depot_visits import Depots
 from tidelog.training.hosts import Coming, Hosts, on_threads
 from tidelog.training.learner import (
     Learner,
@@ -29,6 +28,7 @@ from tidelog.training.learner import (
     Work,
     as_arrays,
     create_learner,
+    fetch_ahead,
     metric_names,
     report,
     stack,
@@ -50,10 +50,10 @@ from tidelog.training.plan import (
     played_at_first,
     run_rounds,
     run_rounds_together,
-    store_of,
 )
 from tidelog.training.recorder import Recorder, flat_columns
 from tidelog.training.storage import Storage, check_room
+from tidelog.training.streams import Stream
 from tidelog.training.trainer import Member, Position
 from tidelog.training.watch import Watch
 from tidelog.types import Spec
@@ -88,18 +88,19 @@ class Rounds:
         self.update = int(learners[0].update)
         self._steps, self._places, self._recorder = steps, places, recorder
         self.stores = stores or {}
+        self._streams = {name: store for name, store in self.stores.items() if isinstance(store, Stream)}
         self._players: list[Any] = players or [member.algorithm for member in members]
         first: Collecting = self._players[0]
         self._phases, self._collection = first.phases(), first.collection()
         self._size = self._collection.environments * self._collection.steps
         self._updates = planned_updates(first, steps)
-        self._depots = self._new_depots(learners[0].state, storage or Storage())
-        together = jax.default_backend() != "cpu" and not self._depots[0] if together is None else together
-        self._together = together and len(members) > 1 and places.source is not None
+        self._depots = Depots(storage or Storage(), self._players, learners[0].state, places.spec)
+        together = jax.default_backend() != "cpu" and not self._depots if together is None else together
+        self._together = together and len(members) > 1 and places.source is not None and not self._streams
         numbers = [as_arrays(player) for player in self._players]
         self._algorithms = [stack(numbers)] if self._together else numbers
         self._learners = [stack(learners)] if self._together else list(learners)
-        self._compiled = self._deposited = False
+        self._compiled = False
         self._blank = None if places.source else self._blank_rollout()
         self._watch = Watch()
         begun = (self.position.phase, self.position.taken) != (0, 0)
@@ -107,14 +108,6 @@ class Rounds:
         coming = Coming(self.position.round + begun, list(waiting), carried) if waiting else None
         self._ahead = ahead
         self._hosts = None if places.source else Hosts(places, members, self._algorithms, learners, ahead, coming)
-
-    def _new_depots(self, state: Any, storage: Storage) -> list[dict[str, Depot]]:
-        """What lies off the device, of each member."""
-        player = self._players[0]
-        if storage.where == "device":
-            return [{} for _ in self.members]
-        planned = planned_stores(as_arrays(player), state, self._places.spec)
-        return [storage.depots(player, planned, member.index) for member in self.members]
 
     @property
     def done(self) -> int:
@@ -175,7 +168,9 @@ class Rounds:
         """Rows from here on, where they lead, and how many updates they take."""
         rows: list[Row] = []
         position, taken, begun = self.position, 0, self.position.round
-        one_by_one = self._places.source is None or self._recorder is not None or bool(self._depots[0])
+        alone = bool(self._depots) or bool(self._streams)
+        one_by_one = self._places.source is None or self._recorder is not None or alone
+        most = self._block - position.taken % self._block if self._streams else most
         limit = 1 if one_by_one else ROWS
         while len(rows) < limit and taken < most and (position.round - begun) * self._size < until:
             row, position, updates = self._row(position, most - taken)
@@ -206,26 +201,13 @@ class Rounds:
         return asked(self._players[0], round)
 
     def _run(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
-        """Rows on the device, then what of them is about depots."""
-        away = [i for i, phase in enumerate(self._phases) if any(d.store in self._depots[0] for d in draws(phase))]
-        if not rows or not away or any(row.collect or sum(_without(row.updates, away)) for row in rows):
+        """Rows on the device, then what of them is about segments that lie elsewhere."""
+        if not rows or any(self._depots.is_here(row) for row in rows):
             self._run_on_device(rows, rollouts)
-        for row in rows if self._depots[0] else ():
-            visit = partial(self._to_and_from_depots, row, away)
-            self._learners = on_threads(visit, len(self._learners), self._deposited)
-            self._deposited |= any(row.updates[i] for i in away)
-
-    def _to_and_from_depots(self, row: Row, away: list[int], index: int) -> Learner:
-        """What a phase has finished with goes to its depot; phases over depots are visited."""
-        learner, depots = self._learners[index], self._depots[index]
-        for i, phase in enumerate(self._phases):
-            if row.end[i] and phase.into in depots:
-                depots[phase.into].add(self.position.round, learner.segments[store_of(phase)].columns)
-            if i in away and row.updates[i]:
-                updates = (jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
-                work = Work(self._algorithms[index], self.stores, *updates)
-                learner = visited(i, row, work, learner, depots[store_of(phase)])
-        return learner
+        for row in rows if self._depots else ():
+            numbers = (jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+            work = [Work(algorithm, self.stores, *numbers) for algorithm in self._algorithms]
+            self._learners = self._depots.served(row, self.position.round, work, self._learners)
 
     def _run_on_device(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
         program = run_rounds_together if self._together else run_rounds
@@ -233,11 +215,26 @@ class Rounds:
 
         def one(index: int) -> Learner:
             work = Work(self._algorithms[index], self.stores, jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+            work = self._with_fetched(work, self._learners[index]) if self._streams else work
             errand = Errand(work, plan, self._places.source, rollouts[index])
             moved: Learner = jax.block_until_ready(program(errand, self._learners[index]))  # type: ignore[no-untyped-call]
             return moved
 
         self._learners = on_threads(one, len(self._learners), self._compiled)
+
+    def _with_fetched(self, work: Work, learner: Learner) -> Work:
+        """The same with what the updates of a block read of a log that stays on disk."""
+        ready = fetch_ahead(0, work.algorithm, learner, self._streams, work.steps, self._block)
+        kept = {name: store for name, store in self.stores.items() if name not in self._streams}
+        return work._replace(stores=kept, ahead=ready, begin=jnp.array(learner.update))
+
+    @cached_property
+    def _block(self) -> int:
+        """How many updates read a log on disk at once: of one round, and as many as may be fetched."""
+        (phase,) = self._phases
+        blocks = [self._streams[draw.store].block(draw) for draw in draws(phase) if draw.store in self._streams]
+        rounds = -(-self._steps // self._size)
+        return min([*blocks, max(1, *(self._asked(0, round) for round in range(rounds)))])
 
     def _play(self, hosts: Hosts) -> list[Columns | None]:
         """A rollout of every member for the round that begins; what it carries on stays with its learner."""
@@ -280,24 +277,20 @@ class Rounds:
 
     def deposited(self) -> list[dict[str, list[str]]]:
         """The pieces of segments that lie off the device, of each member, as checkpoints name them."""
-        return [{name: depot.saved() for name, depot in depots.items()} for depots in self._depots]
+        return self._depots.deposited()
 
     def put_back(self, deposited: Sequence[Mapping[str, list[str]]]) -> None:
         """Go on with the pieces that a checkpoint names; CheckpointError where one is not what it was."""
-        for depots, names in zip(self._depots, deposited or [{}] * len(self._depots), strict=True):
-            for name, depot in depots.items():
-                depot.put_back(names.get(name, []))
+        self._depots.put_back(deposited)
 
     def keep_only(self, deposited: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
         """Forget the pieces that no checkpoint names."""
-        for i, depots in enumerate(self._depots):
-            for name, depot in depots.items():
-                depot.keep_only({piece for one in deposited if one for piece in one[i].get(name, [])})
+        self._depots.keep_only(deposited)
 
     def notes(self) -> list[str]:
         """What is rounded, which phases never come, and what cannot be resumed exactly."""
         rounds, algorithm = -(-self._steps // self._size), self._players[0]
-        found = [note for name, depot in self._depots[0].items() for note in depot.notes(name, len(self.members))]
+        found = self._depots.notes()
         if rounds * self._size != self._steps:
             found.append(f"{self._steps:,} decisions are rounded up to {rounds} rollouts, {rounds * self._size:,}")
         for phase in self._phases:
@@ -336,10 +329,6 @@ class Rounds:
     def rate(self, updates: float) -> float:
         """Decisions a second, whatever the rate of updates."""
         return self._watch.rate()
-
-
-def _without(values: tuple[int, ...], places: list[int]) -> list[int]:
-    return [value for i, value in enumerate(values) if i not in places]
 
 
 def planned_updates(algorithm: Collecting, steps: int) -> int:
