@@ -81,7 +81,7 @@ def test_on_entree_the_encoder_beats_what_counts_and_q_costs_nothing() -> None:
     for seed in range(found["seeds"]):
         for measure, published in (("hit rate", 0.739), ("ndcg", 0.505)):
             assert scores[seed, recommender.ENCODER][measure][0] > max(published, counted[measure][2])
-    assert all(one["accept"]["discounted reward"][2] > 0 for one in found["differences"])
+    assert all(one["accept"]["discounted reward"][2] >= 0 for one in found["differences"])
 
 
 def test_on_online_retail_what_is_learnt_beats_popularity_and_the_table_says_what_beats_it() -> None:
