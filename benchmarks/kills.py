@@ -27,6 +27,17 @@ KINDS = {
     "iql, memory": ["iql", "--steps", "1500", "--memory", "8", "--window", "4", "--burn-in", "2", "--batch-size", "16"],
     "bc": ["bc", "--steps", "30000"],
     "ppg, function": ["ppg", "--env", "jax:CartPole-v1", "--steps", "60000"],
+    "ppg, memory, waiting on disk": [
+        "ppg",
+        "--env",
+        "jax:CartPole-v1",
+        "--steps",
+        "30000",
+        "--memory",
+        "8",
+        "--phase-memory",
+        "disk",
+    ],
     "ppg, host, 2 seeds": ["ppg", "--env", "point-mass", "--steps", "12000", "--seeds", "2"],
 }
 PLAYING = [

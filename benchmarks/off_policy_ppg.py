@@ -20,13 +20,13 @@ from tidelog.algorithms.off_policy_ppg import (
     Drawn,
     _auxiliary_updates,
     _policy_updates,
-    _step,
     auxiliary_losses,
     averaged,
     joint_loss,
     losses,
     restarted,
 )
+from tidelog.algorithms.phasic import descended
 from tidelog.algorithms.segments import Epochs, Living, Passes, Whole
 from tidelog.losses.returns import advantages
 
@@ -77,13 +77,13 @@ def stored_step(h, state, batch):
     data |= {"log_proximal": proximal - data["log_probability"]}
     data |= {"advantage": standardised(data["advantage"], data["valid"])}
     drawn = Drawn(batch["policy"]._replace(data=data), batch["value"])
-    state, feedback = _step(h, state, drawn, joint_loss, "policy", h.learning_rate)
+    state, feedback = descended(h, state, drawn, joint_loss, "policy", h.learning_rate)
     return state._replace(proximal=averaged(state.proximal, state.network, h.proximal_decay)), feedback
 
 
 def stored_auxiliary_step(h, state, batch):
     """The auxiliary update of off-policy PPG with what the segments hold."""
-    state, feedback = _step(h, state, batch, auxiliary_loss, "auxiliary", h.auxiliary_learning_rate)
+    state, feedback = descended(h, state, batch, auxiliary_loss, "auxiliary", h.auxiliary_learning_rate)
     return state._replace(proximal=restarted(state.network)), feedback
 
 

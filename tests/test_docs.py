@@ -47,6 +47,18 @@ def test_every_name_in_coming_from_exists() -> None:
     assert not exists("tl.fitt")
 
 
+def test_every_knob_that_people_bring_has_its_row() -> None:
+    ours, theirs = (ROOT / "docs/coming-from.md").read_text(), shared("specs/parameters_elsewhere.md").read_text()
+    firsts = [[row.split("|")[1] for row in page.splitlines() if row.startswith("| ")] for page in (ours, theirs)]
+    known = set(re.findall(r"\w+", " ".join(firsts[0])))
+    wanted = [
+        word for first in firsts[1] for name in re.findall(r"`([^`]+)`", first) for word in re.findall(r"\w+", name)
+    ]
+    assert len(wanted) > 130
+    suffixes = {"_policy", "_vae"}  # of names that stand beside them
+    assert [word for word in wanted if not word.isdigit() and word not in known | suffixes] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())

@@ -30,6 +30,7 @@ __all__ = [
     "Policy",
     "RecommenderBCQ",
     "Run",
+    "SpaceError",
     "SpecError",
     "TidelogError",
     "Verdict",
@@ -82,6 +83,7 @@ if TYPE_CHECKING:
         EnvironmentFailure,
         ExportError,
         LogError,
+        SpaceError,
         SpecError,
         TidelogError,
     )
@@ -117,6 +119,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "EnvironmentFailure",
         "ExportError",
         "LogError",
+        "SpaceError",
         "SpecError",
         "TidelogError",
     ),

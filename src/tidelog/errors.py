@@ -4,6 +4,7 @@
 TidelogError
 ├── LogError             the log is not usable; carries the validation report
 ├── ConfigError          a setting is wrong (also a ValueError)
+├── SpaceError           what a run would keep does not fit where it is to lie
 ├── SpecError            algorithm and log, or algorithm and environment, do not fit
 ├── EnvironmentFailure   an environment broke its promises while it was stepped
 ├── CheckpointError      a checkpoint or a saved policy is corrupt, foreign or missing
@@ -35,6 +36,10 @@ class LogError(TidelogError):
 
 class ConfigError(TidelogError, ValueError):
     """A setting is unknown, out of range, or contradicts another."""
+
+
+class SpaceError(TidelogError):
+    """What a run would keep does not fit into the memory or onto the disk where it is to lie."""
 
 
 class SpecError(TidelogError):

@@ -66,18 +66,34 @@ class Kind:
         except self.error:
             return False
 
+    def of_another_schema(self, text: bytes) -> bool:
+        """Whether bytes are a manifest of this kind that another version of this program wrote."""
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        return isinstance(found, dict) and found.get("kind") == self.name and found.get("schema") != self.schema
+
     def manifest(self, folder: Path) -> dict[str, Any]:
         """The manifest of a folder; an error where it is missing, foreign, changed or of another schema."""
+        return self.read(self.manifest_text(folder), str(folder / MANIFEST))
+
+    def manifest_text(self, folder: Path) -> bytes:
+        """The bytes of a folder's manifest; an error where it is missing, no plain file, or too large."""
         path = folder / MANIFEST
         try:
-            if path.stat().st_size > LARGEST:
+            if not path.is_file():
+                path.lstat()  # FileNotFoundError where there is nothing at all
+                raise self.error(f"{path} is no plain file")
+            with path.open("rb") as file:
+                text = file.read(LARGEST + 1)
+            if len(text) > LARGEST:
                 raise self.error(f"{path} is larger than any manifest: {path.stat().st_size:,} bytes")
-            text = path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise self.error(f"{folder} is no tidelog {self.name}: it has no {MANIFEST}") from None
         except OSError as problem:
             raise self.error(f"{path} is cut off or cannot be read: {problem}") from problem
-        return self.read(text, str(path))
+        return text
 
     def read(self, text: bytes, path: str) -> dict[str, Any]:
         """The manifest in a file's bytes; `path` is where they stand."""

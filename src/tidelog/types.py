@@ -130,6 +130,11 @@ class Continuous:
         centre, half = self._centre_and_half()
         return action * half + centre
 
+    def executed(self, action: Any) -> Any:
+        """What is done of actions `[..., A]` in units of [-1, 1]: mapped, and cut at the bounds."""
+        low, high = (np.asarray(bound, np.float32) for bound in (self.low, self.high))
+        return self.from_unit(action.clip(-1.0, 1.0)).clip(low, high)
+
     def log_volume(self) -> float:
         """What a log-density in units of [-1, 1] exceeds the log-density in the action's own units by."""
         return math.fsum(math.log(h) for h in self._centre_and_half()[1])

@@ -113,7 +113,7 @@ WRONG = {
     "a name": ({"severty": 1.0}, "unknown feature 'severty': did you mean 'severity'"),
     "too few": ({"severity": 1.0, "strain": 0.0}, "missing features toxicity, hour, kidneys"),
     "a word": (ONE | {"kidneys": "helthy"}, "'kidneys' has the word 'helthy' in row 0, never seen in the log: did you"),
-    "text": (ONE | {"hour": "x"}, "'hour' must hold numbers: could not convert"),
+    "text": (ONE | {"hour": "x"}, "'hour' must hold numbers, found"),
     "NaN": (ONE | {"severity": np.nan}, "'severity' is missing or infinite in row 0"),
     "lengths": (ONE | {"hour": [1.0, 2.0]}, r"one value a row, found shapes .*'hour': \[2\]"),
     "an array": (np.zeros((2, 5)), "this policy sees numeric, categorical: hand in a mapping or a data frame"),

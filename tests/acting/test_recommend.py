@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 import tidelog as tl
 from tests.algorithms.recommenders import described, policy, small
 from tidelog.acting.lists import recommend_for_table
-from tidelog.acting.ranking import Found, ordered
-from tidelog.acting.retrieval import top_k
 from tidelog.errors import SpecError
+from tidelog.runtime.ranking import Found, ordered
+from tidelog.runtime.retrieval import top_k
 
 ITEMS = [f"i{n}" for n in range(10)]
 

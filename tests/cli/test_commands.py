@@ -105,6 +105,8 @@ def test_resume_goes_on_where_a_run_was_stopped(here, tidelog):
     list(whole.stream())
     assert fingerprint(tl.load("half").learners()[0]) == fingerprint(whole.learners()[0])
     assert tidelog("resume", "half").out == "half is complete at update 42: there is nothing to resume\n"
+    assert tidelog("resume", "nowhere", "--sink", "tensorboard").code == 2
+    assert not (here / "nowhere").exists()
     assert tidelog("resume", "half", "--checkpoint", 28).out.startswith("resuming half at update 28 of 42\n")
 
 

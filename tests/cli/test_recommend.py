@@ -5,6 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import tidelog.runtime
 from tests.data.clicks import clicks
 from tidelog.cli import main
 
@@ -42,6 +43,24 @@ def test_a_run_becomes_lists(shop, tmp_path, capsys):
     assert set(pl.read_csv(tmp_path / "few.csv")["i"]) <= {"i1", "i2", "i3"}
 
 
+def test_resuming_says_what_to_do_next_with_the_columns_of_the_log(shop, capsys, tmp_path):
+    import shutil
+
+    shutil.copytree(shop / "run", tmp_path / "run")
+    assert main(["resume", str(tmp_path / "run"), "--checkpoint", "0"]) == 0
+    assert "--data HISTORIES.csv --user u --item i --time t --out lists.csv" in said(capsys)
+
+
+def test_a_run_is_exported_and_gives_the_same_lists_without_jax(shop, tmp_path, capsys):
+    out = tmp_path / "policy"
+    assert main(["export", str(shop / "run"), "--no-onnx", "--out", str(out)]) == 0
+    told = said(capsys)
+    assert "numpy, random" in told
+    assert "numpy, logged" in told
+    again = tidelog.load_policy(out).recommend([["i1", "i2"]], 3)
+    assert tidelog.runtime.load(out).recommend([["i1", "i2"]], 3).items.tolist() == again.items.tolist()
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -74,7 +93,7 @@ def test_a_ranking_policy_does_not_act_on_rows(shop, tmp_path, capsys):
 
 def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):
     source = str(shop / "clicks.csv")
-    assert main(["data", "inspect", source, *ROLES, "--session-gap", "100"]) == 0
+    assert main(["data", "inspect", source, *ROLES, "--session-gap", "1000"]) == 0
     shown = said(capsys)
     assert "events of 16 users" in shown
     assert "no pause ends a session" in shown

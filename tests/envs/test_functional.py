@@ -16,6 +16,7 @@ from tidelog.envs.classic import Cart, CartPole, Pendulum, Swing
 from tidelog.envs.finite import Finite, Place
 from tidelog.envs.functional import Functional, Moved, advance, begin, look
 from tidelog.envs.hosted import Hosted
+from tidelog.envs.maze import TMaze
 from tidelog.envs.registry import functional
 from tidelog.envs.toys import chain
 from tidelog.envs.treatment import treatment
@@ -81,6 +82,32 @@ def test_cartpole_ends_when_gymnasiums_does():
     environment.close()
     assert max(lengths) == 500
     assert min(lengths) < 60
+
+
+def maze_player(remembers):
+    """Forward, then to the side that the sign named, or without looking at it to the left."""
+    signs = np.zeros(8)
+
+    def act(observed, _):
+        sign, corridor, divides = observed.observation["observation"].T
+        signs[observed.first] = sign[observed.first]
+        side = np.where(remembers * signs > 0, 2, 1)
+        assert (corridor + divides == 1).all()
+        return np.where(divides > 0, side, 0).astype(np.int32), None
+
+    return act
+
+
+def test_a_t_maze_pays_one_to_those_who_remember_and_a_half_to_those_who_do_not():
+    best, forgetting = (play(make("jax:t-maze", 8), maze_player(r), episodes=400) for r in (1, 0))
+    assert best.lengths.tolist() == [11] * 400
+    assert best.terminated.sum() == 400
+    assert (best.returns == TMaze.BEST).all()
+    assert forgetting.returns.mean() == pytest.approx(TMaze.WITHOUT_MEMORY, abs=0.1)
+    waiting = play(make("jax:t-maze", 2), lambda observed, _: (np.ones(2, np.int32), None), episodes=4)
+    assert waiting.lengths.tolist() == [40] * 4
+    assert waiting.truncated.sum() == 4
+    assert not waiting.returns.any()
 
 
 def test_a_fall_at_the_limit_sets_both_flags_as_gymnasium_does():

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tidelog.envs.checks import Batch
 from tidelog.envs.gym import Gymnasium
 from tidelog.envs.play import play
 from tidelog.envs.registry import make
@@ -10,7 +11,7 @@ from tidelog.envs.spaces import action_space, readers
 from tidelog.envs.tabular_environment import TabularEnvironment
 from tidelog.envs.toys import chain
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
-from tidelog.types import Codes, Continuous, Discrete, MultiDiscrete, Vector
+from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Vector
 
 
 class Clock(gymnasium.Env):
@@ -286,3 +287,51 @@ def test_what_cannot_be_made_is_said(source, count):
 def test_no_copies_are_refused():
     with pytest.raises(ConfigError, match="at least 1"):
         make("treatment", 0)
+
+
+class Seeing(gymnasium.Env):
+    """A picture in the given space."""
+
+    def __init__(self, space, shown=None):
+        self.observation_space, self.action_space = space, spaces.Discrete(2)
+        self.shown = space.sample() if shown is None else shown
+
+    def reset(self, *, seed=None, options=None):
+        return self.shown, {}
+
+    def step(self, action):
+        return self.shown, 0.0, False, False, {}
+
+
+BYTES = spaces.Box(0, 255, (6, 5, 3), np.uint8)
+
+
+def test_pictures_stay_bytes_also_within_mappings():
+    environment = Gymnasium(lambda: Seeing(spaces.Dict({"eye": BYTES, "speed": spaces.Box(0, 1, (2,))})), 2)
+    assert environment.spec.observation == {"eye": Image(6, 5, 3), "speed": Vector(2)}
+    seen = environment.reset(0).observation
+    assert (seen["eye"].shape, seen["eye"].dtype) == ((2, 6, 5, 3), np.uint8)
+    assert seen["speed"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("space", "found", "mend"),
+    [
+        (spaces.Box(0, 255, (4, 84, 84), np.uint8), "channels stand first", r"np\.moveaxis\(x, 0, -1\)"),
+        (spaces.Box(0, 1, (6, 5, 3), np.float32), "type float32", r"\(255 \* x\)\.astype\(np\.uint8\)"),
+        (spaces.Box(0, 255, (6, 5), np.uint8), "no channels", r"x\[\.\.\., None\]"),
+    ],
+)
+def test_pictures_of_another_layout_or_type_are_refused_by_name_with_the_mend(space, found, mend):
+    with pytest.raises(SpecError, match=rf"observation 'eye' is Box.*{found}.*{mend}.*TransformObservation"):
+        readers(spaces.Dict({"eye": space}))
+
+
+def test_a_picture_that_breaks_its_spaces_promise_is_a_failure():
+    with pytest.raises(EnvironmentFailure, match=r"copy 0, step 0: .*\(6, 5, 3\) of uint8, found .* of float32"):
+        Gymnasium(lambda: Seeing(BYTES, np.zeros((6, 5, 3), np.float32)), 1)
+    with pytest.raises(EnvironmentFailure, match=r"copy 0, step 0: .*found \(3, 6, 5\)"):
+        Gymnasium(lambda: Seeing(BYTES, np.zeros((3, 6, 5), np.uint8)), 1)
+    batch = Batch("eyes", 1, 4)
+    with pytest.raises(EnvironmentFailure, match=r"must be bytes.*found float64"):
+        batch.leaf("the observation", np.zeros((1, 6, 5, 3)), Image(6, 5, 3))

@@ -4,8 +4,19 @@ import json
 
 import pytest
 
-from benchmarks import calibration, cartpole, icu_sepsis, icu_sepsis_bcq, imperfect, pendulum, recommender
+from benchmarks import (
+    calibration,
+    cartpole,
+    icu_sepsis,
+    icu_sepsis_bcq,
+    imperfect,
+    pendulum,
+    pictures,
+    recommender,
+    t_maze,
+)
 from benchmarks.icu_sepsis_bcq import cell
+from benchmarks.keep import kept
 from tests.shared import shared
 
 pytestmark = pytest.mark.slow
@@ -47,6 +58,12 @@ def test_discrete_bcq_comes_close_to_the_best_policy_within_the_support() -> Non
         assert max(cell(found, "discrete bcq", size, 0.99, 0.0)["values"]) < found["expert"]["0.99"]
 
 
+def test_a_t_maze_is_solved_with_a_memory_and_not_without() -> None:
+    found = t_maze.study()
+    assert found["runs"]["PPG with a memory"]["interval"].low > 0.9 * found["best"]
+    assert max(found["runs"]["PPG without"]["returns"]) < found["without_memory"] + 0.1  # 400 episodes: four deviations
+
+
 @pytest.mark.parametrize("task", ["pendulum", "hopper"])
 def test_bcq_on_imperfect_demonstrations(task: str) -> None:
     if task == "hopper":
@@ -63,6 +80,14 @@ def test_calibration_verdicts_are_as_often_right_as_they_say() -> None:
     assert found["covered"]["low"] <= 0.95 <= found["covered"]["high"]
     assert found["better_though_not"]["share"] <= 0.025
     assert found["worse_though_not"]["share"] <= 0.025
+
+
+def test_from_pictures_both_find_the_goal_and_learn_what_the_colour_says() -> None:
+    pictures.study()
+    found = kept("pictures_vault")
+    for name in pictures.SETTINGS:
+        assert min(found[name]["final"]) > 8 * found["chance"]
+        assert sum(found[name]["final"]) / len(found["seeds"]) > 0.5  # half is what ignoring the colour earns
 
 
 def test_recommender_bcq_comes_close_to_the_best_within_the_support_where_greedy_lists_do_not() -> None:

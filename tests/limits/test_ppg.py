@@ -57,6 +57,7 @@ def test_a_phase_at_paper_size_is_256_policy_and_3072_auxiliary_updates():
     assert updates(PPG(), 31) == {"policy": 31 * 8, "auxiliary": 0}
     assert updates(PPG(value_epochs=2), 32) == {"value": 512, "policy": 256, "auxiliary": 3072}
     assert updates(PPO(), 32) == {"policy": 3 * 256}
+    assert updates(PPG.preset("procgen"), 32) == {"policy": 256, "auxiliary": 3072}
     assert PPG().collection().environments * PPG().collection().steps == 16_384
     assert [phase.name for phase in PPG(value_epochs=2).phases()] == ["value", "policy", "auxiliary"]
 
@@ -73,7 +74,7 @@ def test_the_defaults_are_the_papers():
     assert (h.minibatches, h.auxiliary_minibatch, h.reward_discount, h.reward_clip) == (8, 4, 0.99, 10.0)
     assert (h.reward_normalisation, h.value_normalisation, h.advantage_normalisation) == (True, False, True)
     assert (h.gradient_clip, h.value_clip, h.divergence_weight) == (None, None, None)
-    assert PPG.preset("procgen") == h
+    assert PPG.preset("procgen") == PPG(hidden=(), convolutions="impala")
     assert PPO() == PPG(architecture="shared", policy_epochs=3, value_epochs=3, auxiliary_epochs=0)
 
 

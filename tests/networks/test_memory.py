@@ -41,3 +41,17 @@ def test_an_episode_that_starts_within_the_window_starts_anew(unit: GRU) -> None
     alone = unit.unroll(jnp.asarray(x[:, 2:]), jnp.ones((1, 3), bool))
     assert np.asarray(found[:, 2:]) == pytest.approx(np.asarray(alone), abs=1e-7)
     assert not np.asarray(found[:, :2]).any()
+
+
+def test_segments_go_on_from_what_was_carried_and_forget_it_where_an_episode_begins(unit: GRU) -> None:
+    x = np.random.default_rng(3).standard_normal((2, 6, 3)).astype(np.float32)
+    first = np.zeros((2, 6), bool)
+    first[0, 3] = first[1, 0] = True
+    begin = jnp.asarray(np.random.default_rng(4).standard_normal((2, 5)).astype(np.float32))
+    found = unit.follow(begin, jnp.asarray(x), jnp.asarray(first))
+    carry = begin
+    for t in range(6):
+        carry = unit(jnp.where(first[:, t][:, None], 0.0, carry), jnp.asarray(x[:, t]))
+        assert np.asarray(found[:, t]) == pytest.approx(np.asarray(carry), abs=1e-6)
+    fresh = unit.unroll(jnp.asarray(x[1:]), jnp.ones((1, 6), bool))
+    assert np.asarray(found[1:]) == pytest.approx(np.asarray(fresh), abs=1e-6)

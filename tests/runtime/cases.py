@@ -6,11 +6,20 @@ from functools import cache
 import jax
 import numpy as np
 
+from tests.algorithms.recommenders import described, fresh, small
 from tidelog import BC, BCQ, IQL, PPG, DiscreteBCQ, OffPolicyPPG
 from tidelog.acting.policy import Policy
 from tidelog.data.scaling import Scaler
+from tidelog.networks.convolution import Stack
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
 
+LISTS = {
+    "lists, gru": {},
+    "lists, mean": {"encoder": "mean", "q_weight": 1.0},
+    "lists, attention": {"encoder": "attention", "heads": 2},
+    "lists, imagined": {"generator": "vae"},
+    "lists, features": {"content": True, "threshold": 0.0},
+}
 ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
 WITHOUT = "the extra [onnx] is not installed"
 SMALL = {"hidden": (8, 8), "embedding": 2}
@@ -36,9 +45,11 @@ CASES = {
     "discrete bcq": (DiscreteBCQ(**SMALL, epsilon=0.1), SEEN, FIVE),
     "discrete bcq, memory": (DiscreteBCQ(**SMALL, memory=3), SEEN, FIVE),
     "discrete bcq, pictures": (DiscreteBCQ(**SMALL), PICTURED, FIVE),
+    "ppg, pictures in stacks": (PPG(**SMALL, convolutions=lambda image: (Stack(4, 1),)), PICTURED, FIVE),
     "ppg, dials": (PPG(**SMALL), SEEN, DIALS),
     "ppg, box": (PPG(**SMALL, activation="tanh"), SEEN, BOX),
     "ppg, choice": (PPG(**SMALL, architecture="shared"), SEEN, FIVE),
+    "ppg, memory": (PPG(**SMALL, memory=4), SEEN, FIVE),
     "off-policy ppg, choice": (OffPolicyPPG(**SMALL, architecture="single"), SEEN, FIVE),
 }  # fmt: skip
 
@@ -54,3 +65,13 @@ def policy(name):
     generator = np.random.default_rng(len(name))
     acting = jax.tree.map(lambda leaf: leaf + 0.3 * generator.standard_normal(leaf.shape, np.float32), acting)
     return Policy(algorithm, spec, scaler, acting, {"data": "none", "learnt_from": {"x": [1, 2]}})
+
+
+@cache
+def listing(name):
+    """A policy that ranks ten items, moved as far from where networks begin."""
+    algorithm, log = small(**LISTS[name]), described()
+    generator = np.random.default_rng(len(name))
+    acting = algorithm.acting(fresh(algorithm, log))
+    moved = jax.tree.map(lambda leaf: leaf + 0.3 * generator.standard_normal(leaf.shape, np.float32), acting)
+    return Policy(algorithm, log.spec, Scaler(), moved._replace(weight=acting.weight), {"data": "none"})

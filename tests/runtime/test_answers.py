@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from tests.runtime.cases import CASES, ONNX, WITHOUT, policy
-from tidelog import ExportError, SpecError, runtime
+from tidelog import CheckpointError, ExportError, RecommenderBCQ, SpecError, runtime
 from tidelog.acting import parity
 from tidelog.acting.export import Logged, export, recheck
 from tidelog.acting.parity import random_masks, random_observations
 from tidelog.algorithms import ALGORITHMS
-from tidelog.runtime.saved import Saved
+from tidelog.runtime.saved import WEIGHTS, Saved, write
 from tidelog.runtime.session import load_onnx
 from tidelog.types import Continuous, Discrete
 
@@ -20,9 +20,8 @@ SAME_NODES = ("iql, choice, several rewards, mixed", "discrete bcq, memory", "iq
 
 
 def test_every_algorithm_is_among_the_cases():
-    assert {type(algorithm) for algorithm, _, _ in CASES.values()} == {
-        cls for cls in ALGORITHMS.values() if hasattr(cls, "recipe")
-    }
+    of_acts = {type(algorithm) for algorithm, _, _ in CASES.values()}
+    assert of_acts | {RecommenderBCQ} == set(ALGORITHMS.values())
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -68,8 +67,6 @@ def test_an_artefact_is_held_to_its_own_bound(tmp_path):
 
 
 def rewritten(path, saved, **changes):
-    from tidelog.runtime.saved import WEIGHTS, write
-
     kept = {name: value for name, value in saved.manifest.items() if name not in ("kind", "schema", "files")}
     write(path, {WEIGHTS: saved.read(WEIGHTS)}, kept | changes)
 
@@ -160,3 +157,48 @@ def test_kinds_of_action_have_their_bounds():
     assert kinds <= set(parity.BOUNDS)
     assert parity.BOUNDS["Continuous"].apart == 0.0
     assert {Continuous.__name__, Discrete.__name__} <= kinds
+
+
+@pytest.mark.skipif(not ONNX, reason=WITHOUT)
+def test_readers_draw_one_stream_whatever_the_number_of_rows(tmp_path):
+    export(policy("bcq"), tmp_path / "bcq")
+    seen = random_observations(policy("bcq"), 150)
+    plain, other = runtime.load(tmp_path / "bcq"), load_onnx(tmp_path / "bcq")
+    np.testing.assert_allclose(plain.sample(seen, 3), other.sample(seen, 3), atol=1e-4)
+
+
+@pytest.mark.skipif(not ONNX, reason=WITHOUT)
+def test_the_onnx_reader_refuses_flags_that_it_cannot_tell_and_data_outside_of_its_file(tmp_path, monkeypatch):
+    import onnx
+
+    path = tmp_path / "box"
+    export(policy("iql, box"), path)
+    other = load_onnx(path)
+    for row in ([3.0, 7.0, 1.0, 1.0], [3.0, 1.5, 1.0, 0.5]):
+        with pytest.raises(SpecError, match="'dose missing' and 'dose' contradict each other in row 0"):
+            other({"numeric": [row], "categorical": [[0, 1]]})
+    model = onnx.load_from_string((path / "policy.onnx").read_bytes())
+    weight = next(one for one in model.graph.initializer if one.raw_data and len(one.raw_data) > 64)
+    (tmp_path / "secret.bin").write_bytes(weight.raw_data)
+    weight.ClearField("raw_data")
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="secret.bin")
+    saved = Saved(path)
+    kept = {name: value for name, value in saved.manifest.items() if name not in ("kind", "schema", "files")}
+    write(path, {WEIGHTS: saved.read(WEIGHTS), "policy.onnx": model.SerializeToString()}, kept)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError, match="is refused by onnxruntime"):
+        load_onnx(path)
+
+
+def test_a_policy_without_another_reader_has_nothing_to_check(tmp_path):
+    path = tmp_path / "policy"
+    export(policy("iql, box"), path, onnx=False)
+    rewritten(path, Saved(path), recipe=None)
+    with pytest.raises(ExportError, match="has no reader beside JAX"):
+        recheck(path)
+
+
+def test_an_action_stays_within_bounds_that_leave_no_choice():
+    space = Continuous((2.0, -1.0), (2.0, 1.0))
+    np.testing.assert_array_equal(space.executed(np.asarray([[1.0, 3.0], [-1.0, 0.5]], np.float32)), [[2, 1], [2, 0.5]])

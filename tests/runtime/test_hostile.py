@@ -248,3 +248,95 @@ def test_other_files_are_no_policies(tmp_path):
     (deep / MANIFEST).write_text("[" * 200_000)
     with pytest.raises(CheckpointError, match="cut off or cannot be read"):
         runtime.load(deep)
+
+
+def changed(whole, tmp_path, *changes):
+    """A zip like the whole one with values replaced, and the right checksums."""
+    manifest = json.loads(whole[1])
+    for place, value in changes:
+        manifest = replaced(manifest, place, value)
+    sums = {WEIGHTS: Saved(whole[0]).manifest["files"][WEIGHTS]}
+    return zipped(tmp_path / "p.zip", [(MANIFEST, POLICY.text(manifest, sums)), (WEIGHTS, whole[2])])
+
+
+def deep(levels):
+    found: list = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("recipe", "values"), deep(600)),
+        (("recipe", "values"), 7),
+        (("recipe", "values"), {"kind": "norm", "scale": {"array": ".head.bias"}, "shift": {"array": ".head.bias"}}),
+        (("spec", "action", "n"), 2),
+        (("spec", "observation", "categorical", "sizes"), [30, 2]),
+        (("recipe", "carry"), 5),
+    ],
+)  # fmt: skip
+def test_recipes_that_would_fail_later_are_refused_at_once(place, value, whole, tmp_path):
+    changes = [(place, value)]
+    if place[-1] == "n":
+        changes += [(("spec", "action", "names"), ["stay", "up"]), (("masks", "actions"), 2)]
+    if place[-1] == "sizes":
+        changes += [(("spec", "observation", "categorical", "vocabularies"), [])]
+    path = changed(whole, tmp_path, *changes)
+    with pytest.raises(CheckpointError):
+        runtime.load(path)
+
+
+def test_what_takes_little_room_here_may_not_take_much_on_the_way(tmp_path):
+    """A picture that few weights look at through wide kernels; attention over many steps."""
+    from tests.runtime.cases import listing
+
+    saved = policy("discrete bcq, pictures").save(tmp_path / "pictures")
+    for edit, name in ((large_picture, saved), (long_history, listing("lists, attention").save(tmp_path / "lists"))):
+        found = Saved(name)
+        manifest = {k: v for k, v in found.manifest.items() if k not in ("kind", "schema", "files")}
+        edit(manifest)
+        write(tmp_path / "p", {WEIGHTS: found.read(WEIGHTS)}, manifest)
+        with pytest.raises(CheckpointError, match=r"would take|were not made for"):
+            runtime.load(tmp_path / "p")
+
+
+def large_picture(manifest):
+    manifest["spec"]["observation"]["picture"] |= {"height": 6000, "width": 7000}
+
+
+def long_history(manifest):
+    manifest["recipe"]["act"]["history"] = 10_000
+
+
+def test_a_folder_whose_manifest_never_ends_is_refused(tmp_path):
+    import os
+
+    for name, make in {"link": lambda path: os.symlink("/dev/zero", path), "pipe": os.mkfifo}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        make(folder / MANIFEST)
+        for load in (runtime.load, load_policy):
+            with pytest.raises(CheckpointError, match="is no plain file"):
+                load(folder)
+
+
+def test_a_folder_is_kept_whatever_it_is_called(tmp_path):
+    """What may be replaced is told by what stands there, not by words."""
+    folder = tmp_path / "has schema version x"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="is no saved policy: choose another folder"):
+        policy(NAME).save(folder)
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_jax_builds_no_networks_that_the_weights_were_not_made_for(whole, tmp_path):
+    path = changed(whole, tmp_path, (("config", "hidden"), [30_000, 30_000]))
+    with pytest.raises(CheckpointError, match=r"hidden = \[30000, 30000\] speaks of networks"):
+        load_policy(path)
+    with pytest.raises(CheckpointError, match="were not made for"):
+        load_policy(changed(whole, tmp_path, (("config", "memory"), 10**12)))
+    with pytest.raises(CheckpointError, match="not larger than 0"):
+        load_policy(changed(whole, tmp_path, (("scaler", "observation", "numeric", "std"), [0.0] * 4)))

@@ -1,6 +1,8 @@
 """What a client is told: answers that are those of the NumPy reader, and for all else a status and a sentence."""
 
 import json
+import time
+import tracemalloc
 
 import anyio
 import httpx
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.serving.bodies import BODIES, JSON, ROW
-from tidelog.serving import app as serving
+from tidelog.serving.acts import Acts
 from tidelog.serving.app import Bounds, application
 
 
@@ -123,7 +125,7 @@ def test_a_body_that_does_not_come_and_an_answer_that_takes_long(plain, monkeypa
     quick = Bounds(seconds=0.05)
     request = ("POST", "/act", {"content": stuck(), "headers": JSON})
     assert asked(plain["iql, choice"], request, bounds=quick)[0].status_code == 408
-    monkeypatch.setattr(serving._Server, "_compute", lambda server, asked: __import__("time").sleep(0.5))
+    monkeypatch.setattr(Acts, "compute", lambda acts, asked: __import__("time").sleep(0.5))
     assert act(plain["iql, choice"], {"observations": [ROW] * 20}, bounds=quick).status_code == 503
 
 
@@ -131,7 +133,7 @@ def test_what_goes_wrong_within_stays_within(plain, monkeypatch, caplog):
     def broken(server, asked):
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(serving._Server, "_compute", broken)
+    monkeypatch.setattr(Acts, "compute", broken)
     answer = act(plain["iql, choice"], {"observation": ROW})
     assert answer.status_code == 500
     assert "secret" not in answer.text
@@ -162,3 +164,34 @@ def test_random_bodies_are_answered(plain):
     assert statuses <= {200, 400, 413, 422}
     assert {200, 400, 422} <= statuses
     assert all("error" in json.loads(answer.text) for answer in answers if answer.status_code != 200)
+
+
+def test_letters_and_numbers_beyond_what_fits_are_answered_in_json(plain):
+    policy, memory = plain["iql, choice"], plain["iql, memory"]
+    odd = asked(policy, ("POST", "/act", {"content": b'{"observation": {"age": 1, "\\ud800": 1}}', "headers": JSON}))[0]
+    assert odd.status_code == 422
+    assert "unknown feature" in odd.json()["error"]
+    assert act(policy, {"observation": ROW | {"ward": "b\0"}}).status_code == 422
+    far = act(memory, {"observation": ROW, "memory": [1e300] * memory.start().carry.shape[1]})
+    assert far.status_code == 422
+    assert "must be numbers of shape" in far.json()["error"]
+    beyond = act(policy, {"observation": ROW | {"age": 3e38}, "seed": 1})
+    assert beyond.status_code == 422 or np.isfinite(beyond.json()["propensity"])
+
+
+def test_many_fields_given_twice_are_found_quickly(plain):
+    names = ",".join(f'"{n}":0' for n in range(60_000))
+    begin = time.perf_counter()
+    answer = asked(plain["iql, choice"], ("POST", "/act", {"content": f'{{{names},"z":0,"z":0}}', "headers": JSON}))[0]
+    assert "the field 'z' is given twice" in answer.json()["error"]
+    assert time.perf_counter() - begin < 10  # one by one against all: a minute
+
+
+def test_one_long_word_does_not_widen_every_row(plain):
+    rows = [ROW] * 500 + [ROW | {"ward": "x" * 100_000}]
+    tracemalloc.start()
+    answer = act(plain["iql, choice"], {"observations": rows})
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert answer.status_code == 422
+    assert most < 30_000_000

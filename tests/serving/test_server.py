@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
@@ -100,3 +100,15 @@ def test_ten_thousand_random_bodies(saved):
     assert "Traceback" not in out + err
     assert set(statuses) <= {200, 400, 413, 422}
     print(statuses, f"{time.monotonic() - begin:.0f} s")
+
+
+def test_silent_connections_do_not_keep_others_out(saved):
+    with served(saved["iql, choice"], "--connections", "3", "--seconds", "1") as (_, port):
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+        silent[0].sendall(b"POST /act HT")
+        time.sleep(2.5)
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+            connection.request("GET", "/health")
+            assert connection.getresponse().status == 200
+        for one in silent:
+            one.close()

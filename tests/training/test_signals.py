@@ -31,8 +31,9 @@ def test_a_command_that_gets_a_signal_saves_and_can_be_resumed(number, code, sav
     process.send_signal(number)
     said = process.communicate(timeout=60)[1]
     assert process.returncode == code, said
-    assert said == "tidelog: interrupted; what was saved can be resumed with `tidelog resume RUN`\n"
     run = load(tmp_path / "run")
+    saved_at = f"tidelog: saved at update {run.update:,}; `tidelog resume {tmp_path / 'run'}` goes on\n"
+    assert said == saved_at + "tidelog: interrupted\n"
     assert run.update >= 500
     last = run.update
     assert stop_at(run, last + 1).update > last

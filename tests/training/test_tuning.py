@@ -13,6 +13,7 @@ from tests.training.runs import chunks_of, finish, stop_at
 from tidelog.acting.arrays import fingerprint
 from tidelog.cli import main
 from tidelog.data.scaling import Scaler
+from tidelog.training import streams
 from tidelog.training.learn import prepare_learning
 from tidelog.training.tuning import check_same_spaces
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
@@ -88,6 +89,33 @@ def test_a_stopped_run_goes_on_bit_equal(offline, whole, stop, tmp_path, monkeyp
     assert all_of(finish(loaded)) == all_of(tuned)
     ours, theirs = (tl.open_log(place / "log") for place in (tmp_path, folder))
     assert ours.fingerprint() == theirs.fingerprint()
+
+
+def from_log(folder, algorithm, memory_map):
+    """A run that learnt from a saved log, which is in memory or stays on disk."""
+    log = tl.open_log(folder, memory_map=memory_map)
+    return tl.fit(algorithm, log, 20, held_out=0.2, scale="standard")
+
+
+@pytest.mark.parametrize("share", [0.5, 0.0, 1.0])
+def test_a_log_that_stays_on_disk_makes_the_same_run(share, tmp_path):
+    tl.collect(HOST, episodes=12, seed=0).save(tmp_path / "log")
+    here, away = (from_log(tmp_path / "log", ALGORITHMS["iql"][0], memory_map) for memory_map in (False, True))
+    assert any(isinstance(store, streams.Stream) for store in away._trainer.stores.values())
+    here, away = (finish(begin(run, HOST, steps=20, offline=share)).learners()[0] for run in (here, away))
+    assert int(away.state.step) == 20
+    assert fingerprint(away) == fingerprint(here)
+
+
+def test_a_log_on_disk_is_fetched_in_parts_and_resume_is_bit_equal(tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "LONGEST_BLOCK", 4)  # of a round of ten updates
+    tl.collect(HOST, episodes=12, seed=0).save(tmp_path / "log")
+    run = from_log(tmp_path / "log", tl.IQL(**SMALL, priority_exponent=0.6), True)
+    whole = finish(begin(run, HOST, steps=40))
+    half = stop_at(begin(run, HOST, tmp_path / "run", steps=40, save_seconds=0.0), 18)
+    assert half.update == 18
+    assert half._trainer.position.taken == 8
+    assert all_of(finish(tl.load(tmp_path / "run")))[0] == all_of(whole)[0]
 
 
 def test_what_was_played_is_in_the_store_and_in_the_log_with_its_propensity(offline, whole):

@@ -29,6 +29,17 @@ class Aligned:
         self._leaves = leaf_translations(policy.spec, spec, name)
         self._to_policy, self._to_world = action_orders(policy.spec, spec, name)
 
+    @property
+    def order(self) -> NDArray[np.int64] | None:
+        """The policy's index of each of the environment's actions; None where they are the same."""
+        return self._to_policy
+
+    def translated(
+        self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None
+    ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_] | None]:
+        """The environment's leaves [W, ...] and mask [W, A] as the policy expects them."""
+        return self._seen(leaves), self._mask(mask)
+
     def begin(self, first: NDArray[np.bool_]) -> None:
         """Forget what is remembered in copies whose episode begins, `first` [W]; nothing without a memory."""
         if self._policy.remembers:

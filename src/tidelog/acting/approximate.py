@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.acting.retrieval import Bools, Floats, Places, top_k
 from tidelog.errors import ConfigError
+from tidelog.runtime.retrieval import Bools, Floats, Places, top_k
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,12 @@ import numpy as np
 
 from tidelog.acting.artefact import contents
 from tidelog.acting.onnx import onnx_file
-from tidelog.acting.parity import ROWS, bound_of, check, measured
+from tidelog.acting.parity import READ, ROWS, bound_of, check, measured
 from tidelog.acting.policy import Policy, load_policy
+from tidelog.data.interactions import Interactions
 from tidelog.data.log import Log
 from tidelog.errors import ExportError, SpecError
-from tidelog.runtime.policy import load
+from tidelog.runtime.loading import load
 from tidelog.runtime.saved import ONNX, Saved, write
 from tidelog.runtime.session import load_onnx
 
@@ -28,14 +29,24 @@ class Logged(NamedTuple):
     mask: Any = None
 
     @classmethod
-    def of(cls, log: Log, policy: Policy) -> Logged:
-        """Evenly spaced decisions of a log; SpecError where the policy sees something else."""
+    def of(cls, log: Log | Interactions, policy: Policy) -> Logged:
+        """Evenly spaced decisions (or histories) of a log; SpecError where the policy sees something else."""
+        if isinstance(log, Interactions):
+            return cls._of_interactions(log, policy)
         if dict(log.spec.observation) != dict(policy.spec.observation):
             raise SpecError("this log's observations are not what the policy was trained to see: give its own log")
         steps = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         rows = log.position[steps]
         mask = None if log.action_mask is None else np.asarray(log.action_mask[rows])
         return cls({name: np.asarray(leaf[rows]) for name, leaf in log.observation.items()}, mask)
+
+    @classmethod
+    def _of_interactions(cls, log: Interactions, policy: Policy) -> Logged:
+        if log.spec.to_json() != policy.spec.to_json():
+            raise SpecError("these interactions are of other items or events than the policy's: give its own log")
+        rows = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
+        items, events = log.histories(rows, READ)
+        return cls({"item": items, "event": events})
 
 
 def has_onnx() -> bool:
@@ -87,6 +98,8 @@ def export_onnx(policy: Policy, path: Path, logged: Logged | None = None) -> dic
 def recheck(path: Path, logged: Logged | None = None) -> dict[str, Any]:
     """Compare the readers of an artefact again; ExportError where one breaks the bound that the artefact states."""
     policy, saved = load_policy(path), Saved(path)
+    if saved.manifest["recipe"] is None and saved.manifest["onnx"] is None:
+        raise ExportError(f"{path} has no reader beside JAX: a part of it is of its author's own making")
     found = measured(
         policy, _readers(path, saved.manifest), bound_of(policy, saved.manifest), *(logged or (None, None))
     )

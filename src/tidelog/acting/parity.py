@@ -16,17 +16,19 @@ import numpy as np
 
 from tidelog.errors import ExportError
 from tidelog.runtime.intake import column_names, filled
-from tidelog.types import Codes, Continuous, Discrete, Image, Leaf
+from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec
 
 ROWS = 256  # random observations; of logged ones, at most as many
 STEPS = 3  # of a policy with a memory, in a row
+LENGTH = 10  # of lists, at most
+READ = 50  # steps of random histories, at most
 Leaves = dict[str, np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What is let pass: `difference` of an action in shares of half its range, or of a probability; `apart`: the share
-    of observations whose action is another one, because two are equal but for rounding.
+    """What is let pass: `difference` of an action in shares of half its range, of a probability, of a score; `apart`:
+    the share of observations whose action or list is another one, because two are equal but for rounding.
     """
 
     difference: float
@@ -38,6 +40,7 @@ BOUNDS: Mapping[str, Bound] = {
     "Continuous, chosen among candidates": Bound(difference=1e-4, apart=0.01),
     "Discrete": Bound(difference=1e-4, apart=0.005),
     "MultiDiscrete": Bound(difference=0.0, apart=0.01),
+    "Catalogue": Bound(difference=1e-3, apart=0.02),
 }
 
 
@@ -45,8 +48,9 @@ def bound_of(policy: Any, manifest: Mapping[str, Any]) -> Bound:
     """The bound that a manifest states, or where it states none the one for the policy's kind of action."""
     if manifest["parity"] is not None:
         try:
-            return Bound(**manifest["parity"]["bound"])
-        except (KeyError, TypeError) as error:
+            stated = Bound(**manifest["parity"]["bound"])
+            return Bound(float(stated.difference), float(stated.apart))
+        except (KeyError, TypeError, ValueError) as error:
             raise ExportError(f"the artefact's record of parity cannot be understood: {error!r}") from error
     kind, recipe = type(policy.spec.action).__name__, manifest["recipe"]
     candidates = recipe is not None and recipe["act"]["kind"] == "candidates"
@@ -78,7 +82,18 @@ def check(record: Mapping[str, Any], readers: Iterable[str], where: str) -> None
 def random_observations(policy: Any, rows: int = ROWS, seed: int = 0) -> Leaves:
     """Observations of a spec's kind, spread as the log's were where the scaler knows; some values are missing."""
     generator = np.random.default_rng(seed)
+    if isinstance(policy.spec.action, Catalogue):
+        return _random_histories(generator, policy.spec, rows)
     return {name: _random(generator, name, leaf, policy.scaler, rows) for name, leaf in policy.spec.observation.items()}
+
+
+def _random_histories(generator: np.random.Generator, spec: Spec, rows: int) -> Leaves:
+    """Items and kinds of events, left-padded with 0; every length from none on."""
+    leaf: Any = spec.observation["history"]
+    read = generator.integers(0, READ + 1, rows)[:, None] >= np.arange(READ, 0, -1)
+    item = generator.integers(1, spec.action.n + 1, (rows, READ))  # type: ignore[union-attr]
+    event = generator.integers(1, len(leaf.events) + 1, (rows, READ))
+    return {"item": np.where(read, item, 0).astype(np.int32), "event": np.where(read, event, 0).astype(np.int32)}
 
 
 def _random(generator: np.random.Generator, name: str, leaf: Leaf, scaler: Any, rows: int) -> np.ndarray[Any, Any]:
@@ -99,8 +114,12 @@ def _random(generator: np.random.Generator, name: str, leaf: Leaf, scaler: Any, 
 
 
 def random_masks(policy: Any, rows: int = ROWS, seed: int = 1) -> Any:
-    """Masks that allow at least one action, or None where actions are not discrete."""
+    """Masks that allow at least one action, of items a list's length, or None where nothing can be masked."""
     space, generator = policy.spec.action, np.random.default_rng(seed)
+    if isinstance(space, Catalogue):
+        chances = generator.random((rows, space.n))
+        least = np.partition(chances, min(LENGTH, space.n) - 1, axis=1)[:, min(LENGTH, space.n) - 1, None]
+        return np.concatenate([np.zeros((rows, 1), bool), (chances < 0.7) | (chances <= least)], axis=1)
     if not isinstance(space, Discrete):
         return None
     allowed = generator.random((rows, space.n)) < 0.5
@@ -113,7 +132,11 @@ def _count(leaves: Leaves) -> int:
 
 
 def _answers(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """Actions of a few steps in a row [steps, B, ...], and probabilities [B, A] of discrete actions."""
+    """Actions of a few steps in a row [steps, B, ...], and probabilities [B, A] of discrete actions; lists [B, k]."""
+    if isinstance(reader.spec.action, Catalogue):
+        ranker = reader.ranker()
+        items, scores = ranker.rank(leaves["item"], leaves["event"], min(LENGTH, ranker.width, ranker.items), mask)
+        return {"action": items[None], "score": scores}
     memory = reader.start(_count(leaves)) if reader.remembers else None
     actions = [reader(leaves, mask, memory) for _ in range(STEPS if reader.remembers else 1)]
     found = {"action": np.stack(actions)}
@@ -131,6 +154,9 @@ def _distance(policy: Any, wanted: Mapping[str, Any], found: Mapping[str, Any]) 
         return {"difference": float(away[~apart].max(initial=0.0)), "apart": float(apart.mean())}
     apart = one != two if isinstance(space, Discrete) else (one != two).any(axis=-1)
     same = ~apart.any(axis=0)
+    if "score" in wanted:
+        away = np.abs(wanted["score"] - found["score"])[same]
+        return {"difference": float(away.max(initial=0.0)), "apart": float(apart.mean())}
     chances = np.abs(wanted.get("probabilities", 0.0) - found.get("probabilities", 0.0))
     difference = chances[same].max(initial=0.0) if "probabilities" in wanted else 0.0
     return {"difference": float(difference), "apart": float(apart.mean())}

@@ -6,6 +6,8 @@ It holds an algorithm's acting part, the spec, and the scaler of the log that it
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 from collections.abc import Mapping
 from functools import cached_property
@@ -19,14 +21,15 @@ import numpy as np
 
 from tidelog.acting.arrays import fill
 from tidelog.acting.artefact import contents
-from tidelog.acting.ranking import Ranker
-from tidelog.acting.recommend import Recommendations, Vocabulary, recommend
+from tidelog.acting.ranking import ranker
 from tidelog.algorithms import algorithm_class
 from tidelog.algorithms.hyper import from_config
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.runtime.intake import Intake, read_action, read_mask, read_observation
 from tidelog.runtime.memory import Memory, carried
+from tidelog.runtime.ranking import Ranker
+from tidelog.runtime.recommend import Recommendations, Vocabulary, recommend
 from tidelog.runtime.saved import Saved, write
 from tidelog.types import Catalogue, Continuous, Discrete, Spec
 
@@ -34,6 +37,7 @@ NumpyArray = np.ndarray[Any, Any]
 
 
 CHUNK = 16384  # rows in one call of a compiled program
+SPARE = 1 << 24  # weights of networks that learning has and acting has not
 
 # Compiled once for each kind of algorithm and batch size; all take (algorithm, acting, leaves, mask, action, key,
 # carry) and return a result and what is carried on.
@@ -170,7 +174,7 @@ class Policy:
     def ranker(self, supervised: bool = False) -> Ranker:
         """What ranks item indices; `supervised`: by likelihood alone. SpecError where the policy ranks no items."""
         Vocabulary(self.spec)
-        return Ranker(self.algorithm, self.acting, supervised)
+        return ranker(self.algorithm, self.acting, supervised)
 
     @cached_property
     def _ranker(self) -> Ranker:
@@ -218,7 +222,7 @@ class Policy:
     def _give(self, action: Any, intake: Intake) -> NumpyArray:
         raw = np.asarray(action)
         if isinstance(self.spec.action, Continuous):
-            raw = self.spec.action.from_unit(np.clip(raw, -1.0, 1.0)).astype(np.float32)
+            raw = self.spec.action.executed(raw).astype(np.float32)
         return _unbatched(raw, intake)
 
     def save(self, path: str | Path) -> Path:
@@ -245,6 +249,7 @@ def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
     """
     saved = Saved(path)
     manifest, spec, arrays = saved.manifest, saved.spec, saved.arrays()
+    _ = saved.scales  # refused where they do not fit the spec
     try:
         made_by = algorithm or from_config(algorithm_class(manifest["algorithm"]), manifest["config"])
         scaler, origin = Scaler.from_json(manifest["scaler"]), dict(manifest["origin"])
@@ -252,8 +257,24 @@ def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
         if isinstance(error, ConfigError):
             raise
         raise CheckpointError(f"{saved.where} is not what a policy needs: {json.dumps(str(error))}") from error
-    template = made_by.acting(made_by.init(spec, jax.random.key(0), 1))
+    if algorithm is None:
+        _check_widths(made_by, sum(array.size for array in arrays.values()), saved.where)
+    try:
+        template = made_by.acting(made_by.init(spec, jax.random.key(0), 1))
+    except (MemoryError, OverflowError) as error:
+        raise CheckpointError(f"{saved.where} speaks of networks that its weights were not made for") from error
     return Policy(made_by, spec, scaler, fill(template, arrays, str(path)), origin)
+
+
+def _check_widths(algorithm: Any, weights: int, where: str) -> None:
+    """Raise CheckpointError where layers beside each other would hold far more weights than there are."""
+    for field in dataclasses.fields(algorithm):
+        value = getattr(algorithm, field.name)
+        widths = value if isinstance(value, tuple) and all(type(one) is int for one in value) else ()
+        if any(one * two > weights + SPARE for one, two in itertools.pairwise(widths)):
+            raise CheckpointError(
+                f"{where}: {field.name} = {list(value)} speaks of networks that {weights:,} weights were not made for"
+            )
 
 
 def _unbatched(values: NumpyArray, intake: Intake) -> NumpyArray:

@@ -1,7 +1,7 @@
 """What phasic algorithms share: rewards in units of their spread, looks at a whole store, and the auxiliary phase.
 
 Their states have `network`, `rewards` and `values`; their stores the columns `observation`, `mask`, `valid`, `target`,
-and while an auxiliary phase runs `old`.
+with a memory `first`, `carry` and where the value has its own `value_carry`, and while an auxiliary phase runs `old`.
 
 Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store, `W` copies.
 """
@@ -19,6 +19,7 @@ from tidelog.algorithms.contract import Batch
 from tidelog.algorithms.running import Running, deviation, merged
 from tidelog.algorithms.segments import Columns
 from tidelog.losses.returns import discounted
+from tidelog.networks.phasic import Past
 from tidelog.types import Observation
 
 BLOCK = 16_384  # steps that a network sees at once where a whole store is looked at
@@ -71,6 +72,14 @@ def seen_by(network: Callable[..., Any], *inputs: Any) -> Any:
     return in_blocks(lambda rows: network(*rows), inputs, max(1, BLOCK // steps))
 
 
+def past_of(columns: Columns) -> tuple[Past, ...]:
+    """Where segments begin, to be told to networks with a memory; nothing where there is none."""
+    if "first" not in columns:
+        return ()
+    value = columns.get("value_carry")
+    return (Past(columns["first"], columns["carry"][:, 0], None if value is None else value[:, 0]),)
+
+
 def explained(target: jax.Array, value: jax.Array, batch: Batch) -> jax.Array:
     """The share of the targets' variance that values [B, T] explain; 0 where targets do not vary."""
 
@@ -86,18 +95,18 @@ def explained(target: jax.Array, value: jax.Array, batch: Batch) -> jax.Array:
 
 def freeze(h: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
     """The policy's distributions over the whole memory."""
-    return state, {"old": seen_by(state.network.policy, columns["observation"], columns.get("mask"))}
+    return state, {"old": seen_by(state.network.policy, columns["observation"], columns.get("mask"), *past_of(columns))}
 
 
 def drift(h: Any, state: Any, columns: Columns) -> dict[str, jax.Array]:
-    """The mean divergence from the frozen policy over the whole memory, after the phase."""
+    """The divergence [C, T] from the frozen policy over the whole memory, after the phase."""
 
-    def one(observation: Observation, mask: jax.Array | None, old: Any) -> jax.Array:
-        divergence: jax.Array = old.divergence(state.network.policy(observation, mask))
+    def one(observation: Observation, mask: jax.Array | None, old: Any, *past: Past) -> jax.Array:
+        divergence: jax.Array = old.divergence(state.network.policy(observation, mask, *past))
         return divergence
 
-    found = seen_by(one, columns["observation"], columns.get("mask"), columns["old"])
-    return {"clone_kl_after": jnp.mean(found, where=columns["valid"])}
+    found = seen_by(one, columns["observation"], columns.get("mask"), columns["old"], *past_of(columns))
+    return {"clone_kl_after": found}
 
 
 def auxiliary_loss(
@@ -106,7 +115,7 @@ def auxiliary_loss(
     """Both values' errors, and what holds the policy."""
     data = batch.data
     target = data["target"] / unit
-    policy, value, auxiliary = network.both_values(data["observation"], data.get("mask"))
+    policy, value, auxiliary = network.both_values(data["observation"], data.get("mask"), *past_of(data))
     clone = batch.mean(data["old"].divergence(policy))
     error = 0.5 * batch.mean(jnp.square(value - target))
     extra = error if auxiliary is None else 0.5 * batch.mean(jnp.square(auxiliary - target))

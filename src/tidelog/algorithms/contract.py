@@ -19,6 +19,7 @@ from tidelog.errors import SpecError
 from tidelog.types import Act, Observation, Spec
 
 if TYPE_CHECKING:
+    from tidelog.algorithms.cloning import Lesson
     from tidelog.algorithms.draws import Draw
 
 State = Any  # a pytree: everything that a resumed run needs
@@ -85,12 +86,14 @@ class Keep:
 class Collection:
     """What is played before the phases of a round: `steps` decisions in each of `environments` copies.
 
-    Every copy's decisions are one segment, and every segment goes into the stores of these names.
+    Every copy's decisions are one segment, and every segment goes into the stores of these names. Of a policy with a
+    memory a segment says what was carried into each of its `pieces`.
     """
 
     environments: int
     steps: int
     into: tuple[str, ...]
+    pieces: int = 1
 
 
 def check_components(weights: tuple[float, ...] | None, spec: Spec) -> None:
@@ -120,8 +123,11 @@ class Phase:
 
     Over a store of segments a phase may do three more things. `prepare(algorithm, state, columns) -> (state, columns)`
     runs once before a visit over the whole store and adds columns to it. `conclude(algorithm, state, columns) ->
-    metrics` runs once after a visit. Then the segments it read go into the store `into`, or are forgotten (`empties`).
-    That store is the one it reads, unless `over` names another.
+    metrics [C, T]` runs once after a visit; told is their mean over the steps that count. Then the segments it read go
+    into the store `into`, or are forgotten (`empties`). That store is the one it reads, unless `over` names another.
+
+    Where the store lies off the device, both are asked about some of its segments after others, and `prepare` leaves
+    the state as it is.
     """
 
     name: str
@@ -215,3 +221,11 @@ class Collecting(Algorithm, Protocol):
 
     def collection(self) -> Collection:
         """What is played before each round."""
+
+
+@runtime_checkable
+class Taught(Collecting, Protocol):
+    """An algorithm whose policy can begin as another one."""
+
+    def taught(self, state: State, lesson: Lesson, key: jax.Array, updates: int) -> tuple[State, jax.Array]:
+        """A fresh state that does what a lesson says, and its mean divergence from that."""

@@ -85,9 +85,9 @@ def priority_correction(default: float) -> Any:
 # Networks.
 
 
-def widths(default: tuple[int, ...], of: str) -> Any:
-    """The widths of hidden layers."""
-    return static(default, help=f"widths of {of}")
+def widths(default: tuple[int, ...], of: str, least: int = 1) -> Any:
+    """The widths of hidden layers; with `least` 0 there may be none."""
+    return static(default, least=least, help=f"widths of {of}")
 
 
 def embedding(default: int) -> Any:
@@ -98,6 +98,11 @@ def embedding(default: int) -> Any:
 def convolutions(default: Layers) -> Any:
     """How pictures become numbers."""
     return static(default, choices=LAYERS, help="layers that look at pictures")
+
+
+def picture_width(default: int) -> Any:
+    """How many numbers a picture becomes."""
+    return static(default, least=1, help="features that are made of a picture")
 
 
 def memory(default: int | None) -> Any:

@@ -33,7 +33,10 @@ def number(
 
 
 def static(default: Any, *, least: int | None = None, choices: Mapping[str, Any] | None = None, help: str = "") -> Any:
-    """A value that the compiled program is made for; `choices` maps the names usable in files to their values."""
+    """A value that the compiled program is made for; `choices` maps the names usable in files to their values.
+
+    `least` bounds a whole number; 0 lets a list be empty.
+    """
     metadata = {"leaf": False, "least": least, "choices": choices, "help": help}
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -127,7 +130,7 @@ def _checked_static(where: str, field: dataclasses.Field[Any], value: Any) -> An
     if kind == "bool" and not isinstance(value, bool):
         raise ConfigError(f"{where}: expected true or false")
     if kind.startswith("tuple"):
-        return _checked_tuple(where, value, int if "int" in kind else float)
+        return _checked_tuple(where, value, int if "int" in kind else float, field.metadata["least"] == 0)
     least = field.metadata["least"]
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if kind == "int" and not (whole and (least is None or value >= least)):
@@ -135,7 +138,9 @@ def _checked_static(where: str, field: dataclasses.Field[Any], value: Any) -> An
     return int(value) if kind == "int" else value
 
 
-def _checked_tuple(where: str, value: Any, kind: type) -> tuple[Any, ...]:
+def _checked_tuple(where: str, value: Any, kind: type, may_be_empty: bool) -> tuple[Any, ...]:
+    if may_be_empty and isinstance(value, tuple | list) and not value:
+        return ()
     listed = value if isinstance(value, tuple | list) else ()
     whole = [isinstance(v, Integral) and not isinstance(v, bool) and int(v) > 0 for v in listed]
     fit = whole if kind is int else [isinstance(v, Real) and not isinstance(v, bool) for v in listed]

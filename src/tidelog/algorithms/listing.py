@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from tidelog.algorithms.next_item import Recall
 from tidelog.algorithms.proposals import Imagination, clipped, envisaged
 from tidelog.losses.choosing import standardised
+from tidelog.networks import recipe
 from tidelog.networks.catalogue import Pair
 from tidelog.support import supported
 
@@ -71,3 +72,26 @@ def state_after(acting: Acting, items: jax.Array, events: jax.Array) -> jax.Arra
     vectors = acting.recall.table(items, acting.features).vectors
     state: jax.Array = acting.recall.reader(vectors, events)[:, -1]
     return state
+
+
+def recipe_of(h: Any, acting: Acting) -> dict[str, Any]:
+    """How lists are made, as a recipe (`networks/recipe.py`); ExportError for a reader of one's own."""
+    idea = acting.imagination and {
+        "kind": "imagination",
+        "outward": recipe.pair(acting.imagination.generator.outward),
+        "perturbation": recipe.pair(acting.imagination.perturbation.body),
+        "phi": float(h.phi),
+        "latents": acting.latents,
+    }
+    act = {
+        "kind": "listed",
+        "catalogue": recipe.catalogue(acting.recall.table, acting.features),
+        "reader": recipe.reader(acting.recall.reader),
+        "critic": recipe.pair(acting.critic),
+        "imagination": idea,
+        "threshold": float(h.threshold),
+        "history": h.history,
+        "width": h.candidates,
+        "q_weight": float(acting.weight),
+    }
+    return recipe.whole(act)

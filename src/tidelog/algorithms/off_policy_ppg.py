@@ -15,9 +15,11 @@ rounds the auxiliary phase follows.
 | the same update: `0.5 (V - v)**2` | `value` | the same v |
 
 mu is who played, prox an average of recent parameters. Targets and advantages are never stored: networks as they stand
-make them at every use. At the ends of its dials: with prox held at mu it is PPO's loss; with `proximal_decay` 0 the
-clip never binds and it is the importance-weighted policy gradient; one minibatch that is the whole fresh rollout makes
-the first update PPG's.
+make them at every use. What an update reads and descends is in `replay_phase.py`, the auxiliary phase in
+`auxiliary.py`; how a state begins, steps and acts is in `phasic.py`, as for PPG.
+
+At the ends of its dials: with prox held at mu it is PPO's loss; with `proximal_decay` 0 the clip never binds and it is
+the importance-weighted policy gradient; one minibatch that is the whole fresh rollout makes the first update PPG's.
 
 Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store, `W` copies, `A` actions or action size.
 """
@@ -30,43 +32,20 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields
-from tidelog.algorithms.auxiliary import (
-    Rewards,
-    auxiliary_loss,
-    drift,
-    explained,
-    freeze,
-    scale_rewards,
-    scaled,
-    standardised,
-    value_unit,
-)
-from tidelog.algorithms.contract import Batch, Collection, Feedback, Keep, Phase, one_reward
+from tidelog.algorithms import fields, phasic
+from tidelog.algorithms.auxiliary import Rewards, auxiliary_loss, drift, freeze, value_unit
+from tidelog.algorithms.cloning import Lesson
+from tidelog.algorithms.contract import Batch, Collection, Feedback, Keep, Phase
 from tidelog.algorithms.draws import Draw
 from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
-from tidelog.algorithms.optim import (
-    Schedule,
-    Transformation,
-    brought,
-    constant,
-    copied,
-    follow,
-    improve,
-    optimiser_memory,
-)
-from tidelog.algorithms.running import Running, merged, nothing_seen
-from tidelog.algorithms.segments import Columns, Living, Passes, Whole, check_lives
-from tidelog.losses.policy import decoupled_surrogate, ratio_divergence, truncated_weight
-from tidelog.losses.returns import value_error
-from tidelog.losses.vtrace import vtrace
-from tidelog.networks import phasic, recipe
+from tidelog.algorithms.optim import Schedule, Transformation, constant, copied, follow, optimiser_memory
+from tidelog.algorithms.replay_phase import count_rewards, judged, policy_loss, traced, value_loss
+from tidelog.algorithms.running import Running, merged
+from tidelog.algorithms.segments import Living, Passes, Whole, check_lives
 from tidelog.networks.convolution import Layers, by_size
-from tidelog.networks.distributions import Distribution
-from tidelog.networks.encode import Sight
-from tidelog.networks.mlp import ACTIVATIONS, Activation, host_generator
-from tidelog.networks.phasic import ARCHITECTURES, Architecture, Shape
-from tidelog.types import Act, Continuous, Discrete, MultiDiscrete, Observation, Spec
+from tidelog.networks.mlp import ACTIVATIONS, Activation
+from tidelog.networks.phasic import ARCHITECTURES, Architecture
+from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 
 class Optimisers(NamedTuple):
@@ -102,38 +81,7 @@ class Drawn(NamedTuple):
     value: Batch
 
 
-# Before every update: what its segments are worth, by the networks as they stand.
-
-
-def count_rewards(h: OffPolicyPPG, state: State, columns: Columns) -> tuple[State, Columns]:
-    """The spread of rewards with a fresh rollout in it."""
-    return scale_rewards(h, state, columns)[0], {}
-
-
-def traced(h: OffPolicyPPG, state: State, batch: Batch) -> Batch:
-    """The batch with `target`, `advantage`, `value`, and `log_behaviour`, pi over mu; all [B, T]."""
-    data, unit = batch.data, value_unit(state)
-    value, following = (unit * state.network.worth(data[name]) for name in ("observation", "following"))
-    policy = state.network.policy(data["observation"], data.get("mask"))
-    log_behaviour = policy.log_probability(data["action"]) - data["log_probability"]
-    flags = data["terminated"], data["truncated"], data["valid"]
-    dials = h.discount, h.gae_lambda, h.rho_bar, h.c_bar
-    target, advantage = vtrace(log_behaviour, scaled(h, state, data["reward"]), value, following, *flags, *dials)
-    found = {"target": target, "advantage": advantage, "value": value, "log_behaviour": log_behaviour}
-    return batch._replace(data=data | found)
-
-
-def judged(h: OffPolicyPPG, state: State, batch: Batch) -> Batch:
-    """The policy's batch with what its loss reads besides: `log_proximal`, prox over mu, and advantages of one unit."""
-    batch = traced(h, state, batch)
-    data = batch.data
-    proximal = state.proximal.network.policy(data["observation"], data.get("mask")).log_probability(data["action"])
-    if h.advantage_normalisation:
-        data = data | {"advantage": standardised(data["advantage"], data["valid"])}
-    return batch._replace(data=data | {"log_proximal": proximal - data["log_probability"]})
-
-
-# Losses: each returns the mean over the minibatch and its metrics.
+# The loss: the mean over the minibatches and its metrics.
 
 
 def joint_loss(
@@ -147,63 +95,20 @@ def joint_loss(
     return p_loss + v_loss, p_told | v_told
 
 
-def policy_loss(network: Any, h: OffPolicyPPG, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The decoupled surrogate with its entropy bonus."""
-    data = batch.data
-    policy = network.policy(data["observation"], data.get("mask"))
-    log_weight, advantage = data["log_proximal"], data["advantage"]
-    log_ratio = policy.log_probability(data["action"]) - data["log_probability"] - log_weight
-    gain = batch.mean(decoupled_surrogate(log_ratio, log_weight, advantage, h.clip, h.most_weight))
-    entropy = batch.mean(policy.entropy())
-    beyond = 0.0 if h.clip is None else jnp.abs(jnp.exp(log_ratio) - 1.0) > h.clip
-    return gain - h.entropy_bonus * entropy, {
-        "policy_loss": gain,
-        "entropy": entropy,
-        "approx_kl": batch.average(ratio_divergence(log_ratio)),
-        "clip_fraction": batch.average(jnp.broadcast_to(beyond, log_ratio.shape)),
-        "advantage_max": jnp.max(jnp.abs(advantage)),
-        **weights_told(h, batch, log_ratio, log_weight),
-    }
-
-
-def weights_told(h: OffPolicyPPG, batch: Batch, log_ratio: jax.Array, log_weight: jax.Array) -> dict[str, jax.Array]:
-    """How far the policy is from who played, and how old the segments are."""
-    used = jnp.exp(truncated_weight(log_ratio, log_weight, h.most_weight) + log_ratio)
-    cut = (log_weight + jnp.maximum(log_ratio, 0.0)) > jnp.log(h.most_weight)
-    mean = batch.average(used)
-    return {
-        "effective_share": jnp.square(mean) / jnp.maximum(batch.average(jnp.square(used)), 1e-12),
-        "ratio_mean": mean,
-        "truncated_share": batch.average(cut),
-        "staleness": jnp.mean(batch.data["age"].astype(jnp.float32)),
-    }
-
-
-def value_loss(
-    network: Any, h: OffPolicyPPG, batch: Batch, unit: jax.Array | float
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The weighted squared error of the value, in units of the value network."""
-    data = batch.data
-    value = network(data["observation"], data.get("mask"))[1]
-    target, old = data["target"] / unit, data["value"] / unit
-    error = batch.mean(value_error(value, target, old, None))
-    told = {"value_loss": 0.5 * error, "explained_variance": explained(target, old, batch)}
-    return h.value_weight * error, told | {"value_staleness": jnp.mean(data["age"].astype(jnp.float32))}
-
-
 # The updates.
 
 
 def step(h: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Feedback]:
     """One update of policy and value, and a step of the proximal average."""
     state, drawn = prepared(h, state, batch)
-    state, feedback = _step(h, state, drawn, joint_loss, "policy", h.learning_rate)
+    state, feedback = phasic.descended(h, state, drawn, joint_loss, "policy", h.learning_rate)
     return state._replace(proximal=averaged(state.proximal, state.network, h.proximal_decay)), feedback
 
 
 def auxiliary_step(h: OffPolicyPPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of everything by the auxiliary phase's own optimiser; the proximal average begins anew."""
-    state, feedback = _step(h, state, traced(h, state, batch), auxiliary_loss, "auxiliary", h.auxiliary_learning_rate)
+    batch = traced(h, state, batch)
+    state, feedback = phasic.descended(h, state, batch, auxiliary_loss, "auxiliary", h.auxiliary_learning_rate)
     return state._replace(proximal=restarted(state.network)), feedback
 
 
@@ -227,16 +132,6 @@ def restarted(network: Any) -> Proximal:
     return Proximal(network, jnp.ones(()))
 
 
-def _step(
-    h: OffPolicyPPG, state: State, seen: Any, loss: Callable[..., Any], kind: str, rate: Any
-) -> tuple[State, Feedback]:
-    rate = rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
-    found = improve(loss, state.network, getattr(state.optimisers, kind), rate, h, seen, value_unit(state))
-    optimisers = state.optimisers._replace(**{kind: found.memory})
-    moved = state._replace(network=found.network, optimisers=optimisers, step=state.step + 1)
-    return moved, Feedback({**found.told, "learning_rate": rate})
-
-
 def losses(h: OffPolicyPPG, state: State, batch: dict[str, Batch], key: jax.Array) -> dict[str, jax.Array]:
     """The losses of policy and value as the networks stand, without a step."""
     state, drawn = prepared(h, state, batch)
@@ -255,17 +150,12 @@ def auxiliary_losses(h: OffPolicyPPG, state: State, batch: Batch, key: jax.Array
 
 def init(h: OffPolicyPPG, spec: Spec, key: jax.Array, updates: int) -> State:
     """A fresh network, which is its own average; nothing seen of rewards and values."""
-    one_reward("OffPolicyPPG", spec)
-    sight = Sight(h.embedding, h.hidden[0], h.convolutions)
-    shape = Shape(h.hidden, h.activation, h.layer_norm, sight)
-    generator = host_generator(key)
-    network = brought(h.network, lambda: phasic.create(h.architecture, generator, spec, shape), spec, key)
+    network = phasic.fresh_network(h, spec, key)
     memories = Optimisers(
         optimiser_memory(h.optimiser, network),
         optimiser_memory(h.optimiser, network) if h.auxiliary_epochs else None,
     )
-    rewards = Rewards(nothing_seen(), jnp.zeros(h.environments)) if h.reward_normalisation else None
-    values = nothing_seen() if h.value_normalisation else None
+    rewards, values = phasic.unseen_rewards(h), phasic.unseen_values(h)
     return State(network, restarted(copied(network)), memories, rewards, values, jnp.int32(0), jnp.int32(updates))
 
 
@@ -328,11 +218,12 @@ class OffPolicyPPG:
     value_normalisation: bool = static(False)
     advantage_normalisation: bool = static(True)
     architecture: Architecture = static(ARCHITECTURES["dual"], choices=ARCHITECTURES)
-    hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers")
+    hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers", least=0)
     activation: Activation = static(ACTIVATIONS["tanh"], choices=ACTIVATIONS)
     layer_norm: bool = fields.layer_norm(False)
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
+    picture_width: int = fields.picture_width(256)
     network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own, used like a Phasic")
 
     takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous)
@@ -379,40 +270,17 @@ class OffPolicyPPG:
         """A fresh network for a run of `updates` steps."""
         return init(self, spec, key, updates)
 
-    def acting(self, state: State) -> Any:
-        """The network."""
-        return state.network
+    def taught(self, state: State, lesson: Lesson, key: jax.Array, updates: int) -> tuple[State, jax.Array]:
+        """A fresh state whose policy, and its average, does what a lesson says; its mean divergence from that."""
+        state, divergence = phasic.taught(self, state, lesson, key, updates)
+        return state._replace(proximal=restarted(copied(state.network))), divergence
 
-    def start(self, acting: Any, batch: int) -> None:
-        """Nothing is carried."""
-
-    def act(
-        self,
-        acting: Any,
-        observation: Observation,
-        *,
-        mask: jax.Array | None = None,
-        carry: Any = None,
-        key: jax.Array | None = None,
-    ) -> Act:
-        """The policy's mode, or with a key a sample."""
-        policy = acting.policy(observation, mask)
-        action = policy.mode() if key is None else policy.sample(key)
-        return Act(action, policy.log_probability(action), carry)
-
-    def distribution(
-        self, acting: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
-    ) -> Distribution:
-        """The sampled policy."""
-        found: Distribution = acting.policy(observation, mask)
-        return found
-
-    def q_values(self, acting: Any, observation: Observation) -> None:
-        """None: it rates states, not actions."""
-
-    def recipe(self, acting: Any) -> dict[str, Any]:
-        """The policy's network as plain computations."""
-        return recipe.whole(recipe.likely(acting))
+    acting = phasic.acting
+    start = phasic.start
+    act = phasic.act
+    distribution = phasic.distribution
+    q_values = phasic.q_values
+    recipe = phasic.recipe_of
 
 
 def _policy_updates(h: OffPolicyPPG, round: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.auxiliary import explained, scale_rewards, seen_by, standardised, value_unit
+from tidelog.algorithms.auxiliary import explained, past_of, scale_rewards, seen_by, standardised, value_unit
 from tidelog.algorithms.contract import Batch
 from tidelog.algorithms.running import merged
 from tidelog.algorithms.segments import Columns
@@ -27,7 +27,8 @@ def estimate(h: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
     """
     state, reward = scale_rewards(h, state, columns)
     unit = value_unit(state)
-    value, following = (unit * seen_by(state.network.worth, columns[name]) for name in ("observation", "following"))
+    state, value, following, begins = valued(h, state, columns)
+    value, following = unit * value, unit * following
     flags = columns["terminated"], columns["truncated"], columns["valid"]
     advantage = advantages(reward, value, following, *flags, h.discount, h.gae_lambda)
     target = value + advantage
@@ -36,7 +37,26 @@ def estimate(h: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
         value = value * (value_unit(state) / unit)
     if h.advantage_normalisation:
         advantage = standardised(advantage, columns["valid"])
-    return state, {"advantage": advantage, "target": target, "value": value}
+    return state, {"advantage": advantage, "target": target, "value": value, **begins}
+
+
+def valued(h: Any, state: Any, columns: Columns) -> tuple[Any, jax.Array, jax.Array, Columns]:
+    """The network's values [C, T] of all steps and of what followed them, in its own units.
+
+    Where the value has a memory of its own, the state takes over what it carried into the rollout and carries out of
+    it, and the column `value_carry` [C, P, H] says what it carries into each of `P` pieces.
+    """
+    seen, later = columns["observation"], columns["following"]
+    if "first" not in columns:
+        value, following = (seen_by(state.network.worth, leaf) for leaf in (seen, later))
+        return state, value, following, {}
+    (past,) = past_of(columns)
+    value, following, carries = seen_by(state.network.worth_along, seen, later, past._replace(value=state.carry))
+    if state.carry is None:
+        return state, value, following, {}
+    each = carries.shape[1] // h.pieces
+    into = jnp.concatenate([state.carry[:, None], carries[:, each - 1 : -1 : each]], axis=1)
+    return state._replace(carry=carries[:, -1]), value, following, {"value_carry": into}
 
 
 # Losses of the policy phase: each returns the mean over the minibatch and its metrics.
@@ -45,18 +65,18 @@ def estimate(h: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
 def policy_loss(network: Any, h: Any, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The clipped surrogate with its entropy bonus, and the divergence of the ratio where it has a weight."""
     data = batch.data
-    return _policy_loss(network.policy(data["observation"], data.get("mask")), h, batch)
+    return _policy_loss(network.policy(data["observation"], data.get("mask"), *past_of(data)), h, batch)
 
 
 def value_loss(network: Any, h: Any, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The weighted squared error of the value, in units of the value network."""
     data = batch.data
-    return _value_loss(network(data["observation"], data.get("mask"))[1], h, batch, unit)
+    return _value_loss(network(data["observation"], data.get("mask"), *past_of(data))[1], h, batch, unit)
 
 
 def joint_loss(network: Any, h: Any, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Both at once."""
-    policy, value = network(batch.data["observation"], batch.data.get("mask"))
+    policy, value = network(batch.data["observation"], batch.data.get("mask"), *past_of(batch.data))
     (p_loss, p_told), (v_loss, v_told) = _policy_loss(policy, h, batch), _value_loss(value, h, batch, unit)
     return p_loss + v_loss, p_told | v_told
 

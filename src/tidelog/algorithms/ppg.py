@@ -12,13 +12,13 @@ A round plays a rollout and runs the policy phase on it; every `policy_iteration
 | the same update | `0.5 (V - target)**2` | the same targets |
 
 What the first two read and descend is in `policy_phase.py`, what the last two do in `auxiliary.py`; their arithmetic is
-in `losses/`. The reference runs the value epochs before the policy epochs, and so do we. At the ends of its dials:
-without auxiliary epochs it is PPO (with `shared` and equal epochs the textbook one); `beta_clone` 0 lets the auxiliary
-phase forget the policy.
+in `losses/`. How a state begins, steps and acts is in `phasic.py`, as for off-policy PPG. The reference runs the value
+epochs before the policy epochs, and so do we. At the ends of its dials: without auxiliary epochs it is PPO (with
+`shared` and equal epochs the textbook one); `beta_clone` 0 lets the auxiliary phase forget the policy.
 
 Deliberate differences from the reference: a time limit bootstraps from what truly followed (there it counts as an end);
 rows in which an environment only restarts count nowhere; `single` and `shared` have no second value head, their value
-is the auxiliary one; heads begin small and orthogonal.
+is the auxiliary one; heads begin small and orthogonal, unless there are pictures.
 
 Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store, `W` copies, `A` actions or action size.
 """
@@ -31,22 +31,20 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields
+from tidelog.algorithms import fields, phasic
 from tidelog.algorithms.auxiliary import Rewards, auxiliary_loss, drift, freeze, value_unit
-from tidelog.algorithms.contract import Batch, Collection, Feedback, Keep, Phase, one_reward
+from tidelog.algorithms.contract import Batch, Collection, Feedback, Keep, Phase
 from tidelog.algorithms.draws import Draw
 from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
-from tidelog.algorithms.optim import Schedule, Transformation, brought, constant, improve, optimiser_memory
+from tidelog.algorithms.optim import Schedule, Transformation, constant, optimiser_memory
 from tidelog.algorithms.policy_phase import estimate, joint_loss, policy_loss, value_loss
-from tidelog.algorithms.running import Running, nothing_seen
+from tidelog.algorithms.running import Running
 from tidelog.algorithms.segments import Epochs, Whole, check_divides
-from tidelog.networks import phasic, recipe
+from tidelog.errors import ConfigError
 from tidelog.networks.convolution import Layers, by_size
-from tidelog.networks.distributions import Distribution
-from tidelog.networks.encode import Sight
-from tidelog.networks.mlp import ACTIVATIONS, Activation, host_generator
-from tidelog.networks.phasic import ARCHITECTURES, Architecture, Shape
-from tidelog.types import Act, Continuous, Discrete, MultiDiscrete, Observation, Spec
+from tidelog.networks.mlp import ACTIVATIONS, Activation
+from tidelog.networks.phasic import ARCHITECTURES, Architecture
+from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 
 class Optimisers(NamedTuple):
@@ -66,6 +64,7 @@ class State(NamedTuple):
     values: Running | None
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedules
+    carry: jax.Array | None = None  # [W, H]: of the value's own memory, from rollout to rollout
 
 
 # The updates.
@@ -74,26 +73,17 @@ class State(NamedTuple):
 def policy_step(h: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of the policy, and of the value where their epochs agree."""
     loss = joint_loss if h.policy_epochs == h.value_epochs else policy_loss
-    return _step(h, state, batch, loss, "policy", h.learning_rate)
+    return phasic.descended(h, state, batch, loss, "policy", h.learning_rate)
 
 
 def value_step(h: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of the value, where its epochs are apart."""
-    return _step(h, state, batch, value_loss, "value", h.learning_rate)
+    return phasic.descended(h, state, batch, value_loss, "value", h.learning_rate)
 
 
 def auxiliary_step(h: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of everything, by the auxiliary phase's own optimiser."""
-    return _step(h, state, batch, auxiliary_loss, "auxiliary", h.auxiliary_learning_rate)
-
-
-def _step(h: PPG, state: State, batch: Batch, loss: Callable[..., Any], kind: str, rate: Any) -> tuple[State, Feedback]:
-    rate = rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
-    memory = getattr(state.optimisers, kind)
-    found = improve(loss, state.network, memory, rate, h, batch, value_unit(state))
-    optimisers = state.optimisers._replace(**{kind: found.memory})
-    moved = state._replace(network=found.network, optimisers=optimisers, step=state.step + 1)
-    return moved, Feedback({**found.told, "learning_rate": rate})
+    return phasic.descended(h, state, batch, auxiliary_loss, "auxiliary", h.auxiliary_learning_rate)
 
 
 def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
@@ -111,25 +101,30 @@ def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
 
 def init(h: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
     """A fresh network; nothing seen of rewards and values."""
-    one_reward("PPG", spec)
-    sight = Sight(h.embedding, h.hidden[0], h.convolutions)
-    shape = Shape(h.hidden, h.activation, h.layer_norm, sight)
-    generator = host_generator(key)
-    network = brought(h.network, lambda: phasic.create(h.architecture, generator, spec, shape), spec, key)
-    apart = h.policy_epochs != h.value_epochs
+    network, apart = phasic.fresh_network(h, spec, key, h.memory), h.policy_epochs != h.value_epochs
     memories = Optimisers(
         optimiser_memory(h.optimiser, network),
         optimiser_memory(h.optimiser, network) if apart else None,
         optimiser_memory(h.optimiser, network) if h.auxiliary_epochs else None,
     )
-    rewards = Rewards(nothing_seen(), jnp.zeros(h.environments)) if h.reward_normalisation else None
-    values = nothing_seen() if h.value_normalisation else None
-    return State(network, memories, rewards, values, jnp.int32(0), jnp.int32(updates))
+    rewards, values = phasic.unseen_rewards(h), phasic.unseen_values(h)
+    own = h.memory is not None and network.value_trunk is not None
+    carry = network.value_trunk.encoder.start(h.environments) if own else None
+    return State(network, memories, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "procgen": {},  # Cobbe et al. 2020, appendix A: the defaults; pictures as in the paper
-    "atari": {"environments": 8, "rollout_steps": 128, "discount": 0.99, "clip": 0.1, "learning_rate": 2.5e-4},
+    "procgen": {"hidden": (), "convolutions": "impala"},  # Cobbe et al. 2020, appendix A: the defaults, and its network
+    "atari": {
+        "environments": 8,
+        "rollout_steps": 128,
+        "discount": 0.99,
+        "clip": 0.1,
+        "learning_rate": 2.5e-4,
+        "hidden": (),
+        "convolutions": "nature",
+        "picture_width": 512,
+    },
     "classic-control": {
         "environments": 16,
         "rollout_steps": 128,
@@ -199,11 +194,13 @@ class PPG:
     value_normalisation: bool = static(False)
     advantage_normalisation: bool = static(True)
     architecture: Architecture = static(ARCHITECTURES["dual"], choices=ARCHITECTURES)
-    hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers")
+    hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers", least=0)
     activation: Activation = static(ACTIVATIONS["tanh"], choices=ACTIVATIONS)
     layer_norm: bool = fields.layer_norm(False)
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
+    picture_width: int = fields.picture_width(256)
+    memory: int | None = fields.memory(None)
     network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own, used like a Phasic")
 
     takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous)
@@ -219,23 +216,29 @@ class PPG:
         check_divides("pieces", self.pieces, "rollout_steps", self.rollout_steps)
         parts = self.environments * self.pieces
         check_divides("minibatches", self.minibatches, "environments * pieces", parts)
+        if self.memory is not None and self.network is not None:
+            raise ConfigError(
+                f"PPG.memory = {self.memory} is of networks made here, and network brings your own: leave one away"
+            )
         if self.auxiliary_epochs:
             held = self.environments * self.policy_iterations
             check_divides("auxiliary_minibatch", self.auxiliary_minibatch, "environments * policy_iterations", held)
 
     def collection(self) -> Collection:
         """A rollout a round."""
-        return Collection(self.environments, self.rollout_steps, ("fresh",))
+        return Collection(self.environments, self.rollout_steps, ("fresh",), self.pieces)
 
     def stores(self, spec: Spec) -> dict[str, Keep]:
         """The rollout at hand, and with an auxiliary phase the memory of a whole policy phase."""
         mask = ("mask",) if spec.masked else ()
+        begins: tuple[str, ...] = () if self.memory is None else ("first", "carry")
         taken = ("action", "log_probability", "reward", "terminated", "truncated", "following")
-        fresh = Keep(("observation", "valid", *mask, *taken), self.environments)
+        fresh = Keep(("observation", "valid", *mask, *taken, *begins), self.environments)
         if not self.auxiliary_epochs:
             return {"fresh": fresh}
         held = self.environments * self.policy_iterations
-        return {"fresh": fresh, "memory": Keep(("observation", "valid", *mask, "target"), held)}
+        begins += () if self.memory is None else ("value_carry",)
+        return {"fresh": fresh, "memory": Keep(("observation", "valid", *mask, *begins, "target"), held)}
 
     def phases(self) -> tuple[Phase, ...]:
         """Value epochs where they are apart, the policy phase, and every so many rounds the auxiliary phase."""
@@ -255,40 +258,13 @@ class PPG:
         """A fresh network for a run of `updates` steps."""
         return init(self, spec, key, updates)
 
-    def acting(self, state: State) -> Any:
-        """The network."""
-        return state.network
-
-    def start(self, acting: Any, batch: int) -> None:
-        """Nothing is carried."""
-
-    def act(
-        self,
-        acting: Any,
-        observation: Observation,
-        *,
-        mask: jax.Array | None = None,
-        carry: Any = None,
-        key: jax.Array | None = None,
-    ) -> Act:
-        """The policy's mode, or with a key a sample."""
-        policy = acting.policy(observation, mask)
-        action = policy.mode() if key is None else policy.sample(key)
-        return Act(action, policy.log_probability(action), carry)
-
-    def distribution(
-        self, acting: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
-    ) -> Distribution:
-        """The sampled policy."""
-        found: Distribution = acting.policy(observation, mask)
-        return found
-
-    def q_values(self, acting: Any, observation: Observation) -> None:
-        """None: it rates states, not actions."""
-
-    def recipe(self, acting: Any) -> dict[str, Any]:
-        """How the policy acts, as plain nodes."""
-        return recipe.whole(recipe.likely(acting))
+    taught = phasic.taught
+    acting = phasic.acting
+    start = phasic.start
+    act = phasic.act
+    distribution = phasic.distribution
+    q_values = phasic.q_values
+    recipe = phasic.recipe_of
 
 
 def _value_updates(h: PPG, round: int) -> int:

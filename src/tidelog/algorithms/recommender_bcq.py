@@ -267,7 +267,7 @@ class RecommenderBCQ:
         """Raise SpecError: items are ranked."""
         raise SpecError("a policy over a catalogue ranks items: call policy.recommend(histories, k)")
 
-    # Ranking: what `tidelog.acting.recommend` calls.
+    # Ranking: what `policy.recommend` calls.
 
     def all_items(self, acting: Acting) -> jax.Array:
         """Rows [N + 1, D + 1] to search among."""
@@ -282,3 +282,7 @@ class RecommenderBCQ:
     ) -> Weighed:
         """What found items [B, K] are worth after histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
         return listing.weigh(self, acting, items, events, found, logits, ideas)
+
+    def recipe(self, acting: Acting) -> dict[str, Any]:
+        """How lists are made, for policies without JAX."""
+        return listing.recipe_of(self, acting)

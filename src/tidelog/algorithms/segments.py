@@ -134,7 +134,12 @@ class Shuffled(NamedTuple):
 
 @dataclass(frozen=True)
 class Epochs:
-    """Every sample once in each epoch, in an order that every epoch draws anew; the batch size divides their number."""
+    """Every sample once in each epoch, in an order that every epoch draws anew; the batch size divides their number.
+
+    What comes is known beforehand: it depends on no feedback.
+    """
+
+    foreseen: ClassVar[bool] = True
 
     def init(self, count: int, key: jax.Array | None = None) -> Shuffled:
         """The first epoch's order, which depends on nothing but the key."""

@@ -29,7 +29,7 @@ COMMANDS = {
     "collect": "play an environment and keep the log",
     "bench": "measure the speed of training on this machine",
 }
-INTERRUPTED = "tidelog: interrupted; what was saved can be resumed with `tidelog resume RUN`"
+INTERRUPTED = "tidelog: interrupted"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

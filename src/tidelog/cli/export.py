@@ -14,7 +14,7 @@ from tidelog.acting.policy import Policy
 from tidelog.cli.act import open_policy
 from tidelog.cli.options import parse
 from tidelog.cli.tables import say, table
-from tidelog.data.origin import read_any, reopen
+from tidelog.data.origin import reopen_any
 from tidelog.errors import ConfigError, LogError
 from tidelog.training.record import Record
 from tidelog.training.sinks import rows_until
@@ -74,7 +74,7 @@ def _check(options: Export, folder: Path, record: Record | None) -> int:
         raise ConfigError(f"{folder} is a run: --check is for what was exported of it")
     logged = None
     if options.log is not None:
-        logged = Logged.of(read_any(options.log, options.columns), open_policy(options.policy))
+        logged = Logged.of(reopen_any({"source": options.log, "columns": options.columns}), open_policy(options.policy))
     _show(recheck(folder, logged), None if logged else "name the log with --log")
     say(f"{folder} gives the same answers everywhere")
     return 0
@@ -97,12 +97,12 @@ def _target(options: Export, folder: Path, record: Record | None) -> Path:
 def _logged(options: Export, record: Record | None, policy: Policy) -> tuple[Logged | None, str | None]:
     """Logged observations, or why there are none."""
     if options.log is not None:
-        return Logged.of(read_any(options.log, options.columns), policy), None
+        return Logged.of(reopen_any({"source": options.log, "columns": options.columns}), policy), None
     origin = None if record is None else record.data.get("origin")
     if not isinstance(origin, Mapping):
         return None, "name a log with --log"
     try:
-        return Logged.of(reopen(origin), policy), None
+        return Logged.of(reopen_any(origin), policy), None
     except (ConfigError, LogError) as error:
         return None, f"the run's log cannot be read again ({error}): name it with --log"
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import tyro
 
 from tidelog.cli.options import parse
+from tidelog.cli.playing import SinkName, sink_of
 from tidelog.cli.tables import say, trained
 from tidelog.training.fit import load
+from tidelog.training.record import Record
 
 
 @dataclass
@@ -19,12 +22,16 @@ class Resume:
     """the run folder"""
     checkpoint: int | None = None
     """go back to the checkpoint at this update"""
+    sink: tuple[SinkName, ...] = ()
+    """where metrics go besides the run folder"""
 
 
 def run(words: list[str]) -> int:
     """Resume, and say what came of it."""
     options = parse(Resume, words, "resume")
-    training = load(options.run, checkpoint=options.checkpoint)
+    Record.read(Path(options.run))  # before a sink makes a folder there
+    sinks = [sink_of(kind, Path(options.run)) for kind in options.sink]
+    training = load(options.run, checkpoint=options.checkpoint, sinks=sinks)
     if training.finished:
         say(f"{options.run} is complete at {training.unit[:-1]} {training.done:,}: there is nothing to resume")
         return 0

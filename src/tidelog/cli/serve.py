@@ -1,4 +1,4 @@
-"""`tidelog serve POLICY`: answers observations over HTTP until it is told to stop."""
+"""`tidelog serve POLICY`: answers observations (or histories) over HTTP until it is told to stop."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import tyro
 
 from tidelog.cli.options import parse
 from tidelog.errors import ConfigError, ExportError
-from tidelog.runtime.policy import Policy, load
+from tidelog.runtime.loading import load
 from tidelog.runtime.session import load_onnx
 
 
 @dataclass
 class Serve:
-    """Answer observations over HTTP: POST /act, GET /policy, /health and /metrics. Stops gracefully at SIGTERM."""
+    """Answer over HTTP: POST /act (or /recommend), GET /policy, /health and /metrics. Stops gracefully at SIGTERM."""
 
     policy: tyro.conf.Positional[str]
     """a saved policy, folder or .zip, as `tidelog export` writes it"""
@@ -30,11 +30,11 @@ class Serve:
     backend: Literal["numpy", "onnx"] = "numpy"
     """what computes: NumPy, or onnxruntime where the policy holds an ONNX file"""
     rows: int = 1024
-    """observations that one request may hold"""
+    """observations or histories that one request may hold"""
     body: int = 1_000_000
     """bytes that one request may have"""
     seconds: float = 10.0
-    """how long a body may take to arrive, an answer to be computed, and open requests to end when it stops"""
+    """how long headers and a body may take to arrive, an answer to be computed, open requests to end when it stops"""
     connections: int = 256
     """connections at a time; others are answered 503"""
 
@@ -42,18 +42,19 @@ class Serve:
 def run(words: list[str]) -> int:
     """Serve until a signal comes; 0 when all open requests were answered."""
     options = parse(Serve, words, "serve")
-    if min(options.rows, options.body, options.connections) < 1 or not options.seconds > 0:
-        raise ConfigError("--rows, --body, --connections and --seconds must be larger than 0")
+    if min(options.rows, options.body, options.connections) < 1 or not 0 < options.seconds < 1e6:
+        raise ConfigError("--rows, --body and --connections must be larger than 0, --seconds between 0 and 1,000,000")
     if not Path(options.policy).exists():
         raise ConfigError(f"{options.policy} does not exist: give a saved policy, as `tidelog export` writes it")
-    uvicorn, app = _tools()
-    policy: Policy = {"numpy": load, "onnx": load_onnx}[options.backend](options.policy)
+    uvicorn, app, protocol = _tools()
+    policy = {"numpy": load, "onnx": load_onnx}[options.backend](options.policy)
     bounds = app.Bounds(options.body, options.rows, options.seconds)
     place = _listening(options.host, options.port)
     config = uvicorn.Config(
         app.application(policy, bounds),
         log_level="warning",
         access_log=False,
+        http=protocol.patient_for(options.seconds),
         limit_concurrency=options.connections,
         timeout_graceful_shutdown=max(1, round(options.seconds)),
     )
@@ -66,11 +67,11 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def _tools() -> tuple[Any, Any]:
+def _tools() -> tuple[Any, Any, Any]:
     try:
-        from tidelog.serving import app
+        from tidelog.serving import app, protocol
 
-        return importlib.import_module("uvicorn"), app
+        return importlib.import_module("uvicorn"), app, protocol
     except ModuleNotFoundError as error:
         raise ExportError(f"serving needs an extra: pip install 'tidelog[serve]' ({error})") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import Any
 
@@ -37,6 +38,10 @@ def trained(run: Run) -> int:
     except CheckpointError as error:
         print(f"tidelog: {error}", file=sys.stderr)  # noqa: T201
         return 4
+    except (KeyboardInterrupt, SystemExit):  # the signal goes on; what was done until then is saved
+        where = f"saved at {run.unit[:-1]} {run.done:,}; `tidelog resume {run.folder}` goes on"
+        print(f"tidelog: {where}", file=sys.stderr)  # noqa: T201
+        raise
     return 0
 
 
@@ -49,7 +54,7 @@ def show_run(run: Run) -> None:
     table(f"{run.record.algorithm}: last report, update {run.update:,}", head, rows)
     say(f"run folder: {run.folder}")
     if isinstance(run.record.spec.action, Catalogue):
-        say(f"next: tidelog recommend {run.folder} --data HISTORIES.csv --user U --item I --time T --out lists.csv")
+        say(f"next: tidelog recommend {run.folder} --data HISTORIES.csv {_roles(run)} --out lists.csv")
         return
     environment = run.record.environment or "NAME"
     named = bool(feature_names(run.record.spec))
@@ -61,6 +66,12 @@ def show_run(run: Run) -> None:
     if named and (run.record.spec.masked or run.policy().remembers):
         then += " --columns MAPPING.toml"
     say(f"next: tidelog {then}")
+
+
+def _roles(run: Run) -> str:
+    """The columns of the interactions that a run has learnt from, as flags."""
+    roles = (run.record.data.get("origin") or {}).get("roles") or {}
+    return " ".join(f"--{role} {shlex.quote(roles.get(role) or role.upper())}" for role in ("user", "item", "time"))
 
 
 def _number(value: Any) -> str:

@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 from tidelog.algorithms import ALGORITHMS, CONFIGURATIONS, configured, learns_online, ranks
 from tidelog.algorithms.hyper import chosen_preset
+from tidelog.cli.act import open_policy
 from tidelog.cli.options import flags_of, is_flag, pairs, parse, peek, read_config, with_defaults
-from tidelog.cli.tables import say, trained
+from tidelog.cli.playing import Playing, SinkName, episodes_of, free_folder, play, sink_of
+from tidelog.cli.tables import trained
 from tidelog.cli.taken import Taken, read_taken
 from tidelog.data import Interactions, Log
 from tidelog.data.origin import read_any
 from tidelog.errors import ConfigError
 from tidelog.training.fit import prepare
-from tidelog.training.learn import prepare_learning
-from tidelog.training.sinks import TensorBoard, Trackio, WandB
 
 
 @dataclass(kw_only=True)
@@ -51,7 +51,7 @@ class Train:
     """time between two checkpoints"""
     warm_start: tuple[str, ...] = ()
     """start parts from other runs, as PART=RUN"""
-    sink: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    sink: tuple[SinkName, ...] = ()
     """where metrics go besides the run folder"""
     preset: str | None = None
     """published settings to start from"""
@@ -70,31 +70,25 @@ class Serve(Taken, Train):
 
 
 @dataclass(kw_only=True)
-class Play:
+class Play(Playing):
     """Learn a policy in an environment. Every hyper-parameter of the algorithm is a flag."""
 
-    env: str
-    """a built-in environment, a functional one (jax:NAME) or a gymnasium id"""
     steps: int = 200_000
     """decisions a seed, rounded up to whole rollouts"""
     seeds: int = 1
     """how many seeds to train side by side"""
-    out: str | None = None
-    """the run folder; default: runs/<algorithm>, with a number if that is taken"""
-    evaluate: tuple[str, ...] = ()
-    """environments to play at every report, as NAME=EPISODES; sampled:NAME=EPISODES draws the actions"""
-    every: int | None = None
-    """decisions between reports; default: 50 reports a run"""
-    best: str | None = None
-    """keep the policy at the best report of this metric"""
-    patience: int | None = None
-    """stop after so many reports without a better one"""
-    save_seconds: float = 30.0
-    """time between two checkpoints"""
-    log_out: str | None = None
-    """write all that was collected as a log with propensities, once the run is complete"""
-    sink: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
-    """where metrics go besides the run folder"""
+    start: str | None = None
+    """begin as this policy, of a run folder or a saved one: what it would do is distilled into the fresh policy"""
+    start_decisions: int | None = None
+    """with --start: what that policy plays first, uncounted; default: 16384"""
+    start_updates: int | None = None
+    """with --start: updates that distil it; default: 3000"""
+    ahead: bool = False
+    """play environments on the host by a thread, one round before what it plays is learnt from"""
+    phase_memory: Literal["device", "host", "disk"] = "device"
+    """where segments wait for the auxiliary phase; the results are the same"""
+    phase_memory_limit: float | None = None
+    """refuse a run whose waiting segments take more than so many GB"""
     preset: str | None = None
     """settings for a family of problems to start from"""
     config: str | None = None
@@ -112,13 +106,30 @@ def run(words: list[str]) -> int:
     name, rest = words[0], words[1:]
     cls, settings = configured(name)
     online = learns_online(cls)
+    _check_source(name, rest, online)
     flags = flags_of(cls, Play if online else Serve if ranks(cls) else Train)
     given = [*read_config(peek(rest, "--config"), flags), *rest]
     defaults = _preset(cls, peek(given, "--preset")) | settings
     options = parse(flags, given, f"train {name}", with_defaults(flags, defaults))
     algorithm = cls(**{f.name: getattr(options, f.name) for f in fields(cls) if is_flag(f)})
-    folder = Path(options.out) if options.out else _free_folder(name)
+    folder = Path(options.out) if options.out else free_folder(name)
     return _play(algorithm, options, folder) if online else _read(algorithm, options, folder)
+
+
+def _check_source(name: str, words: list[str], online: bool) -> None:
+    """Raise ConfigError where a log was named for what plays, or an environment for what reads."""
+    given = {word.split("=")[0] for word in words}
+    if online and "--data" in given and "--env" not in given:
+        raise ConfigError(
+            f"{name} learns from its own play (--env NAME), not from a log (--data): learn from the log by another, "
+            "as in `tidelog train iql --data LOG`, and where there is an environment begin as that, as in "
+            f"`tidelog train {name} --env NAME --start runs/iql`"
+        )
+    if not online and "--env" in given and "--data" not in given:
+        raise ConfigError(
+            f"{name} learns from a log (--data LOG), not in an environment (--env): collect a log there, as in "
+            "`tidelog collect --env NAME --episodes 100 --out LOG`, and go on there afterwards with `tidelog finetune`"
+        )
 
 
 def _usage() -> tuple[str, str]:
@@ -131,6 +142,13 @@ def _usage() -> tuple[str, str]:
     )
 
 
+def _play(algorithm: Any, options: Any, folder: Path) -> int:
+    """Learn in an environment."""
+    start = None if options.start is None else open_policy(options.start)
+    names = ("seeds", "start_decisions", "start_updates", "ahead", "phase_memory", "phase_memory_limit")
+    return play(algorithm, options, folder, start=start, **{name: getattr(options, name) for name in names})
+
+
 def _read(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn from a log."""
     log = _log(options)
@@ -141,14 +159,14 @@ def _read(algorithm: Any, options: Any, folder: Path) -> int:
         options.seeds,
         folder,
         held_out=options.held_out,
-        evaluate=_episodes(options.evaluate),
+        evaluate=episodes_of(options.evaluate),
         every=options.every,
         scale=options.scale,
         best=options.best,
         patience=options.patience,
         save_seconds=options.save_seconds,
         warm_start=pairs(options.warm_start, "PART=RUN, as in critic=runs/iql"),
-        sinks=[_sink(kind, folder) for kind in options.sink],
+        sinks=[sink_of(kind, folder) for kind in options.sink],
     )
     return trained(training)
 
@@ -161,27 +179,6 @@ def _log(options: Any) -> Log | Interactions:
     return read_taken(options.data, options)
 
 
-def _play(algorithm: Any, options: Any, folder: Path) -> int:
-    """Learn in an environment."""
-    training = prepare_learning(
-        algorithm,
-        options.env,
-        options.steps,
-        options.seeds,
-        folder,
-        evaluate=_episodes(options.evaluate),
-        every=options.every,
-        best=options.best,
-        patience=options.patience,
-        save_seconds=options.save_seconds,
-        log_out=options.log_out,
-        sinks=[_sink(kind, folder) for kind in options.sink],
-    )
-    for note in training.notes():
-        say(f"note: {note}")
-    return trained(training)
-
-
 def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:
     if name is None:
         return {}
@@ -189,26 +186,3 @@ def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:
     if not presets:
         raise ConfigError(f"{cls.__name__} has no presets")
     return chosen_preset(cls.__name__, presets, name)
-
-
-def _episodes(values: tuple[str, ...]) -> dict[str, int]:
-    expected = "NAME=EPISODES, as in Pendulum-v1=10"
-    found = pairs(values, expected)
-    for name, count in found.items():
-        if not count.isdigit():
-            raise ConfigError(f"'{name}={count}': expected {expected}")
-    return {name: int(count) for name, count in found.items()}
-
-
-def _sink(kind: str, folder: Path) -> Any:
-    if kind == "tensorboard":
-        return TensorBoard(folder / "tensorboard")
-    return WandB(project="tidelog", name=folder.name) if kind == "wandb" else Trackio(project="tidelog")
-
-
-def _free_folder(name: str) -> Path:
-    folder, number = Path("runs") / name, 1
-    while folder.exists() and any(folder.iterdir()):
-        number += 1
-        folder = Path("runs") / f"{name}-{number}"
-    return folder

@@ -27,12 +27,12 @@ class Batch:
         self.name, self.count, self.step, self.copies = name, count, step, copies
 
     def leaf(self, what: str, value: Any, leaf: Leaf) -> NDArray[Any]:
-        """One observation leaf: `[W, size]` float32 or `[W, C]` int32."""
+        """One observation leaf: `[W, size]` float32, `[W, C]` int32, or a picture `[W, ..., C]` uint8."""
         if isinstance(leaf, Vector):
             return self.numbers(what, value, (leaf.size,))
         if isinstance(leaf, Codes):
             return self._codes(what, value, np.asarray(leaf.sizes))
-        return self.shaped(what, value, (leaf.height, leaf.width, leaf.channels))
+        return self._bytes(what, value, (leaf.height, leaf.width, leaf.channels))
 
     def numbers(self, what: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Finite numbers `[W, *shape]` as float32, never the caller's own memory."""
@@ -67,6 +67,12 @@ class Batch:
             copy, column = (int(index) for index in np.argwhere(outside)[0])
             raise self.failure(copy, f"{what} is {array[copy, column]}, outside 0 .. {sizes[column] - 1}")
         return array.astype(np.int32)
+
+    def _bytes(self, what: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+        array = self.shaped(what, value, shape)
+        if array.dtype != np.uint8:
+            raise self.failure(None, f"{what} must be bytes (uint8, 0 to 255), found {array.dtype}")
+        return array
 
     def shaped(self, what: str, value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         """An array `[W, *shape]` of whatever type."""

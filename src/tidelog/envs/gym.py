@@ -4,8 +4,9 @@ The copies are stepped here and not by gymnasium's `SyncVectorEnv`: it neither s
 a copy returned, and it hands out the last observation of an episode in a form that depends on the observation space.
 Each copy is seeded once, from the seed given to `reset`; later episodes of a copy continue its own random numbers.
 
-Observations: `Box` of one dimension -> Vector; `Discrete` and one-dimensional `MultiDiscrete` -> Codes counted from
-0; `Dict` of those -> one leaf each. Actions: `Discrete`, one-dimensional `MultiDiscrete`, `Box` with finite bounds.
+Observations: `Box` of one dimension -> Vector, `Box` [height, width, channels] of uint8 -> Image; `Discrete` and
+one-dimensional `MultiDiscrete` -> Codes counted from 0; `Dict` of those -> one leaf each. Actions: `Discrete`,
+one-dimensional `MultiDiscrete`, `Box` with finite bounds.
 An "action_mask" in the info that comes with an observation is passed on.
 """
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tidelog.envs.channels import channels_last
 from tidelog.envs.protocol import positive
 from tidelog.envs.vector import VectorGymnasium
 from tidelog.errors import ConfigError
@@ -49,4 +50,8 @@ def pool(name: str, count: int) -> Pool:
         mend = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise ConfigError(f"envpool has no environment called {name!r}{mend}")
     copies = positive("count", count)
-    return Pool(lambda seed: envpool.make_gymnasium(name, num_envs=copies, seed=seed), f"envpool:{name}")
+
+    def maker(seed: int) -> Any:
+        return channels_last(envpool.make_gymnasium(name, num_envs=copies, seed=seed))
+
+    return Pool(maker, f"envpool:{name}")

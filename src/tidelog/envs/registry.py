@@ -14,15 +14,20 @@ from tidelog.envs.tabular import Tabular
 from tidelog.envs.tabular_environment import TabularEnvironment
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import treatment
+from tidelog.envs.vault import vault
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidelog.envs.functional import Functional
 
-_FUNCTIONAL = ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation")
+_FUNCTIONAL = (
+    *("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation"),
+    *("jax:vault", "jax:t-maze"),
+)
 _BUILT_IN: dict[str, Callable[[int], Environment]] = {
     "treatment": lambda count: TabularEnvironment(treatment(), count),
     "satiation": lambda count: TabularEnvironment(satiation(), count),
+    "vault": lambda count: TabularEnvironment(vault(), count),
     "point-mass": lambda count: PointMass(count),
 }
 _FROM_FILE: dict[str, Callable[[str, int], Environment]] = {
@@ -33,9 +38,10 @@ _FROM_FILE: dict[str, Callable[[str, int], Environment]] = {
 def make(name_or_env: Any, count: int = 1) -> Environment:
     """Make `count` copies of an environment, stepped together.
 
-    Takes a built-in name ("treatment", "satiation", "point-mass", "icu-sepsis:PATH" with the path of dynamics.npz,
-    "jax:..." for a functional environment, "envpool:ID"), a gymnasium id, a gymnasium environment or a function that
-    makes one, a `Tabular`, a `Functional`, or, of that many copies, a `gymnasium.vector.VectorEnv` or an `Environment`.
+    Takes a built-in name ("treatment", "satiation", "vault", "point-mass", "icu-sepsis:PATH" with its dynamics.npz,
+    "jax:..." for a functional environment, "procgen/GAME-MODE", "envpool:ID"), a gymnasium id, a gymnasium environment
+    or a function that makes one, a `Tabular`, a `Functional`, or, of that many copies, a `gymnasium.vector.VectorEnv`
+    or an `Environment`.
     ConfigError for unknown names, with the nearest known one.
     """
     if isinstance(name_or_env, str):
@@ -57,15 +63,18 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
 
 @cache
 def functional(name: str) -> Functional:
-    """The functional environment of that name ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment", "jax:satiation").
+    """The functional environment of that name, such as "jax:CartPole-v1" or "jax:treatment".
 
-    ConfigError for unknown names. The same name gives the same object, so that what is compiled for it is kept.
+    ConfigError for unknown names, with those that there are. The same name gives the same object,
+    so that what is compiled for it is kept.
     """
     from tidelog.envs.classic import CartPole, Pendulum
     from tidelog.envs.finite import Finite
+    from tidelog.envs.maze import TMaze
 
     makers: tuple[Callable[[], Functional], ...]
-    makers = (CartPole, Pendulum, lambda: Finite(treatment()), lambda: Finite(satiation()))
+    finite = (treatment, satiation, vault)
+    makers = (CartPole, Pendulum, *(lambda world=world: Finite(world()) for world in finite), TMaze)
     if name not in _FUNCTIONAL:
         raise ConfigError(_unknown(name, [], f"functional environments: {', '.join(_FUNCTIONAL)}"))
     return makers[_FUNCTIONAL.index(name)]()
@@ -75,6 +84,18 @@ def _pool(name: str, count: int) -> Environment:
     from tidelog.envs.pool import pool
 
     return pool(name, count)
+
+
+def _atari(name: str, count: int) -> Environment:
+    from tidelog.envs.atari import atari
+
+    return atari(name, count)
+
+
+def _procgen(name: str, count: int) -> Environment:
+    from tidelog.envs.procgen import procgen
+
+    return procgen(name, count)
 
 
 def _hosted(functional: Functional, count: int) -> Environment:
@@ -91,6 +112,10 @@ def _named(name: str, count: int) -> Environment:
         return _FROM_FILE[kind](path, count)
     if kind == "envpool":
         return _pool(path, count)
+    if name.startswith("ALE/"):
+        return _atari(name, count)
+    if name.startswith("procgen/"):
+        return _procgen(name.removeprefix("procgen/"), count)
     if kind == "jax":
         return _hosted(functional(name), count)
     if name in _BUILT_IN:

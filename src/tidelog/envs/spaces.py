@@ -11,9 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import SpecError
-from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Leaf, MultiDiscrete, Vector
+from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Vector
 
-_TAKEN = "a one-dimensional Box, a Discrete, a one-dimensional MultiDiscrete, or a Dict of these"
+_TAKEN = (
+    "a one-dimensional Box, a picture (a uint8 Box [height, width, channels]), a Discrete, a one-dimensional "
+    "MultiDiscrete, or a Dict of these"
+)
+_CHANNELS = 4  # the most that a side can have which is taken for channels and no height
 
 _LARGEST = np.finfo(np.float32).max
 
@@ -27,7 +31,7 @@ class Reader:
     key: str | None = None  # within a Dict
 
     def read(self, raw: Any) -> NDArray[Any]:
-        """One leaf, `[size]` float32 or `[C]` int32."""
+        """One leaf, `[size]` float32, `[C]` int32, or `[height, width, channels]` uint8."""
         return self.convert(np.asarray(raw if self.key is None else raw[self.key]))
 
 
@@ -77,11 +81,36 @@ def _reader(space: Any, what: str, key: str | None) -> Reader:
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
         size = int(space.shape[0])
         return Reader(Vector(size), partial(_numbers, size=size), key)
+    if isinstance(space, spaces.Box) and len(space.shape) in (2, 3):
+        return _picture_reader(space, what, key)
     if isinstance(space, spaces.Discrete):
         return _codes_reader(np.asarray([space.n]), np.asarray([space.start]), key)
     if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
         return _codes_reader(space.nvec, action_start(space), key)
     raise SpecError(f"{what} is {space}; taken is {_TAKEN}: wrap it with gymnasium.wrappers.FlattenObservation")
+
+
+def _picture_reader(space: Any, what: str, key: str | None) -> Reader:
+    """A picture's reader; SpecError where its layout or its type is another, with what to wrap it with."""
+    if space.dtype == np.uint8 and len(space.shape) == 3 and not (space.shape[0] <= _CHANNELS < space.shape[2]):
+        leaf = Image(*(int(side) for side in space.shape))
+        return Reader(leaf, partial(_bytes, shape=tuple(space.shape)), key)
+    if len(space.shape) == 3 and space.shape[0] <= _CHANNELS < space.shape[2]:
+        found, mend = "its channels stand first", "np.moveaxis(x, 0, -1)"
+    elif space.dtype != np.uint8:
+        found, mend = f"it has numbers of type {space.dtype}", "(255 * x).astype(np.uint8) if they lie in [0, 1]"
+    else:
+        found, mend = "it has no channels", "x[..., None]"
+    wrapped = "gymnasium.wrappers.TransformObservation"
+    if space.dtype != np.uint8:
+        wrapped += " (or FlattenObservation, where it is no picture)"
+    raise SpecError(f"{what} is {space}; {found}: taken is {_TAKEN}; for a picture give {mend}, by {wrapped}")
+
+
+def _bytes(value: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    if value.shape != shape or value.dtype != np.uint8:
+        raise ValueError(f"expected a picture {shape} of uint8, found {value.shape} of {value.dtype}")
+    return value
 
 
 def _codes_reader(sizes: NDArray[Any], start: NDArray[Any], key: str | None) -> Reader:

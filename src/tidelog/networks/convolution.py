@@ -1,101 +1,172 @@
-"""Pictures -> features, as matrix products of shifted views. Letters: `B` batch, `H` height, `W` width, `C` channels.
+"""Pictures -> features: plain layers, or IMPALA's stacks. Letters: `B` batch, `H` height, `W` width, `C` channels.
 
-Gradients of XLA's convolution fall to a naive kernel on CPU inside a compiled loop, 43 times slower
-(jax-ml/jax#12868); shifted views and one matrix product stay fast there.
+IMPALA's stacks are those of Espeholt et al. 2018: a convolution, a pool that halves the picture, residual blocks. They
+begin as in openai/phasic-policy-gradient: the weights of every output have one norm, 1 in a stack's first convolution
+and `(stacks * blocks)**-0.25` in its blocks (0.639 for three stacks of two), so that many add up to no more than few.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 
+from tidelog.networks import convolve
+from tidelog.networks.convolve import max_pool, places
 from tidelog.networks.mlp import Linear
 from tidelog.types import Image
 
 
 class Layer(NamedTuple):
-    """The shape of one convolution."""
+    """The shape of one convolution without padding, with ReLU after it."""
 
     channels: int
     kernel: int
     stride: int
 
+    def size(self, side: int) -> int:
+        """How long a side is after it."""
+        return places(side, self.kernel, self.stride, 0)
+
+
+class Stack(NamedTuple):
+    """The shape of one stack of IMPALA: 3 by 3 convolutions, the first pooled, then residual blocks of two."""
+
+    channels: int
+    blocks: int = 2
+
+    def size(self, side: int) -> int:
+        """How long a side is after it."""
+        return (side + 1) // 2
+
+
+Shape: TypeAlias = Layer | Stack
+Layers = Callable[[Image], tuple[Shape, ...]]
 
 NATURE = (Layer(32, 8, 4), Layer(64, 4, 2), Layer(64, 3, 1))  # Mnih et al. 2015
 SMALL = (Layer(16, 3, 2), Layer(32, 3, 2))
+IMPALA = (Stack(16), Stack(32), Stack(32))  # Espeholt et al. 2018; Cobbe et al. 2020
+CACHED = 8 * 64 * 64  # pixels that are looked at together on CPU: what stacks make of them stays in its cache
+SIDE_BY_SIDE = 2  # so many such looks have nothing to do with each other: XLA computes them on several threads
+KEPT = "pooled"  # what is kept for the gradient of a stack; the rest is computed again
 
 
-def nature(image: Image) -> tuple[Layer, ...]:
+def nature(image: Image) -> tuple[Shape, ...]:
     """The three layers of Mnih et al. 2015, for pictures of at least 36 by 36."""
     return NATURE
 
 
-def small(image: Image) -> tuple[Layer, ...]:
+def small(image: Image) -> tuple[Shape, ...]:
     """Two layers of 3 by 3, for pictures of at least 7 by 7."""
     return SMALL
 
 
-def by_size(image: Image) -> tuple[Layer, ...]:
+def impala(image: Image) -> tuple[Shape, ...]:
+    """The three residual stacks of IMPALA with 16, 32 and 32 channels, for pictures of any size."""
+    return IMPALA
+
+
+def by_size(image: Image) -> tuple[Shape, ...]:
     """`nature` where the picture is large enough for it, else `small`."""
     return NATURE if min(image.height, image.width) >= 36 else SMALL
 
 
-Layers = Callable[[Image], tuple[Layer, ...]]
-LAYERS: Mapping[str, Layers] = {"by-size": by_size, "nature": nature, "small": small}
+LAYERS: Mapping[str, Layers] = {"by-size": by_size, "nature": nature, "small": small, "impala": impala}
+
+
+class Residual(eqx.Module):
+    """A stack: [B, H, W, C] -> [B, H / 2, W / 2, channels]."""
+
+    first: Linear
+    blocks: tuple[tuple[Linear, Linear], ...]
+
+    @classmethod
+    def create(cls, generator: np.random.Generator, shape: Stack, channels: int, stacks: int) -> Residual:
+        """Weights of one norm an output, zero biases."""
+        norm = (stacks * shape.blocks) ** -0.25
+        first = Linear.normed(generator, 9 * channels, shape.channels, 1.0)
+        inner = [Linear.normed(generator, 9 * shape.channels, shape.channels, norm) for _ in range(2 * shape.blocks)]
+        return cls(first, tuple(zip(inner[::2], inner[1::2], strict=True)))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = checkpoint_name(max_pool(_convolved(self.first, x, 3, 1, 1)), KEPT)  # type: ignore[no-untyped-call]
+        for before, after in self.blocks:
+            inner = _convolved(before, jax.nn.relu(x), 3, 1, 1)
+            x = x + _convolved(after, jax.nn.relu(inner), 3, 1, 1)
+        return x
 
 
 class Convolutions(eqx.Module):
-    """Convolutions without padding, each followed by ReLU: uint8 [..., H, W, C] -> [..., features]."""
+    """Layers or stacks, with ReLU after the last: uint8 [..., H, W, C] -> [..., features]."""
 
-    layers: tuple[Linear, ...]
-    shapes: tuple[Layer, ...] = eqx.field(static=True)
+    layers: tuple[Linear | Residual, ...]
+    shapes: tuple[Shape, ...] = eqx.field(static=True)
 
     @classmethod
     def create(cls, generator: np.random.Generator, image: Image, layers: Layers) -> Convolutions:
-        """Orthogonal kernels of gain sqrt 2, zero biases; ValueError where the picture is too small."""
+        """Layers begin orthogonal with gain sqrt 2, stacks as said above; ValueError where the picture is too small."""
         shapes = layers(image)
-        inputs = (image.channels, *(shape.channels for shape in shapes))
-        kernels = [
-            Linear.create(generator, shape.kernel**2 * before, shape.channels)
-            for before, shape in zip(inputs, shapes, strict=False)
-        ]
+        stacks = sum(isinstance(shape, Stack) for shape in shapes)
+        made: list[Linear | Residual] = []
+        channels = image.channels
+        for shape in shapes:
+            if isinstance(shape, Stack):
+                made.append(Residual.create(generator, shape, channels, stacks))
+            else:
+                made.append(Linear.create(generator, shape.kernel**2 * channels, shape.channels))
+            channels = shape.channels
         features(image, shapes)
-        return cls(tuple(kernels), shapes)
+        return cls(tuple(made), shapes)
 
     def __call__(self, picture: jax.Array) -> jax.Array:
         leading = picture.shape[:-3]
-        x = picture.reshape(-1, *picture.shape[-3:]).astype(jnp.float32) / 255.0
+        pictures = picture.reshape(-1, *picture.shape[-3:])
+        return self._by_parts(pictures).reshape(*leading, -1)
+
+    def _by_parts(self, pictures: jax.Array) -> jax.Array:
+        """Features [B, ...] of few pictures at once where that is faster: stacks on CPU."""
+        size = SIDE_BY_SIDE * max(1, CACHED // (pictures.shape[1] * pictures.shape[2]))
+        if not (convolve.on_cpu() and self.stacked) or len(pictures) <= size:
+            return self._look(pictures)
+        parts = -(-len(pictures) // size)
+        filled = jnp.pad(pictures, ((0, parts * size - len(pictures)), (0, 0), (0, 0), (0, 0)))
+
+        def look(part: jax.Array) -> jax.Array:
+            return jnp.concatenate([self._look(half) for half in jnp.split(part, SIDE_BY_SIDE)])
+
+        kept = jax.checkpoint(look, policy=jax.checkpoint_policies.save_only_these_names(KEPT))
+        made: jax.Array = jax.lax.map(kept, filled.reshape(parts, size, *pictures.shape[1:]))
+        return made.reshape(parts * size, -1)[: len(pictures)]
+
+    @property
+    def stacked(self) -> bool:
+        """Whether any of them is a stack."""
+        return any(isinstance(shape, Stack) for shape in self.shapes)
+
+    def _look(self, pictures: jax.Array) -> jax.Array:
+        x = pictures.astype(jnp.float32) / 255.0
         for layer, shape in zip(self.layers, self.shapes, strict=True):
-            x = jax.nn.relu(layer(_views(x, shape)))
-        return x.reshape(*leading, -1)
+            if isinstance(layer, Residual):
+                x = layer(x)
+            elif isinstance(shape, Layer):
+                x = jax.nn.relu(_convolved(layer, x, shape.kernel, shape.stride, 0))
+        return jax.nn.relu(x).reshape(len(x), -1)
 
 
-def _views(x: jax.Array, shape: Layer) -> jax.Array:
-    """[B, H, W, C] -> [B, H', W', kernel * kernel * C]: what each place of the kernel sees."""
-    height, width = (_places(size, shape) for size in x.shape[1:3])
-    reach_down, reach_right = (height - 1) * shape.stride + 1, (width - 1) * shape.stride + 1
-    seen = [
-        x[:, i : i + reach_down : shape.stride, j : j + reach_right : shape.stride]
-        for i in range(shape.kernel)
-        for j in range(shape.kernel)
-    ]
-    return jnp.concatenate(seen, axis=-1)
+def _convolved(layer: Linear, x: jax.Array, kernel: int, stride: int, padding: int) -> jax.Array:
+    return convolve.convolve(x, layer.weight, kernel, stride, padding) + layer.bias
 
 
-def _places(size: int, shape: Layer) -> int:
-    return (size - shape.kernel) // shape.stride + 1
-
-
-def features(image: Image, shapes: tuple[Layer, ...]) -> int:
+def features(image: Image, shapes: tuple[Shape, ...]) -> int:
     """How many features come out; ValueError where the picture is too small for the layers."""
     height, width, channels = image.height, image.width, image.channels
     for shape in shapes:
-        height, width, channels = _places(height, shape), _places(width, shape), shape.channels
+        height, width, channels = shape.size(height), shape.size(width), shape.channels
         if min(height, width) < 1:
             raise ValueError(f"a picture of {image.height} by {image.width} is too small for these convolutions")
     return height * width * channels

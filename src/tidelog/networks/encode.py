@@ -65,6 +65,15 @@ class Picture(eqx.Module):
     convolutions: Convolutions
     dense: Linear
 
+    @classmethod
+    def create(cls, generator: np.random.Generator, leaf: Image, sight: Sight) -> Picture:
+        """The dense layer begins as its convolutions do: weights of norm 1.4 after stacks, else orthogonal ones."""
+        convolutions = Convolutions.create(generator, leaf, sight.convolutions)
+        flat = features(leaf, convolutions.shapes)
+        if convolutions.stacked:
+            return cls(convolutions, Linear.normed(generator, flat, sight.picture_width, 1.4))
+        return cls(convolutions, Linear.create(generator, flat, sight.picture_width))
+
     def __call__(self, picture: jax.Array) -> jax.Array:
         return jax.nn.relu(self.dense(self.convolutions(picture)))
 
@@ -90,9 +99,7 @@ class Encoder(eqx.Module):
                 drawn = [generator.standard_normal((size, sight.embedding)) for size in leaf.sizes]
                 tables[name] = tuple(from_host(table) for table in drawn)
             elif isinstance(leaf, Image):
-                convolutions = Convolutions.create(generator, leaf, sight.convolutions)
-                flat = features(leaf, convolutions.shapes)
-                pictures[name] = Picture(convolutions, Linear.create(generator, flat, sight.picture_width))
+                pictures[name] = Picture.create(generator, leaf, sight)
         memory = None
         if sight.memory is not None:
             memory = GRU.create(generator, Sight(sight.embedding, sight.picture_width).size(spec), sight.memory)
@@ -126,6 +133,19 @@ class Encoder(eqx.Module):
         carries = self(row.observation, row.real)
         before = jnp.take_along_axis(carries, row.last[..., None], axis=1)
         return carries, self.memory(before, self.leaf_features(row.next_observation))
+
+    def follow(self, observation: Observation, carry: jax.Array, first: jax.Array) -> jax.Array:
+        """What is carried after every step of segments [B, T, width], from carry [B, width]; `first` [B, T] forgets."""
+        return self._unit().follow(carry, self.leaf_features(observation), first)
+
+    def further(self, carries: jax.Array, observation: Observation) -> jax.Array:
+        """What would be carried one step after each [B, T, width], having seen what followed it."""
+        return self._unit()(carries, self.leaf_features(observation))
+
+    def _unit(self) -> GRU:
+        if self.memory is None:
+            raise TypeError("a network without a memory sees steps, not segments")
+        return self.memory
 
     def start(self, batch: int) -> jax.Array | None:
         """What is carried before anything was seen, [B, width], or None without a memory."""

@@ -55,6 +55,22 @@ class GRU(eqx.Module):
         _, carries = jax.lax.scan(step, self.start(x.shape[0]), along)
         return jnp.swapaxes(carries, 0, 1)
 
+    def follow(self, carry: jax.Array, x: jax.Array, first: jax.Array) -> jax.Array:
+        """All steps of segments: from carry [B, H], features [B, T, F] -> carries [B, T, H].
+
+        A step that is `first` [B, T] of its episode starts from zeros, whatever came before it.
+        """
+        projected = x @ self.inward + self.bias
+
+        def step(carry: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            gates, begins = now
+            moved = self._step(jnp.where(begins[:, None], 0.0, carry), gates)
+            return moved, moved
+
+        along = jnp.swapaxes(projected, 0, 1), jnp.swapaxes(first, 0, 1)
+        _, carries = jax.lax.scan(step, carry, along)
+        return jnp.swapaxes(carries, 0, 1)
+
     def _step(self, carry: jax.Array, projected: jax.Array) -> jax.Array:
         in_reset, in_update, in_candidate = jnp.split(projected, 3, axis=-1)
         from_reset, from_update, from_candidate = jnp.split(carry @ self.recurrent, 3, axis=-1)

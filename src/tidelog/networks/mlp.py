@@ -56,6 +56,12 @@ class Linear(eqx.Module):
         return cls(orthogonal(generator, inputs, outputs, gain), zeros(outputs))
 
     @classmethod
+    def normed(cls, generator: np.random.Generator, inputs: int, outputs: int, norm: float) -> Linear:
+        """Uniform weights, those of every output scaled to this norm; zero biases (openai/phasic-policy-gradient)."""
+        weight = generator.uniform(-1.0, 1.0, (inputs, outputs))
+        return cls(from_host(norm * weight / np.linalg.norm(weight, axis=0)), zeros(outputs))
+
+    @classmethod
     def uniform(cls, generator: np.random.Generator, inputs: int, outputs: int) -> Linear:
         """Weights and biases uniform on `[-1, 1] / sqrt(inputs)`: what PyTorch's layers start with."""
         bound = 1.0 / math.sqrt(inputs)

@@ -7,7 +7,10 @@
 | `single` | one | stops at the trunk | into the trunk | the value itself |
 | `shared` | one | into the trunk | into the trunk | the value itself |
 
-Letters: `B` batch (or `B, T`), `A` number of actions or action size.
+With a memory both trunks have a recurrent unit of their own. Then segments [B, T] are seen, and where they begin: what
+was carried into their first step, and which steps begin an episode.
+
+Letters: `B` batch (or `B, T`), `T` steps, `A` number of actions or action size, `H` width of a memory.
 """
 
 from __future__ import annotations
@@ -22,23 +25,36 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.networks.distributions import Categorical, Distribution, Gaussian, Several
-from tidelog.networks.encode import Encoder, Sight
+from tidelog.networks.encode import Encoder, Sight, with_pictures
 from tidelog.networks.mlp import MLP, Activation, Linear, zeros
 from tidelog.support import allow
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Observation, Spec
 
 SMALL_HEAD = 0.01  # a policy begins near the same for all observations
+PICTURE_HEAD = 0.1  # of pictures every head begins with weights of this norm, as openai/phasic-policy-gradient has it
 LOG_STD_RANGE = (-5.0, 2.0)
 
 
+class Past(NamedTuple):
+    """Where segments begin, for networks with a memory."""
+
+    first: jax.Array  # [B, T] bool: the steps that begin an episode
+    policy: jax.Array  # [B, H]: what the policy's memory carried into the first step
+    value: jax.Array | None = None  # [B, H]: the same of the value's own memory, where it has one
+
+
 class Trunk(eqx.Module):
-    """Observation -> features [B, F]."""
+    """Observation -> features [B, F]; with a memory [B, T] of them, from `carry` [B, H] and with `first` [B, T]."""
 
     encoder: Encoder
     body: MLP
 
-    def __call__(self, observation: Observation) -> jax.Array:
-        return self.body(self.encoder(observation))
+    def __call__(
+        self, observation: Observation, carry: jax.Array | None = None, first: jax.Array | None = None
+    ) -> jax.Array:
+        if carry is None or first is None:
+            return self.body(self.encoder(observation))
+        return self.body(self.encoder.follow(observation, carry, first))
 
 
 class LogitsHead(eqx.Module):
@@ -78,32 +94,61 @@ class Phasic(eqx.Module):
     stops: bool = eqx.field(static=True)  # in the policy phase, the value's gradient at the shared trunk
     stops_always: bool = eqx.field(static=True)
 
-    def __call__(self, observation: Observation, mask: jax.Array | None = None) -> tuple[Distribution, jax.Array]:
+    def __call__(
+        self, observation: Observation, mask: jax.Array | None = None, past: Past | None = None
+    ) -> tuple[Distribution, jax.Array]:
         """The policy and its value [B], as the policy phase trains them."""
-        features = self.trunk(observation)
-        return self.head(features, mask), self._value(observation, features, self.stops)
+        features = self._features(observation, past)
+        return self.head(features, mask), self._value(observation, features, self.stops, past)
 
     def both_values(
-        self, observation: Observation, mask: jax.Array | None = None
+        self, observation: Observation, mask: jax.Array | None = None, past: Past | None = None
     ) -> tuple[Distribution, jax.Array, jax.Array | None]:
         """The policy, its value [B] and its auxiliary value [B] or None, as the auxiliary phase trains them."""
-        features = self.trunk(observation)
+        features = self._features(observation, past)
         auxiliary = None if self.auxiliary is None else self.auxiliary(features)[..., 0]
-        return self.head(features, mask), self._value(observation, features, self.stops_always), auxiliary
+        return self.head(features, mask), self._value(observation, features, self.stops_always, past), auxiliary
 
-    def policy(self, observation: Observation, mask: jax.Array | None = None) -> Distribution:
+    def policy(self, observation: Observation, mask: jax.Array | None = None, past: Past | None = None) -> Distribution:
         """The policy alone."""
-        return self.head(self.trunk(observation), mask)
+        return self.head(self._features(observation, past), mask)
 
     def worth(self, observation: Observation) -> jax.Array:
         """The value alone [B]."""
-        return self._value(observation, None, False)
+        return self._value(observation, None, False, None)
 
-    def _value(self, observation: Observation, features: jax.Array | None, stop: bool) -> jax.Array:
+    def worth_along(
+        self, observation: Observation, following: Observation, past: Past
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """With a memory: the value of every step and of what followed it [B, T], and what was carried [B, T, H]."""
+        trunk, begin = (self.trunk, past.policy) if self.value_trunk is None else (self.value_trunk, past.value)
+        if begin is None:
+            raise TypeError("the value has a memory of its own: say what it carried")
+        carries = trunk.encoder.follow(observation, begin, past.first)
+        after = trunk.encoder.further(carries, following)
+        value, later = (self.value(trunk.body(seen))[..., 0] for seen in (carries, after))
+        return value, later, carries
+
+    def start(self, batch: int) -> jax.Array | None:
+        """What the policy's memory carries before anything was seen [B, H], or None without a memory."""
+        return self.trunk.encoder.start(batch)
+
+    def step(
+        self, observation: Observation, mask: jax.Array | None, carry: jax.Array | None
+    ) -> tuple[Distribution, jax.Array | None]:
+        """The policy at one more observation, and what is carried on [B, H]."""
+        seen, carry = self.trunk.encoder.step(observation, carry)
+        return self.head(self.trunk.body(seen), mask), carry
+
+    def _features(self, observation: Observation, past: Past | None) -> jax.Array:
+        return self.trunk(observation) if past is None else self.trunk(observation, past.policy, past.first)
+
+    def _value(self, observation: Observation, features: jax.Array | None, stop: bool, past: Past | None) -> jax.Array:
         if self.value_trunk is not None:
-            seen = self.value_trunk(observation)
+            begin = () if past is None else (past.value, past.first)
+            seen = self.value_trunk(observation, *begin)
         else:
-            seen = self.trunk(observation) if features is None else features
+            seen = self._features(observation, past) if features is None else features
             seen = jax.lax.stop_gradient(seen) if stop else seen
         return self.value(seen)[..., 0]
 
@@ -154,7 +199,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {"dual": dual, "detach": detach, "si
 
 def create(architecture: Architecture, generator: np.random.Generator, spec: Spec, shape: Shape) -> Phasic:
     """A network of that architecture for a spec's observations and actions."""
-    width = shape.hidden[-1]
+    width = (shape.sight.size(spec), *shape.hidden)[-1]
 
     def trunk() -> Trunk:
         sizes = (shape.sight.size(spec), *shape.hidden)
@@ -164,17 +209,22 @@ def create(architecture: Architecture, generator: np.random.Generator, spec: Spe
         )
         return Trunk(encoder, body)
 
-    return architecture(Parts(trunk, lambda: _head(generator, spec, width), lambda: _value(generator, width)))
+    def value() -> Linear:
+        return _begun(generator, spec, width, 1, 1.0)
+
+    return architecture(Parts(trunk, lambda: _head(generator, spec, width), value))
 
 
-def _value(generator: np.random.Generator, width: int) -> Linear:
-    return Linear.create(generator, width, 1, gain=1.0)
+def _begun(generator: np.random.Generator, spec: Spec, inputs: int, outputs: int, gain: float) -> Linear:
+    if with_pictures(spec):
+        return Linear.normed(generator, inputs, outputs, PICTURE_HEAD)
+    return Linear.create(generator, inputs, outputs, gain)
 
 
 def _head(generator: np.random.Generator, spec: Spec, width: int) -> LogitsHead | MeanHead:
     space = spec.action
     if isinstance(space, Continuous):
-        return MeanHead(Linear.create(generator, width, space.size, gain=SMALL_HEAD), zeros(space.size))
+        return MeanHead(_begun(generator, spec, width, space.size, SMALL_HEAD), zeros(space.size))
     sizes = (space.n,) if isinstance(space, Discrete) else space.sizes
-    linear = Linear.create(generator, width, sum(sizes), gain=SMALL_HEAD)
+    linear = _begun(generator, spec, width, sum(sizes), SMALL_HEAD)
     return LogitsHead(linear, sizes, isinstance(space, MultiDiscrete))

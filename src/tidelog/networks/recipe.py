@@ -14,12 +14,15 @@ import numpy as np
 from tidelog.errors import ExportError
 from tidelog.networks import actor, phasic
 from tidelog.networks.actor import Actor, GaussianHead, PointHead, StateGaussianHead
+from tidelog.networks.catalogue import Pair, Table
+from tidelog.networks.convolution import Residual, Shape, Stack
 from tidelog.networks.critic import Critic
 from tidelog.networks.encode import Encoder, Picture
 from tidelog.networks.memory import GRU
-from tidelog.networks.mlp import ACTIVATIONS, MLP, Linear
+from tidelog.networks.mlp import ACTIVATIONS, MLP, LayerNorm, Linear
 from tidelog.networks.perturbation import Perturbation
 from tidelog.networks.phasic import LogitsHead, MeanHead, Phasic, Trunk
+from tidelog.networks.sequence import Attention, Block, Mean, Reader, Recurrent
 from tidelog.networks.vae import Generator
 
 Node = dict[str, Any]
@@ -45,10 +48,14 @@ def mlp(body: MLP) -> Node:
     return {
         "kind": "mlp",
         "layers": [linear(layer) for layer in body.layers],
-        "norms": [{"kind": "norm", "scale": norm.scale, "shift": norm.shift} for norm in body.norms],
+        "norms": [_norm(norm) for norm in body.norms],
         "activation": names[0],
         "activate_last": body.activate_last,
     }
+
+
+def _norm(norm: LayerNorm) -> Node:
+    return {"kind": "norm", "scale": norm.scale, "shift": norm.shift}
 
 
 def encoder(eyes: Encoder) -> Node:
@@ -66,11 +73,17 @@ def encoder(eyes: Encoder) -> Node:
 
 
 def _picture(part: Picture) -> Node:
-    layers = [
-        {**linear(layer), "kind": "convolution", "kernel": shape.kernel, "stride": shape.stride}
-        for layer, shape in zip(part.convolutions.layers, part.convolutions.shapes, strict=True)
-    ]
-    return {"kind": "picture", "layers": layers, "dense": linear(part.dense)}
+    shaped = zip(part.convolutions.layers, part.convolutions.shapes, strict=True)
+    return {"kind": "picture", "layers": [_convolution(*one) for one in shaped], "dense": linear(part.dense)}
+
+
+def _convolution(layer: Linear | Residual, shape: Shape) -> Node:
+    if isinstance(layer, Residual):
+        blocks = [{"kind": "block", "first": linear(first), "second": linear(second)} for first, second in layer.blocks]
+        return {"kind": "stack", "first": linear(layer.first), "blocks": blocks}
+    if isinstance(shape, Stack):
+        raise foreign(layer)
+    return {**linear(layer), "kind": "convolution", "kernel": shape.kernel, "stride": shape.stride}
 
 
 def _gru(unit: GRU) -> Node:
@@ -135,6 +148,39 @@ def _head(head: Any) -> Node:
 def smallest(critics: Any, weights: list[float] | None = None) -> Node:
     """The smallest of several critics' values of every discrete action; `weights` [K] of several rewards."""
     return {"kind": "smallest", "critics": [network(critic) for critic in critics], "weights": weights}
+
+
+def catalogue(table: Table, features: Any) -> Node:
+    """Items' vectors; `features` [N + 1, F] where a tower reads them, else None."""
+    tower = None if table.tower is None else mlp(table.tower)
+    return {"kind": "catalogue", "weight": table.weight, "bias": table.bias, "tower": tower, "features": features}
+
+
+def reader(part: Reader) -> Node:
+    """What makes states of histories."""
+    made = {"kind": "reader", "events": part.events, "empty": part.empty}
+    return {**made, "body": _body(part.body), "norm": _norm(part.norm)}
+
+
+def _body(part: Any) -> Node:
+    if isinstance(part, Mean):
+        return {"kind": "mean", "linear": linear(part.layer)}
+    if isinstance(part, Recurrent):
+        return {"kind": "recurrent", "unit": _gru(part.unit), "linear": linear(part.layer)}
+    if isinstance(part, Attention):
+        return {"kind": "attention", "positions": part.positions, "blocks": [_block(block) for block in part.blocks]}
+    raise foreign(part)
+
+
+def _block(part: Block) -> Node:
+    layers = {name: linear(getattr(part, name)) for name in ("queries", "keys", "values", "out", "wide", "narrow")}
+    norms = {"before": _norm(part.before), "between": _norm(part.between)}
+    return {"kind": "attending", **layers, **norms, "heads": part.heads}
+
+
+def pair(part: Pair) -> Node:
+    """A network of a state and an item's vector."""
+    return {"kind": "pair", "state": linear(part.state), "item": linear(part.item), "body": mlp(part.body)}
 
 
 def whole(act: Node, values: Node | None = None, carry: int | None = None) -> Node:

@@ -20,6 +20,8 @@ from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscret
 
 NumpyArray = np.ndarray[Any, Any]
 
+LONGEST = 200  # letters of a word that an error quotes
+
 
 class Intake(NamedTuple):
     """Observations as a policy reads them."""
@@ -209,6 +211,10 @@ def _as_array(values: Any, name: str) -> NumpyArray:
 
 
 def _as_numbers(values: NumpyArray, name: str) -> NumpyArray:
+    if values.dtype.kind not in "biufO":
+        raise SpecError(f"'{name}' must hold numbers, found {values.dtype}")
+    if values.dtype.kind == "O" and any(isinstance(value, str | bytes) for value in values.flat):
+        raise SpecError(f"'{name}' must hold numbers, found words")
     try:
         with np.errstate(over="ignore"):  # what becomes infinite is refused later
             return values.astype(np.float32)
@@ -243,15 +249,13 @@ def _codes(values: NumpyArray, name: str, size: int, vocabulary: tuple[str, ...]
 
 def _looked_up(values: NumpyArray, name: str, vocabulary: tuple[str, ...]) -> NumpyArray:
     table = {word: code for code, word in enumerate(vocabulary)}
-    texts = np.asarray(["" if value is None or value != value else str(value) for value in values.tolist()])
-    words, back = np.unique(texts, return_inverse=True)
-    for word in words:
-        if str(word) not in table:
-            row = int(np.argmax(texts == word))
-            raise SpecError(
-                f"'{name}' has the word {str(word)!r} in row {row}, never seen in the log: {nearest(str(word), table)}"
-            )
-    return np.asarray([table[str(word)] for word in words], np.int32)[back]
+    words = ["" if value is None or value != value else str(value) for value in values.tolist()]
+    codes = np.asarray([table.get(word, -1) for word in words], np.int32)
+    if (codes < 0).any():
+        row = int(np.argmax(codes < 0))
+        word = words[row][:LONGEST]
+        raise SpecError(f"'{name}' has the word {word!r} in row {row}, never seen in the log: {nearest(word, table)}")
+    return codes
 
 
 def _rows_for(count: int) -> int:

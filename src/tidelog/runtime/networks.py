@@ -62,8 +62,36 @@ def picture(xp: Any, node: Node, pixels: Array) -> Array:
     """Convolutions and a dense layer, each with ReLU: uint8 [B, height, width, C] -> [B, F]."""
     x = pixels.astype(xp.float32) / 255.0
     for layer in node["layers"]:
-        x = xp.maximum(linear(layer, _views(xp, x, layer["kernel"], layer["stride"])), 0.0)
-    return xp.maximum(linear(node["dense"], x.reshape(x.shape[0], -1)), 0.0)
+        if layer["kind"] == "stack":
+            x = _stack(xp, layer, x)
+        else:
+            x = xp.maximum(linear(layer, _views(xp, x, layer["kernel"], layer["stride"])), 0.0)
+    return xp.maximum(linear(node["dense"], xp.maximum(x, 0.0).reshape(x.shape[0], -1)), 0.0)
+
+
+def _stack(xp: Any, node: Node, x: Array) -> Array:
+    """A convolution that is pooled, then residual blocks: [B, H, W, C] -> [B, H / 2, W / 2, D]."""
+    x = _pool(xp, _same(xp, node["first"], x))
+    for block in node["blocks"]:
+        inner = _same(xp, block["first"], xp.maximum(x, 0.0))
+        x = x + _same(xp, block["second"], xp.maximum(inner, 0.0))
+    return x
+
+
+def _same(xp: Any, node: Node, x: Array) -> Array:
+    """A convolution of 3 by 3 that keeps the picture's size."""
+    return linear(node, _views(xp, xp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), 3, 1))
+
+
+def _pool(xp: Any, x: Array) -> Array:
+    """The largest of each 3 by 3, every second place."""
+    lowest = xp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-3e38)
+    down, right = x.shape[1], x.shape[2]
+    found = lowest[:, 0:down:2, 0:right:2]
+    for i in range(3):
+        for j in range(3):
+            found = xp.maximum(found, lowest[:, i : i + down : 2, j : j + right : 2])
+    return found
 
 
 def _views(xp: Any, x: Array, kernel: int, stride: int) -> Array:

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tidelog.errors import CheckpointError, SpecError
-from tidelog.runtime.acts import KINDS, Made, Seen, smallest
+from tidelog.errors import SpecError
+from tidelog.runtime.acts import Made, Seen
 from tidelog.runtime.intake import Intake, read_mask, read_observation
 from tidelog.runtime.memory import Memory, carried
-from tidelog.runtime.recipe import Noise, check_sizes, noise_of, restored, tried
+from tidelog.runtime.recipe import Noise
 from tidelog.runtime.saved import Saved
 from tidelog.types import Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]
-CHUNK = 4096  # rows computed at once; of candidates, of which there are many for each row, fewer
-CHUNK_OF_CANDIDATES = 64
 
 
 class Policy:
@@ -135,7 +132,7 @@ class Policy:
     def _own_units(self, action: NumpyArray) -> NumpyArray:
         space = self.spec.action
         if isinstance(space, Continuous):
-            moved: NumpyArray = space.from_unit(np.clip(action, -1.0, 1.0)).astype(np.float32)
+            moved: NumpyArray = space.executed(np.asarray(action)).astype(np.float32)
             return moved
         return np.asarray(action).astype(np.int32)
 
@@ -149,36 +146,6 @@ class Policy:
         logs = -0.5 * np.square(away) - np.log(made.spread) - 0.5 * math.log(2 * math.pi)
         density: NumpyArray = np.exp(logs.sum(axis=-1) - space.log_volume())
         return density
-
-
-def load(path: str | Path) -> Policy:
-    """A policy saved as a folder or a zip, ready to act with NumPy.
-
-    Raises CheckpointError where it is missing, foreign, changed, cut, or has no recipe (a network of one's own).
-    """
-    saved = Saved(path)
-    spec, scales, arrays = saved.spec, saved.scales, saved.arrays()
-    if saved.manifest["recipe"] is None:
-        raise CheckpointError(f"{saved.path} has no recipe for NumPy: a part of it is of its author's own making")
-    recipe = restored(saved.manifest["recipe"], arrays, saved.where)
-    try:
-        check_sizes(recipe, spec, arrays, saved.where)
-        act, values = recipe["act"], recipe["values"]
-        kind, noise = KINDS[act["kind"]], noise_of(recipe, spec)
-        epsilon = act.get("epsilon") if noise is not None and noise.kind == "normal" else None
-    except (LookupError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{saved.where}: the recipe cannot be understood: {error!r}") from error
-
-    def scaled(leaves: Mapping[str, NumpyArray]) -> dict[str, NumpyArray]:
-        return {n: (x - scales[n][0]) / scales[n][1] if n in scales else x for n, x in leaves.items()}
-
-    def make(seen: Seen) -> Made:
-        return kind(np, act, seen._replace(leaves=scaled(seen.leaves)))
-
-    tried(make, recipe, spec, saved.where)
-    rate = None if values is None else lambda leaves: smallest(np, values, scaled(leaves))
-    chunk = CHUNK_OF_CANDIDATES if act["kind"] == "candidates" else CHUNK
-    return Policy(saved, make, rate, noise=noise, epsilon=epsilon, width=recipe["carry"], chunk=chunk)
 
 
 def _chunks(intake: Intake, size: int) -> Iterator[tuple[slice, dict[str, NumpyArray]]]:

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.errors import CheckpointError, nearest
-from tidelog.runtime.acts import Made, Seen
 from tidelog.runtime.networks import ACTIVATIONS
-from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
+from tidelog.types import Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]
 Recipe = Mapping[str, Any]
@@ -30,10 +29,21 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "smallest": "critics weights",
         "imitator": "encoder trunk head",
         "network": "encoder body",
+        "listed": "catalogue reader critic imagination threshold history width q_weight",
+        "catalogue": "weight bias tower features",
+        "reader": "events empty body norm",
+        "mean": "linear",
+        "recurrent": "unit linear",
+        "attention": "positions blocks",
+        "attending": "before queries keys values out between wide narrow heads",
+        "pair": "state item body",
+        "imagination": "outward perturbation phi latents",
         "encoder": "leaves memory",
         "leaf": "name tables picture",
         "picture": "layers dense",
         "convolution": "weight bias kernel stride",
+        "stack": "first blocks",
+        "block": "first second",
         "gru": "inward recurrent bias candidate_bias",
         "mlp": "layers norms activation activate_last",
         "linear": "weight bias",
@@ -63,14 +73,16 @@ def _numbers(value: Any) -> bool:
 
 
 VALUES: Mapping[str, Callable[[Any], bool]] = {  # what fields hold that are neither nodes nor lists of them
-    **dict.fromkeys(("weight", "inward", "recurrent", "latents"), _array(2)),
-    **dict.fromkeys(("bias", "candidate_bias", "scale", "shift"), _array(1)),
-    **dict.fromkeys(("kernel", "stride"), _whole(1, 64)),
+    **dict.fromkeys(("weight", "inward", "recurrent", "latents", "events", "positions"), _array(2)),
+    **dict.fromkeys(("bias", "candidate_bias", "scale", "shift", "empty"), _array(1)),
+    **dict.fromkeys(("kernel", "stride", "heads"), _whole(1, 64)),
+    **dict.fromkeys(("history", "width"), _whole(1, 1 << 14)),
     **dict.fromkeys(("activate_last", "squashed"), lambda value: type(value) is bool),
-    **dict.fromkeys(("clip", "reach"), _number(0.0, 1e9)),
+    **dict.fromkeys(("clip", "reach", "phi", "q_weight"), _number(0.0, 1e9)),
     "activation": lambda value: isinstance(value, str) and value in ACTIVATIONS,
     "carry": _whole(0, 1 << 20),
     "epsilon": lambda value: value is None or _number(0.0, 1.0)(value),
+    "features": lambda value: value is None or _array(2)(value),
     "log_std": lambda value: isinstance(value, Mapping) or _array(1)(value),
     "name": lambda value: isinstance(value, str),
     "range": lambda value: _numbers(value) and len(value) == 2,
@@ -122,54 +134,3 @@ def restored(node: Any, arrays: Mapping[str, NumpyArray], where: str) -> Any:
                 f"{where}: '{name}' of a node of kind '{kind}' cannot be understood: {node[name]!r:.80}"
             )
     return found
-
-
-def check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], where: str) -> None:
-    """Raise CheckpointError where a spec speaks of more than the arrays could be made for, before anything is computed.
-
-    A cut or invented manifest must not make a reader reserve memory.
-    """
-    most = sum(array.size for array in arrays.values()) + 1
-    sizes: list[Any] = []
-    for leaf in spec.observation.values():
-        if isinstance(leaf, Vector):
-            sizes.append(leaf.size)
-        elif isinstance(leaf, Codes):
-            sizes += [len(leaf.sizes), *leaf.sizes]
-        elif isinstance(leaf, Image):
-            sizes += [leaf.height * leaf.width * leaf.channels // 4096]
-    sizes += [recipe["carry"], *_action_sizes(spec.action)]
-    if not all(isinstance(size, int) and 0 <= size <= most for size in sizes):
-        raise CheckpointError(f"{where} speaks of sizes {sizes[:8]} that its {most - 1:,} weights were not made for")
-
-
-def _action_sizes(space: ActionSpace) -> list[Any]:
-    if isinstance(space, Discrete):
-        return [space.n]
-    return list(space.sizes) if isinstance(space, MultiDiscrete) else [len(space.low)]
-
-
-def tried(make: Any, recipe: Recipe, spec: Spec, where: str) -> Made:
-    """What the recipe makes of one blank observation; CheckpointError where it does not fit its arrays or the spec."""
-    leaves = {name: _blank(leaf) for name, leaf in spec.observation.items()}
-    carry = np.zeros((1, recipe["carry"]), np.float32) if recipe["carry"] else None
-    space = spec.action
-    wanted = () if isinstance(space, Discrete) else (len(space.low if isinstance(space, Continuous) else space.sizes),)
-    try:
-        with np.errstate(all="ignore"):
-            made: Made = make(Seen(leaves, None, carry))
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError) as error:
-        raise CheckpointError(f"{where}: the recipe does not fit its arrays: {error!r}") from error
-    if np.shape(made.action) != (1, *wanted):
-        raise CheckpointError(
-            f"{where}: the recipe makes actions {list(np.shape(made.action)[1:])}, not {list(wanted)}"
-        )
-    return made
-
-
-def _blank(leaf: Vector | Codes | Image) -> NumpyArray:
-    if isinstance(leaf, Image):
-        return np.zeros((1, leaf.height, leaf.width, leaf.channels), np.uint8)
-    if isinstance(leaf, Codes):
-        return np.zeros((1, len(leaf.sizes)), np.int32)
-    return np.zeros((1, leaf.size), np.float32)

@@ -162,9 +162,17 @@ def stands_at(path: Path) -> bool:
     """Whether a saved policy, of this schema or of another, stands there, so that another may take its place."""
     try:
         Saved(path)
-    except CheckpointError as error:
-        return "has schema version" in str(error)
+    except CheckpointError:
+        return POLICY.of_another_schema(_manifest_of(path))
     return True
+
+
+def _manifest_of(path: Path) -> bytes:
+    """The bytes of what may be a policy's manifest; none where there is no such thing."""
+    try:
+        return _member(path, MANIFEST) if path.is_file() else POLICY.manifest_text(path)
+    except CheckpointError:
+        return b""
 
 
 def _of_folder(path: Path) -> dict[str, Any]:

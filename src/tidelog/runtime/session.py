@@ -6,51 +6,105 @@ Needs onnxruntime and an artefact that holds an ONNX file. Letters: `B` batch, `
 from __future__ import annotations
 
 import importlib
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tidelog.errors import CheckpointError, ExportError
+from tidelog.errors import CheckpointError, ExportError, SpecError
 from tidelog.runtime.acts import Made, Seen
 from tidelog.runtime.intake import column_names
+from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES
 from tidelog.runtime.policy import Policy
-from tidelog.runtime.recipe import Noise
+from tidelog.runtime.ranking import ROWS, check_histories, fitted, refuse_too_few
+from tidelog.runtime.reading import LISTED
+from tidelog.runtime.recipe import Recipe, noise_of, restored
+from tidelog.runtime.recommender import Recommender
 from tidelog.runtime.saved import ONNX, Saved
-from tidelog.types import Continuous, Leaf, Spec, Vector
+from tidelog.runtime.trying import check_sizes, tried, tried_lists
+from tidelog.types import Catalogue, Continuous, Leaf, Spec, Vector
 
 NumpyArray = np.ndarray[Any, Any]
-CHUNK = 4096
 QUIET = 3  # onnxruntime warns of inputs with defaults, which are meant
 
 
-def load_onnx(path: str | Path, threads: int = 1) -> Policy:
+def load_onnx(path: str | Path, threads: int = 1) -> Policy | Recommender:
     """A saved policy that onnxruntime computes, on so many threads.
 
     Raises ExportError without onnxruntime, CheckpointError where the artefact holds no ONNX file or is damaged.
     """
     saved = Saved(path)
-    facts = saved.manifest["onnx"]
-    if facts is None:
+    if saved.manifest["onnx"] is None:
         raise CheckpointError(f"{saved.path} holds no {ONNX}: `tidelog export` writes it where the extra is installed")
+    session = _session(saved, threads)
     try:
-        act = saved.manifest["recipe"]["act"]
-        inputs = {one["name"]: list(one["shape"]) for one in facts["inputs"]}
-        outputs, carry = list(facts["outputs"]), inputs.get("carry", [0, 0])[1]
-        noise, epsilon = _noise(inputs, saved.spec, act), act.get("epsilon")
-    except (LookupError, TypeError, AttributeError) as error:
+        arrays = saved.arrays()
+        recipe = restored(saved.manifest["recipe"], arrays, saved.where)
+        check_sizes(recipe, saved.spec, arrays, saved.where)
+        return _ranks(saved, recipe, session) if recipe["act"]["kind"] == LISTED else _acts(saved, recipe, session)
+    except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{saved.where}: 'onnx' cannot be understood: {error!r}") from error
-    session, spec = _session(saved, threads), saved.spec
+
+
+def _acts(saved: Saved, recipe: Recipe, session: Any) -> Policy:
+    act, spec, carry = recipe["act"], saved.spec, recipe["carry"]
+    outputs, noise = [one.name for one in session.get_outputs()], noise_of(recipe, spec)
 
     def make(seen: Seen) -> Made:
-        feeds = {name: _columns(spec.observation[name], leaf) for name, leaf in seen.leaves.items()}
+        feeds = {name: _columns(name, spec.observation[name], leaf) for name, leaf in seen.leaves.items()}
         given = {"mask": seen.mask, "carry": seen.carry, "noise": seen.noise}
         feeds |= {name: value for name, value in given.items() if value is not None}
-        return _made(dict(zip(outputs, session.run(outputs, feeds), strict=True)), spec)
+        return _made(dict(zip(outputs, _run(session, saved, outputs, feeds), strict=True)), spec)
 
-    epsilon = epsilon if noise is not None and noise.kind == "normal" else None
-    return Policy(saved, make, None, noise=noise, epsilon=epsilon, width=carry, chunk=CHUNK)
+    tried(make, None, carry, spec, saved.where)
+    epsilon = act.get("epsilon") if noise is not None and noise.kind == "normal" else None
+    chunk = CHUNK_OF_CANDIDATES if noise is not None and noise.kind == "latents" else CHUNK
+    return Policy(saved, make, None, noise=noise, epsilon=epsilon, width=carry, chunk=chunk)
+
+
+def _run(session: Any, saved: Saved, outputs: list[str], feeds: Mapping[str, NumpyArray]) -> list[NumpyArray]:
+    try:
+        found: list[NumpyArray] = session.run(outputs, dict(feeds))
+        return found
+    except Exception as error:  # onnxruntime's own errors share no base that it promises
+        raise CheckpointError(f"{saved.path}/{ONNX} does not take what its manifest says: {error}") from error
+
+
+def _ranks(saved: Saved, recipe: Recipe, session: Any) -> Recommender:
+    node, space = recipe["act"], saved.spec.action
+    items = space.n if isinstance(space, Catalogue) else 0
+    lists = _Lists(saved, session, items, min(node["width"], items), node["history"])
+    tried_lists(lambda: lists, saved.spec, saved.where)
+    return Recommender(saved, lists)
+
+
+class _Lists:
+    """Ranks items by a file's lists, which are as long as `width`."""
+
+    def __init__(self, saved: Saved, session: Any, items: int, width: int, history: int) -> None:
+        self._saved, self._session, self.items, self.width, self.history = saved, session, items, width, history
+
+    def rank(
+        self, histories: NumpyArray, events: NumpyArray, k: int, allowed: NumpyArray | None = None
+    ) -> tuple[NumpyArray, NumpyArray]:
+        """The best `k` items and their scores, [B, k] each; SpecError where a list of the file is shorter."""
+        check_histories(histories, events, allowed, self.items)
+        if k > self.width:
+            raise SpecError(f"k = {k}: the ONNX file makes lists of {self.width} items; NumPy makes longer ones")
+        marks = np.ones((len(histories), self.items + 1), bool) if allowed is None else allowed
+        refuse_too_few(marks, k)
+        seen, done = (fitted(part, self.history) for part in (histories, events))
+        parts = []
+        for start in range(0, len(seen), ROWS):
+            rows = slice(start, start + ROWS)
+            feeds = {"history": seen[rows], "event": done[rows], "mask": marks[rows, 1:]}
+            parts.append(_run(self._session, self._saved, ["item", "score"], feeds))
+        items, scores = (np.concatenate(column)[:, :k] for column in zip(*parts, strict=True))
+        if items.shape != (len(seen), k):
+            raise CheckpointError(f"{self._saved.path}/{ONNX} makes lists of {items.shape[1]} items, not {self.width}")
+        return items.astype(np.int32), scores
 
 
 def _session(saved: Saved, threads: int) -> Any:
@@ -62,29 +116,30 @@ def _session(saved: Saved, threads: int) -> Any:
     options.log_severity_level, options.intra_op_num_threads = QUIET, threads
     content = saved.read(ONNX)
     try:
-        return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        with tempfile.TemporaryDirectory() as nothing:  # where data outside of the file would be looked for
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", nothing)
+            return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own errors share no base that it promises
         raise CheckpointError(f"{saved.path}/{ONNX} is refused by onnxruntime: {error}") from error
 
 
-def _noise(inputs: Mapping[str, list[Any]], spec: Spec, act: Mapping[str, Any]) -> Noise | None:
-    shape = inputs.get("noise")
-    if shape is None:
-        return None
-    if len(shape) == 3:
-        return Noise("latents", (shape[0], shape[2]), float(act["clip"]))
-    return Noise("normal" if isinstance(spec.action, Continuous) else "gumbel", tuple(shape[1:]))
+def _columns(name: str, leaf: Leaf, values: NumpyArray) -> NumpyArray:
+    """The columns [B, K] of a leaf, NaN where its flags say that a value was missing.
 
-
-def _columns(leaf: Leaf, values: NumpyArray) -> NumpyArray:
-    """The columns [B, K] of a leaf, NaN where its flags say that a value was missing."""
+    SpecError for a leaf that no log would hold: a flag that is neither 0 nor 1, or stands beside another value.
+    """
     if not isinstance(leaf, Vector) or not leaf.fills:
         return values
     places = {name: i for i, name in enumerate(leaf.names)}
-    columns = values[:, [places[name] for name in column_names(leaf)]].copy()
-    for k, name in enumerate(column_names(leaf)):
-        if f"{name} missing" in places:
-            columns[values[:, places[f"{name} missing"]] > 0, k] = np.nan
+    columns, fills = values[:, [places[column] for column in column_names(leaf)]].copy(), dict(leaf.fills)
+    for k, column in enumerate(column_names(leaf)):
+        if f"{column} missing" in places:
+            flag = values[:, places[f"{column} missing"]]
+            odd = ((flag != 0) & (flag != 1)) | ((flag == 1) & (columns[:, k] != np.float32(fills[column])))
+            if odd.any():
+                row, flagged = int(np.argmax(odd)), f"{column} missing"
+                raise SpecError(f"'{name}': '{flagged}' and '{column}' contradict each other in row {row}")
+            columns[flag == 1, k] = np.nan
     return columns
 
 

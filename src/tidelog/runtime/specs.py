@@ -54,11 +54,13 @@ def _sound(part: Any) -> bool:
     if isinstance(part, Image):
         return all(_count(size) for size in (part.height, part.width, part.channels))
     if isinstance(part, History):
-        kinds = _names(part.events, len(part.events)) and len(part.events) > 0
+        kinds = isinstance(part.events, tuple) and len(part.events) > 0 and _names(part.events, len(part.events))
         return kinds and _count(part.usual) and part.usual <= len(part.events)
     if isinstance(part, Catalogue):
-        ids = isinstance(part.ids, tuple) and all(type(one) in (str, int) for one in part.ids)
-        return ids and 0 < len(part.ids) == len(set(part.ids)) and _names(part.features, len(part.features))
+        types = {type(one) for one in part.ids} if isinstance(part.ids, tuple) else set()
+        ids = types == {str} or (types == {int} and all(abs(int(one)) < 2**63 for one in part.ids))
+        unlike = ids and 0 < len(part.ids) == len(set(part.ids))
+        return unlike and isinstance(part.features, tuple) and _names(part.features, len(part.features))
     if isinstance(part, Discrete):
         return _count(part.n) and _names(part.names, part.n)
     if isinstance(part, MultiDiscrete):

@@ -1,17 +1,19 @@
-"""The ASGI application: `POST /act`, `GET /policy`, `/health` and `/metrics`. Letters: `B` batch.
+"""The ASGI application: `POST /act` or `/recommend`, `GET /policy`, `/health` and `/metrics`.
 
 Whatever a client sends is answered in JSON; what goes wrong within is a line in the server's log and a bare 500.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import anyio
-import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -20,12 +22,21 @@ from starlette.routing import Route
 
 from tidelog.errors import SpecError
 from tidelog.runtime.policy import Policy
-from tidelog.serving.bodies import UNFIT, Asked, Refused, pictures, read_body
+from tidelog.runtime.recommender import Recommender
+from tidelog.serving.acts import Acts
+from tidelog.serving.bodies import UNFIT, Refused
 from tidelog.serving.counts import Counts
-from tidelog.types import Discrete
+from tidelog.serving.lists import Lists
 
-FEW = 8  # rows that are computed at once, faster than a thread is asked
 LOG = logging.getLogger("tidelog.serving")
+
+
+class Answer(JSONResponse):
+    """JSON that any content fits into: letters beyond ASCII are escaped."""
+
+    def render(self, content: Any) -> bytes:
+        """The bytes of the answer."""
+        return json.dumps(content, allow_nan=False).encode("ascii")
 
 
 @dataclass(frozen=True)
@@ -37,31 +48,39 @@ class Bounds:
     seconds: float = 10.0  # for the body to arrive, and again for the answer
 
 
-def application(policy: Policy, bounds: Bounds | None = None) -> Starlette:
-    """The application that serves a policy."""
-    server = _Server(policy, bounds or Bounds())
+def application(policy: Policy | Recommender, bounds: Bounds | None = None) -> Starlette:
+    """The application that serves a policy: at `/act`, or where it ranks items at `/recommend`."""
+    bounds = bounds or Bounds()
+    asks = Lists(policy, bounds.rows) if isinstance(policy, Recommender) else Acts(policy, bounds.rows)
+    server = _Server(policy, asks, bounds)
     routes = [
-        Route("/act", server.act, methods=["POST"]),
+        Route(asks.path, server.answer, methods=["POST"]),
         Route("/policy", server.describe, methods=["GET"]),
         Route("/health", server.health, methods=["GET"]),
         Route("/metrics", server.metrics, methods=["GET"]),
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _elsewhere})
 
+    async def elsewhere(request: Request, error: Exception) -> Response:
+        """A path or method that there is not."""
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        known = f"POST {asks.path}, GET /policy, GET /health, GET /metrics"
+        return _told(status, f"{request.method} {request.url.path} is not here; there are {known}")
 
-async def _elsewhere(request: Request, error: Exception) -> Response:
-    """A path or method that there is not."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    known = "POST /act, GET /policy, GET /health, GET /metrics"
-    return _told(status, f"{request.method} {request.url.path} is not here; there are {known}")
+    async def broken(request: Request, error: Exception) -> Response:
+        """What went wrong outside of an answer; the server's log has it."""
+        return _told(500, "the answer could not be computed; the server's log says why")
+
+    return Starlette(routes=routes, exception_handlers={HTTPException: elsewhere, Exception: broken})
 
 
 class _Server:
-    def __init__(self, policy: Policy, bounds: Bounds) -> None:
-        self.policy, self.bounds, self.counts = policy, bounds, Counts()
+    def __init__(self, policy: Policy | Recommender, asks: Acts | Lists, bounds: Bounds) -> None:
+        self.asks, self.bounds, self.counts = asks, bounds, Counts()
+        told = {name: policy.manifest[name] for name in _DESCRIBED} | {"remembers": policy.remembers}
+        self._description = Answer(_plain(told))
 
-    async def act(self, request: Request) -> Response:
-        """Answer an observation or a batch; every answer is counted."""
+    async def answer(self, request: Request) -> Response:
+        """Answer one row or a batch; every answer is counted."""
         begin = time.perf_counter()
         self.counts.under_way += 1
         try:
@@ -73,10 +92,10 @@ class _Server:
 
     async def _answer(self, request: Request) -> Response:
         try:
-            asked = read_body(await self._body(request), self.policy, self.bounds.rows)
+            asked = self.asks.read(await self._body(request))
             answer = await self._computed(asked)
             self.counts.rows += asked.rows
-            return JSONResponse(answer)
+            return Answer(answer)
         except Refused as refusal:
             return _told(refusal.status, str(refusal))
         except SpecError as error:
@@ -106,50 +125,39 @@ class _Server:
             raise Refused(408, f"the body did not arrive within {self.bounds.seconds:g} s") from None
         return bytes(found)
 
-    async def _computed(self, asked: Asked) -> dict[str, Any]:
-        if asked.rows <= FEW:
-            return self._compute(asked)
+    async def _computed(self, asked: Any) -> dict[str, Any]:
+        if self.asks.quick(asked):
+            return self.asks.compute(asked)
         try:
             with anyio.fail_after(self.bounds.seconds):
-                return await anyio.to_thread.run_sync(self._compute, asked, abandon_on_cancel=True)
+                return await anyio.to_thread.run_sync(self.asks.compute, asked, abandon_on_cancel=True)
         except TimeoutError:
             raise Refused(503, f"the answer took longer than {self.bounds.seconds:g} s: send fewer rows") from None
 
-    def _compute(self, asked: Asked) -> dict[str, Any]:
-        """The answer to a request: actions by their number or value, and by their name where they have one."""
-        observation, space = pictures(asked, self.policy.spec), self.policy.spec.action
-        found: dict[str, Any] = {}
-        if asked.seed is None:
-            found["action"] = self.policy(observation, asked.mask, asked.memory)
-        else:
-            drawn = self.policy.sample_with_propensity(observation, asked.seed, asked.mask, asked.memory)
-            found["action"], found["propensity"] = drawn
-        if isinstance(space, Discrete) and space.names:
-            found["name"] = np.asarray(space.names)[found["action"]]
-        if asked.memory is not None:
-            found["memory"] = asked.memory.carry
-        plain = {name: None if values is None else values.tolist() for name, values in found.items()}
-        if asked.single:
-            return {name: None if values is None else values[0] for name, values in plain.items()}
-        return {_PLURAL[name]: values for name, values in plain.items()}
-
     async def describe(self, request: Request) -> Response:
         """What the policy sees and does, and where it comes from."""
-        manifest = self.policy.manifest
-        names = ("algorithm", "spec", "masks", "missing", "metrics", "versions", "parity")
-        return JSONResponse({name: manifest[name] for name in names} | {"remembers": self.policy.remembers})
+        return self._description
 
     async def health(self, request: Request) -> Response:
         """That the server is there."""
-        return JSONResponse({"status": "ok"})
+        return Answer({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
         """What the server has done so far."""
         return PlainTextResponse(self.counts.text(), media_type="text/plain; version=0.0.4")
 
 
-_PLURAL = {"action": "actions", "name": "names", "propensity": "propensities", "memory": "memories"}
+_DESCRIBED = ("algorithm", "spec", "masks", "missing", "metrics", "versions", "parity")
+
+
+def _plain(value: Any) -> Any:
+    """The same with null where JSON has no number."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _told(status: int, message: str) -> Response:
-    return JSONResponse({"error": message}, status)
+    return Answer({"error": message}, status)

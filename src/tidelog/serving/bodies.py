@@ -22,6 +22,7 @@ NumpyArray = np.ndarray[Any, Any]
 MALFORMED, UNFIT, TOO_MANY = 400, 422, 413
 ONE = ("observation", "mask", "memory", "seed")
 MANY = ("observations", "masks", "memories", "seed")
+MOST = 3e38  # of a float32, about
 DEEPEST = 5  # lists within lists: a batch of pictures has four
 
 
@@ -46,7 +47,7 @@ class Asked(NamedTuple):
 
 def read_body(text: bytes, policy: Policy, most: int) -> Asked:
     """What the bytes of a request ask for; Refused where they are no JSON, do not fit, or are more than `most` rows."""
-    body = _parsed(text)
+    body = parsed(text)
     if not isinstance(body, dict) or ("observation" in body) == ("observations" in body):
         raise Refused(UNFIT, 'expected {"observation": ...} for one, or {"observations": [...]} for a batch')
     single = "observation" in body
@@ -72,12 +73,14 @@ def read_body(text: bytes, policy: Policy, most: int) -> Asked:
     )
 
 
-def _parsed(text: bytes) -> Any:
+def parsed(text: bytes) -> Any:
+    """The JSON of a body; Refused where it is none."""
+
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            seen: set[str] = set()
+            twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
             raise Refused(MALFORMED, f"the field '{twice}' is given twice")
         return found
 
@@ -204,9 +207,10 @@ def _memory(values: Any, single: bool, policy: Policy, count: int, name: str) ->
     if values is None:  # the start of an episode
         return memory
     carry = _array([values] if single else values, name)
-    if carry.shape != memory.carry.shape or carry.dtype.kind not in "if" or not np.isfinite(carry).all():
+    kept = carry.astype(np.float32) if carry.dtype.kind in "if" and np.abs(carry).max(initial=0) < MOST else carry
+    if kept.shape != memory.carry.shape or kept.dtype != np.float32 or not np.isfinite(kept).all():
         raise Refused(UNFIT, f"'{name}' must be numbers of shape {list(memory.carry.shape)}, as an answer gave them")
-    memory.carry = carry.astype(np.float32)
+    memory.carry = kept
     return memory
 
 

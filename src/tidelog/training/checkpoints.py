@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,8 @@ class Checkpoint(NamedTuple):
     position: Position
     memory: dict[str, Any]  # what reports have to remember: the best so far
     environments: Sequence[Named] = ()  # of each member on the host; {} where it has nothing to offer
+    waiting: Sequence[Any] = ()  # what acts in rollouts that are played ahead, of each member
+    deposited: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: the pieces that lie off the device
 
 
 class Checkpoints:
@@ -44,7 +46,12 @@ class Checkpoints:
         }
         for i, arrays in enumerate(checkpoint.environments):
             files |= {f"environment-{i}.safetensors": array_file(arrays)} if arrays else {}
-        manifest = {"position": list(checkpoint.position), "memory": checkpoint.memory}
+        files |= {f"ahead-{i}.safetensors": array_file(acting) for i, acting in enumerate(checkpoint.waiting)}
+        manifest = {
+            "position": list(checkpoint.position),
+            "memory": checkpoint.memory,
+            "deposited": [dict(one) for one in checkpoint.deposited],
+        }
         CHECKPOINT.write(self._folder / f"{update:010d}", files, manifest)
         for old in self.updates()[: -self._keep]:
             shutil.rmtree(self._folder / f"{old:010d}")
@@ -55,14 +62,17 @@ class Checkpoints:
         for later in [u for u in self.updates() if u > update]:
             shutil.rmtree(self._folder / f"{later:010d}")
 
-    def load(self, templates: list[Learner], update: int | None = None) -> Checkpoint:
-        """The last checkpoint, or the one at `update`; a corrupt one is refused and the one before it offered."""
+    def load(self, templates: list[Learner], update: int | None = None, acting: Sequence[Any] = ()) -> Checkpoint:
+        """The last checkpoint, or the one at `update`; a corrupt one is refused and the one before it offered.
+
+        `acting` are templates of what acts in rollouts that are played ahead, where there may be any.
+        """
         last, there = self._last(), self.updates()
         wanted = last if update is None else update
         if wanted not in there:
             raise CheckpointError(f"no checkpoint at update {wanted}: there are {', '.join(map(str, there))}")
         try:
-            return self._read(self._folder / f"{wanted:010d}", templates)
+            return self._read(self._folder / f"{wanted:010d}", templates, acting)
         except CheckpointError as error:
             before = [u for u in there if u < wanted]
             offer = f"; the one before it, at update {before[-1]}, can be asked for" if before else ""
@@ -72,22 +82,32 @@ class Checkpoints:
         """What reports remembered at the last checkpoint."""
         return dict(CHECKPOINT.manifest(self._folder / f"{self._last():010d}")["memory"])
 
+    def deposited(self) -> list[list[dict[str, list[str]]]]:
+        """The pieces off the device that each checkpoint names, of each member and by store."""
+        folders = [self._folder / f"{update:010d}" for update in self.updates()]
+        return [CHECKPOINT.manifest(folder).get("deposited", []) for folder in folders]
+
     def _last(self) -> int:
         there = self.updates()
         if not there:
             raise CheckpointError(f"{self._folder} holds no complete checkpoint: start the run anew")
         return there[-1]
 
-    def _read(self, folder: Path, templates: list[Learner]) -> Checkpoint:
+    def _read(self, folder: Path, templates: list[Learner], acting: Sequence[Any]) -> Checkpoint:
         manifest = CHECKPOINT.manifest(folder)
         if sum(name.startswith("member-") for name in manifest["files"]) != len(templates):
             raise CheckpointError(f"{folder} does not hold the {len(templates)} members of this run")
-        learners = []
-        for i, template in enumerate(templates):
-            file = CHECKPOINT.file(folder, f"member-{i}.safetensors", manifest)
-            learners.append(fill(template, read_arrays(file), str(file)))
+
+        def filled(name: str, template: Any) -> Any:
+            file = CHECKPOINT.file(folder, name, manifest)
+            return fill(template, read_arrays(file), str(file))
+
+        learners = [filled(f"member-{i}.safetensors", template) for i, template in enumerate(templates)]
+        there = [f"ahead-{i}.safetensors" for i in range(len(acting)) if f"ahead-{i}.safetensors" in manifest["files"]]
+        waiting = [filled(name, template) for name, template in zip(there, acting, strict=False)]
         environments = [_environment(folder, i, manifest) for i in range(len(templates))]
-        return Checkpoint(learners, Position(*manifest["position"]), manifest["memory"], environments)
+        position, deposited = Position(*manifest["position"]), manifest.get("deposited", [])
+        return Checkpoint(learners, position, manifest["memory"], environments, waiting, deposited)
 
 
 def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:

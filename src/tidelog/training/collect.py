@@ -29,6 +29,13 @@ RECORDED = (
 NEEDED = ("reward", "terminated", "truncated", "valid")  # for counting episodes
 
 
+class Carried(NamedTuple):
+    """What a policy with a memory carries from decision to decision."""
+
+    carry: Any  # leaves [W, ...]
+    first: jax.Array  # [W] bool: the copies whose episode begins with the next decision, which forget it
+
+
 class Played(NamedTuple):
     """Where a learner stands in its environment: worlds where they are functions, and the episodes under way."""
 
@@ -36,58 +43,101 @@ class Played(NamedTuple):
     sums: jax.Array  # [2 W]: of every copy the return so far, then the length so far
     decisions: jax.Array  # int32: taken so far, in all copies
     rounds: jax.Array  # int32: rollouts so far
+    carried: Carried | None = None  # where the policy has a memory
 
 
-def unplayed(source: Functional | None, count: int, key: jax.Array) -> Played:
-    """Before the first decision."""
+def unplayed(source: Functional | None, count: int, key: jax.Array, carry: Any = None) -> Played:
+    """Before the first decision; `carry` is what a policy with a memory starts from."""
     worlds = None if source is None else begin(source, count, key)
-    return Played(worlds, jnp.zeros(2 * count), jnp.int32(0), jnp.int32(0))
+    carried = None if carry is None else Carried(carry, jnp.ones(count, bool))
+    return Played(worlds, jnp.zeros(2 * count), jnp.int32(0), jnp.int32(0), carried)
 
 
 # One decision of all copies.
 
 
 def decide(
-    algorithm: Any, acting: Any, spec: Spec, observation: Any, mask: Any, key: jax.Array, recorded: bool
-) -> dict[str, Any]:
+    algorithm: Any,
+    acting: Any,
+    spec: Spec,
+    observation: Any,
+    mask: Any,
+    key: jax.Array,
+    recorded: bool,
+    carried: Carried | None = None,
+) -> tuple[dict[str, Any], Any]:
     """Sampled actions, what the environment gets, and the log-probabilities of both; leaves [W, ...].
 
     That of what the environment gets, `likely`, is for logs alone: the density is the uncut one there. A policy without
-    a density has neither.
+    a density has neither. A policy with a memory also says what it carried into this decision, and which episodes
+    begin; what it carries on comes second.
     """
-    act = algorithm.act(acting, observation, mask=mask, key=key)
+    begins, before = {}, None
+    if carried is not None:
+        before = _begun(algorithm.start(acting, carried.first.shape[0]), carried)
+        begins = {"carry": before, "first": carried.first}
+    act = algorithm.act(acting, observation, mask=mask, key=key, carry=before)
     row = {"action": act.action, "log_probability": act.log_probability, "executed": act.action}
     likely = act.log_probability
     if isinstance(spec.action, Continuous):
         cut = jnp.clip(act.action, -1.0, 1.0)
-        row["executed"] = spec.action.from_unit(cut)
-        policy = algorithm.distribution(acting, observation, mask) if recorded else None
+        row["executed"] = spec.action.executed(cut)
+        policy = algorithm.distribution(acting, observation, mask, before) if recorded else None
         likely = None if policy is None else policy.log_probability(cut)
     row |= {"likely": likely} if recorded else {}
-    return {name: leaf for name, leaf in row.items() if leaf is not None}
+    return {name: leaf for name, leaf in row.items() if leaf is not None} | begins, act.carry
+
+
+def _begun(start: Any, carried: Carried) -> Any:
+    """What is carried, or where episodes begin what every one of them starts from."""
+
+    def one(fresh: jax.Array, carry: jax.Array) -> jax.Array:
+        return jnp.where(carried.first.reshape(-1, *[1] * (carry.ndim - 1)), fresh, carry)
+
+    return jax.tree.map(one, start, carried.carry)
 
 
 def rollout(
-    source: Functional, algorithm: Any, acting: Any, worlds: Any, key: jax.Array, steps: int, names: Collection[str]
-) -> tuple[Any, Columns]:
-    """`steps` decisions in every copy of a functional environment: worlds after it, and columns [W, T, ...].
+    source: Functional,
+    algorithm: Any,
+    acting: Any,
+    played: Played,
+    key: jax.Array,
+    steps: int,
+    names: Collection[str],
+    pieces: int = 1,
+) -> tuple[Played, Columns]:
+    """`steps` decisions in every copy of a functional environment: where they led, and columns [W, T, ...].
 
-    Besides what counting episodes needs, only the columns of these names are kept.
+    Besides what counting episodes needs, only the columns of these names are kept. `carry` is that into each of `P`
+    pieces, [W, P, ...].
     """
     wanted = {*names, *NEEDED}
 
-    def one(worlds: Any, key: jax.Array) -> tuple[Any, dict[str, Any]]:
+    def one(now: tuple[Any, Any], key: jax.Array) -> tuple[Any, dict[str, Any]]:
+        worlds, carried = now
         deciding, moving = jax.random.split(key)
         observation, mask = look(source, worlds)
-        row = decide(algorithm, acting, source.spec, observation, mask, deciding, "likely" in wanted)
+        row, carry = decide(algorithm, acting, source.spec, observation, mask, deciding, "likely" in wanted, carried)
         moved = advance(source, worlds, row.pop("executed"), moving)
         row |= {"observation": observation, "mask": mask, "reward": moved.reward, "terminated": moved.terminated}
         row |= {"truncated": moved.truncated, "valid": jnp.ones_like(moved.terminated)}
         row |= {"following": moved.following, "following_mask": moved.following_mask}
-        return moved.world, {name: leaf for name, leaf in row.items() if name in wanted and leaf is not None}
+        carried = None if carried is None else Carried(carry, moved.terminated | moved.truncated)
+        return (moved.world, carried), {name: leaf for name, leaf in row.items() if name in wanted and leaf is not None}
 
-    worlds, rows = jax.lax.scan(one, worlds, jax.random.split(key, steps))
-    return worlds, jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), rows)
+    keys = jax.random.split(key, steps)
+    (worlds, carried), rows = jax.lax.scan(one, (played.worlds, played.carried), keys)
+    columns = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), rows)
+    return played._replace(worlds=worlds, carried=carried), _into_pieces(columns, pieces)
+
+
+def _into_pieces(columns: Columns, pieces: int) -> Columns:
+    """The columns with what was carried into each piece, of what was carried into every step."""
+    if "carry" not in columns:
+        return columns
+    into = jax.tree.map(lambda leaf: leaf[:, :: leaf.shape[1] // pieces], columns["carry"])
+    return columns | {"carry": into}
 
 
 def shapes(algorithm: Any, acting: Any, spec: Spec, collection: contract.Collection, recorded: bool) -> Columns:
@@ -95,13 +145,17 @@ def shapes(algorithm: Any, acting: Any, spec: Spec, collection: contract.Collect
     count, steps = collection.environments, collection.steps
     seen = {name: _blank(leaf, count) for name, leaf in spec.observation.items()}
     mask = jnp.ones((count, spec.action.n), bool) if spec.masked else None  # type: ignore[union-attr]
-    row = jax.eval_shape(lambda: decide(algorithm, acting, spec, seen, mask, jax.random.key(0), recorded))
+    carried = unplayed(None, count, jax.random.key(0), algorithm.start(acting, count)).carried
+    row, _ = jax.eval_shape(lambda: decide(algorithm, acting, spec, seen, mask, jax.random.key(0), recorded, carried))
     row.pop("executed")
+    carry = row.pop("carry", {})
     flag = jnp.zeros(count, bool)
     row |= {"observation": seen, "following": seen, "reward": jnp.zeros(count)}
     row |= dict.fromkeys(("terminated", "truncated", "valid"), flag)
     row |= {} if mask is None else {"mask": mask, "following_mask": mask}
-    return {name: jax.tree.map(lambda leaf: shaped(leaf, count, steps, *leaf.shape[1:]), row[name]) for name in row}
+    found = {name: jax.tree.map(lambda leaf: shaped(leaf, count, steps, *leaf.shape[1:]), row[name]) for name in row}
+    into = jax.tree.map(lambda leaf: shaped(leaf, count, collection.pieces, *leaf.shape[1:]), carry)
+    return found | ({} if carried is None else {"carry": into})
 
 
 def shaped(leaf: Any, *shape: int) -> Any:
@@ -126,7 +180,8 @@ def counted(played: Played, columns: Columns) -> tuple[Played, dict[str, jax.Arr
     count = reward.shape[0]
     found = {"return": jnp.sum(whole[:count]), "length": jnp.sum(whole[count:])}
     decisions = played.decisions + jnp.sum(valid, dtype=jnp.int32)
-    return Played(played.worlds, sums, decisions, played.rounds + 1), found, jnp.sum(ended, dtype=jnp.int32)
+    after = played._replace(sums=sums, decisions=decisions, rounds=played.rounds + 1)
+    return after, found, jnp.sum(ended, dtype=jnp.int32)
 
 
 class Host:
@@ -144,20 +199,32 @@ class Host:
         """Whether a resumed run goes on in the middle of its episodes."""
         return isinstance(self.environment, Resumable)
 
-    def rollout(self, algorithm: Any, acting: Any, key: jax.Array, round: int, steps: int) -> Columns:
-        """`steps` decisions in every copy; columns [W, T, ...] as NumPy arrays. Raises EnvironmentFailure.
+    def rollout(
+        self,
+        algorithm: Any,
+        acting: Any,
+        key: jax.Array,
+        round: int,
+        steps: int,
+        carried: Carried | None = None,
+        pieces: int = 1,
+    ) -> tuple[Columns, Carried | None]:
+        """`steps` decisions in every copy: columns [W, T, ...] as NumPy arrays, and what is carried on.
 
-        Steps in which a copy only restarts stand among them, unless it plays alone: then they are not counted.
+        Steps in which a copy only restarts stand among them, unless it plays alone: then they are not counted. Raises
+        EnvironmentFailure.
         """
         observed = self._begin(round)
         arrays, fixed = eqx.partition((algorithm, acting), eqx.is_array)
         leaves, form = jax.tree.flatten(arrays)  # once, not in each of the calls
         if self._act is None:
             self._act = _decider(form, fixed, self.environment.spec, self._recorded)
+        if carried is not None and self.began:
+            carried = carried._replace(first=np.ones(self.environment.count, bool))  # type: ignore[arg-type]
         columns: Columns = {}
         step = asked = 0
         while step < steps:
-            row = self._act(leaves, observed.observation, observed.action_mask, key, asked)
+            row, carry = self._act(leaves, observed.observation, observed.action_mask, key, asked, carried)
             row = {name: np.asarray(leaf) for name, leaf in row.items()}
             outcome = self.environment.step(row.pop("executed"))
             row |= _row(observed, outcome)
@@ -168,7 +235,9 @@ class Host:
                 step += 1
             asked += 1
             self._observed = observed = outcome.current
-        return columns
+            if carried is not None:
+                carried = Carried(carry, row["terminated"] | row["truncated"] | ~row["valid"])
+        return _into_pieces(columns, pieces), jax.tree.map(jnp.asarray, carried)
 
     def save(self) -> Named | None:
         """The environment's state as arrays, or None where it has none to offer."""
@@ -223,8 +292,10 @@ def _decider(form: Any, fixed: Any, spec: Spec, recorded: bool) -> Any:
     """The compiled decision of one kind of algorithm; its arrays are arguments."""
 
     @jax.jit
-    def act(leaves: list[Any], observation: Any, mask: Any, key: jax.Array, step: int) -> dict[str, Any]:
+    def act(
+        leaves: list[Any], observation: Any, mask: Any, key: jax.Array, step: int, carried: Carried | None
+    ) -> tuple[dict[str, Any], Any]:
         algorithm, acting = eqx.combine(jax.tree.unflatten(form, leaves), fixed)
-        return decide(algorithm, acting, spec, observation, mask, jax.random.fold_in(key, step), recorded)
+        return decide(algorithm, acting, spec, observation, mask, jax.random.fold_in(key, step), recorded, carried)
 
     return act

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tidelog.acting.policy import Policy
-from tidelog.algorithms import check_fit, check_source
+from tidelog.algorithms import OFFLINE, RANKING, check_fit, check_source
 from tidelog.algorithms.hyper import same_program
+from tidelog.data import Interactions, Log
 from tidelog.data.scaling import Scaler
-from tidelog.errors import CheckpointError, ConfigError, nearest
+from tidelog.errors import CheckpointError, ConfigError, SpecError, nearest
+from tidelog.training.beginning import Start, begun_as, check_begins, learnt_through
 from tidelog.training.cache import use_cache
 from tidelog.training.checkpoints import Checkpoints
 from tidelog.training.evaluation import check_playable, evaluated
@@ -26,6 +29,7 @@ from tidelog.training.run import Run
 from tidelog.training.selection import Selection
 from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
 from tidelog.training.sinks import Sink, rows_until
+from tidelog.training.storage import Storage, storage_for
 from tidelog.training.trainer import Member
 from tidelog.training.tuning import Plan, prepare_tuning, tuned_by
 
@@ -51,9 +55,14 @@ def learn(
     `{environment: episodes}` (deterministic; `"sampled:NAME"` draws actions) or `{name: function of the policy}`,
     `every` decisions between reports, `best` a metric, `patience` in reports, `sinks`, `log_out` a folder for the log
     of all that was collected, `save_seconds`, `keep`, `together` (seeds under one `vmap`, functional environments).
+    `start` is a policy (or a run) that fresh members begin as: `start_updates` steps (3,000) down their divergence from
+    it on `start_decisions` (16,384) that it plays first, uncounted.
+    `ahead` lets a thread play an environment on the host one round before what it plays is learnt from.
+    `phase_memory` "device", "host" or "disk" says where segments wait for the auxiliary phase (the results are the
+    same), `phase_memory_limit` how many GB they may take.
     Of a run also `offline`, the share of a minibatch that comes from its log (0.5), `updates` a decision (1), and
     `collect_every`, how many decisions are made before updates follow (10).
-    Raises ConfigError, SpecError, EnvironmentFailure, DivergenceError.
+    Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
     """
     for name in options:
         if name not in _OPTIONS:
@@ -84,16 +93,22 @@ def prepare_learning(
     offline: float | None = None,
     updates: float | None = None,
     collect_every: int | None = None,
+    start: Policy | Run | None = None,
+    start_decisions: int | None = None,
+    start_updates: int | None = None,
+    ahead: bool = False,
+    phase_memory: str = "device",
+    phase_memory_limit: float | None = None,
 ) -> Run:
     """Check everything and make a run that has not played a step; `run.stream()` trains it chunk by chunk."""
     use_cache()
     mix = {"offline": offline, "updates": updates, "collect_every": collect_every}
+    begin = Start.of(start, decisions=start_decisions, updates=start_updates)
     if isinstance(algorithm, Run):
+        _check_goes_on(algorithm, seeds, begin, ahead)
+        if phase_memory != "device" or phase_memory_limit is not None:
+            raise ConfigError("phase_memory: a run that goes on from a log has no phases; leave it away")
         plan = Plan(evaluate or {}, every, best, patience, sinks, log_out, save_seconds, keep, together)
-        if seeds != 1:
-            raise ConfigError(
-                f"seeds = {seeds!r}: a run goes on with its own seeds, {list(algorithm.record.settings.seeds)}"
-            )
         return prepare_tuning(algorithm, env, steps, out, tuned_by(mix), plan)
     given = [name for name, value in mix.items() if value is not None]
     if given:
@@ -101,6 +116,9 @@ def prepare_learning(
     algorithms = as_algorithms(algorithm)
     same_program(algorithms)
     check_source(algorithms[0], True)
+    _check_plays(env, algorithms[0])
+    if begin is not None:
+        check_begins(algorithms[0])
     episodes, own = evaluators(evaluate or {})
     settings = Settings(
         steps=steps,
@@ -113,26 +131,59 @@ def prepare_learning(
         save_seconds=save_seconds,
         keep=keep,
         together=together,
+        ahead=ahead,
+        phase_memory=phase_memory,
+        phase_memory_limit=phase_memory_limit,
     )
     members = as_members(algorithms, settings.seeds)
+    storage = _storage(settings, out, algorithms[0])
     places = _places(env, members, log_out is not None)
+    if ahead and places.source is not None:
+        raise ConfigError(
+            f"ahead: {place_name(env, places)} is a function that runs compiled with what learns, there is nothing to "
+            "overlap; it is for environments on the host"
+        )
     for one in algorithms:
         check_fit(one, places.spec, "environment")
-    learners = fresh_players(members, places.spec, places.source, settings.steps, log_out is not None)
+    learners = fresh_players(members, places.spec, places.source, settings.steps, log_out is not None, storage)
     check_playable(Policy(algorithms[0], places.spec, Scaler(), algorithms[0].acting(learners[0].state)), episodes)
     if best is not None:
         Selection(settings).check([*reported(learners[0]), *evaluated(episodes, own)])
     recorder = None if log_out is None else Recorder(log_out, places.spec, len(members))
     if recorder is not None:
         recorder.check_free()
-    trainer = Rounds(members, places, learners, settings.steps, together=together, recorder=recorder)
+    learners, told = (learners, None) if begin is None else begun_as(begin, members, learners, places)
+    trainer = Rounds(
+        members,
+        places,
+        learners,
+        settings.steps,
+        together=together,
+        recorder=recorder,
+        ahead=ahead,
+        storage=storage,
+    )
     data = {
         "environment": place_name(env, places),
         "named": isinstance(env, str),
         "log_out": None if log_out is None else str(Path(log_out).resolve()),
     }
+    if told is not None:
+        data["start"] = told
     record = Record.online(algorithms, settings, places.spec, data)
+    if begin is not None:
+        record = replace(record, sketches=learnt_through(begin.policy))
     return Run(record, trainer, new_folder(out, record), evaluators=own, sinks=sinks)
+
+
+def _check_goes_on(run: Run, seeds: Any, begin: Start | None, ahead: bool) -> None:
+    """Raise ConfigError where a run that goes on was asked for what it has of its own."""
+    if seeds != 1:
+        raise ConfigError(f"seeds = {seeds!r}: a run goes on with its own seeds, {list(run.record.settings.seeds)}")
+    if begin is not None:
+        raise ConfigError("start: a run goes on as its own policy; to begin as it with another algorithm, pass that")
+    if ahead:
+        raise ConfigError("ahead: a run that goes on plays a few decisions at a time, which leaves nothing to overlap")
 
 
 _OPTIONS = tuple(inspect.signature(prepare_learning).parameters)
@@ -159,16 +210,48 @@ def reopened(
     places = _places(record.environment if env is None else env, members, log_out is not None)
     if places.spec != record.spec:
         raise CheckpointError(f"this is not the run's environment: it has {places.spec}, the run's had {record.spec}")
-    templates = fresh_players(members, record.spec, places.source, settings.steps, log_out is not None)
-    found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint)
+    storage = _storage(settings, path, algorithms[0])
+    templates = fresh_players(members, record.spec, places.source, settings.steps, log_out is not None, storage)
+    acting = [m.algorithm.acting(t.state) for m, t in zip(members, templates, strict=True)] if settings.ahead else []
+    found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint, acting)
     recorder = None if log_out is None else Recorder(log_out, record.spec, len(members))
     if recorder is not None:
         recorder.go_on(int(found.learners[0].played.rounds))
     learners = restored(places, found.learners, found.environments)
     together = settings.together if together is None else together
-    trainer = Rounds(members, places, learners, settings.steps, found.position, together, recorder)
+    trainer = Rounds(
+        members,
+        places,
+        learners,
+        settings.steps,
+        found.position,
+        together,
+        recorder,
+        ahead=settings.ahead,
+        waiting=found.waiting,
+        storage=storage,
+    )
+    trainer.put_back(found.deposited)
     rows = rows_until(path, trainer.update)
     return Run(record, trainer, path, evaluators=own, sinks=sinks, metrics=rows, memory=found.memory)
+
+
+def _check_plays(env: Any, algorithm: Any) -> None:
+    """Raise SpecError, with what is offered instead, where a log was given in place of an environment."""
+    if not isinstance(env, Log | Interactions):
+        return
+    name, able = type(algorithm).__name__, ", ".join(OFFLINE if isinstance(env, Log) else RANKING)
+    lacks = "" if isinstance(env, Interactions) or env.propensity is not None else " without propensities"
+    raise SpecError(
+        f"{name} learns from its own play and the probability of every action in it, found a log of {env.steps:,} "
+        f"steps{lacks} in place of an environment: learn from that by {able} (tl.fit), and where there is an "
+        f"environment begin as what they learnt (tl.learn({name}(...), env, start=run))"
+    )
+
+
+def _storage(settings: Settings, out: str | Path | None, algorithm: Any) -> Storage:
+    where, limit = settings.phase_memory, settings.phase_memory_limit
+    return storage_for(where, out, limit, settings.keep, algorithm, settings.together)
 
 
 def _places(env: Any, members: list[Member], recorded: bool) -> Places:

@@ -18,9 +18,10 @@ from tidelog.algorithms.contract import Algorithm, Phase
 from tidelog.algorithms.draws import Draw, Order, Stored
 from tidelog.algorithms.segments import Segments, drawn
 from tidelog.algorithms.visits import Visits
+from tidelog.training.depots import Depot
 from tidelog.training.streams import Stream
 
-Stores = Mapping[str, Stored | Stream | Segments | Visits]
+Stores = Mapping[str, Stored | Stream | Segments | Visits | Depot]
 MetricNames = dict[str, tuple[str, ...]]  # by phase
 BLOCK = 16  # updates between two looks at whether metrics are finite; the first ones are looked at one by one
 FIRST_ORDERS = 2**31 - 1  # no update has this number: what orders begin with, apart from what updates draw
@@ -72,7 +73,7 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
 
     def shown(draw: Draw) -> Any:
         store = stores[draw.store]
-        return draw.batch(store.example(draw) if isinstance(store, Stream) else store, *_first(draw, store))[0]
+        return draw.batch(store.example(draw) if isinstance(store, Stream | Depot) else store, *_first(draw, store))[0]
 
     def trace(phase: Phase) -> dict[str, jax.Array]:
         return phase.step(algorithm, state, _each(phase, shown))[1].metrics
@@ -81,13 +82,13 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
 
 
 def _first(draw: Draw, store: Any) -> tuple[Any, jax.Array, jax.Array]:
-    samples = count(draw, store) if isinstance(store, Segments) else 1
+    samples = count(draw, store) if isinstance(store, Segments | Depot) else 1
     return draw.order.init(samples, jax.random.key(0)), jax.random.key(0), jnp.zeros(())
 
 
 def count(draw: Draw, store: Any) -> int:
     """How many samples a draw has to choose from."""
-    return store.count(draw.unit) if isinstance(store, Stream) else draw.unit.rows(store)[0]
+    return store.count(draw.unit) if isinstance(store, Stream | Depot) else draw.unit.rows(store)[0]
 
 
 def _orders(algorithm: Algorithm, stores: Stores, key: jax.Array) -> dict[str, Any]:
@@ -115,7 +116,7 @@ def _keys(phase: Phase, key: jax.Array) -> Any:
 class Ready(NamedTuple):
     """The samples of a block of `K` updates, fetched before it begins."""
 
-    store: Stored
+    store: Stored | Segments
     slots: jax.Array  # [K, B] int32: where they stand in that store
     indices: jax.Array  # [K, B] int32: which samples they are
     importance: jax.Array | None  # [K, B]
@@ -134,23 +135,21 @@ class Work(NamedTuple):
     updates: jax.Array  # int32: how many to take
     steps: jax.Array  # int32: how many the run takes in all
     since: jax.Array  # int32: how many it has taken
-    ahead: Any = None  # a Ready for each draw, in the structure of `reads`, where the log stays on disk
+    ahead: Any = None  # in the structure of `reads` a Ready for each draw that is not of `stores`; None: all are
     begin: jax.Array | None = None  # int32: the update at which they begin
 
 
 def _drawn(work: Work, phase: Phase, learner: Learner) -> tuple[Any, Any]:
-    if work.begin is not None:
-        at = learner.update - work.begin
-        return _split(phase, _each(phase, lambda draw, ready: ready.batch(draw, at), work.ahead))
     stores: Any = {**work.stores, **learner.segments}
     keys, progress = _moment(phase, learner, learner.update, work.steps)
-    batches = _each(
-        phase,
-        lambda draw, order, key: draw.batch(stores[draw.store], order, key, progress),
-        learner.orders[phase.name],
-        keys,
-    )
-    return _split(phase, batches)
+
+    def one(draw: Draw, order: Any, key: jax.Array, ready: Ready | None) -> Any:
+        if ready is None or work.begin is None:
+            return draw.batch(stores[draw.store], order, key, progress)
+        return ready.batch(draw, learner.update - work.begin)
+
+    ahead = _each(phase, lambda draw: None) if work.ahead is None else work.ahead
+    return _split(phase, _each(phase, one, learner.orders[phase.name], keys, ahead))
 
 
 def _moment(phase: Phase, learner: Learner, update: jax.Array, steps: jax.Array) -> tuple[Any, jax.Array]:
@@ -160,7 +159,10 @@ def _moment(phase: Phase, learner: Learner, update: jax.Array, steps: jax.Array)
 
 @eqx.filter_jit
 def draw_ahead(phase_index: int, algorithm: Any, learner: Learner, steps: jax.Array, counts: Any, block: int) -> Any:
-    """Indices [K, B] and importance weights for the next `block` updates, as the draws would find them one by one."""
+    """Indices [K, B] and importance weights for the next `block` updates, as the draws would find them one by one.
+
+    `counts` are how many samples each draw has to choose from; a draw without one is left out.
+    """
     phase = algorithm.phases()[phase_index]
     orders = learner.orders[phase.name]
 
@@ -168,7 +170,9 @@ def draw_ahead(phase_index: int, algorithm: Any, learner: Learner, steps: jax.Ar
         keys, progress = _moment(phase, learner, learner.update + i, steps)
         return _each(
             phase,
-            lambda draw, order, key, count: cast(Order, draw.order).draw(order, key, draw.size, count, progress),
+            lambda draw, order, key, count: (
+                None if count is None else cast(Order, draw.order).draw(order, key, draw.size, count, progress)
+            ),
             orders,
             keys,
             counts,
@@ -180,11 +184,14 @@ def draw_ahead(phase_index: int, algorithm: Any, learner: Learner, steps: jax.Ar
 def fetch_ahead(
     phase_index: int, algorithm: Any, learner: Learner, stores: Stores, steps: jax.Array, block: int
 ) -> Any:
-    """A Ready for each draw of a phase: the samples of the next `block` updates, fetched from where they are kept."""
+    """A Ready for each draw of a phase: the samples of the next `block` updates, fetched from where they are kept.
+
+    None for a draw from a store that is not among `stores`: it is left to the update.
+    """
     phase = algorithm.phases()[phase_index]
-    counts = _each(phase, lambda draw: jnp.int32(count(draw, stores[draw.store])))
+    counts = _each(phase, lambda draw: jnp.int32(count(draw, stores[draw.store])) if draw.store in stores else None)
     found = draw_ahead(phase_index, algorithm, learner, steps, counts, block)
-    return _each(phase, lambda draw, drawn: _fetched(draw, stores[draw.store], *drawn), found)
+    return _each(phase, lambda draw, drawn: drawn and _fetched(draw, stores[draw.store], *drawn), found)
 
 
 def _fetched(draw: Draw, store: Any, indices: jax.Array, importance: jax.Array | None) -> Ready:

@@ -7,7 +7,7 @@ takes, and whether it ends. A round cut in the middle is a row that begins where
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -83,8 +83,15 @@ class Errand(NamedTuple):
 # Stores.
 
 
-def make_stores(algorithm: Collecting, state: Any, spec: Spec, recorded: bool) -> dict[str, Segments]:
-    """The stores of a fresh learner, with room for what phases prepare."""
+def make_stores(planned: Mapping[str, tuple[Columns, Keep]]) -> dict[str, Segments]:
+    """The stores of a fresh learner, empty, with room for what phases prepare."""
+    return {name: empty(shapes, keep) for name, (shapes, keep) in planned.items()}
+
+
+def planned_stores(
+    algorithm: Collecting, state: Any, spec: Spec, recorded: bool = False
+) -> dict[str, tuple[Columns, Keep]]:
+    """What each store is to hold, as shapes [any, T, ...], with what phases prepare among it."""
     collection = algorithm.collection()
     brought = shapes(algorithm, algorithm.acting(state), spec, collection, recorded)
     keeps = {name: keep for name, keep in algorithm.stores(spec).items() if keep.capacity is not None}
@@ -93,12 +100,25 @@ def make_stores(algorithm: Collecting, state: Any, spec: Spec, recorded: bool) -
     known = {name: _only(brought, keeps[name].columns) for name in _fed(collection, recorded)}
     for phase in algorithm.phases():
         if phase.prepare is not None:
-            store = _store_of(phase)
+            store = store_of(phase)
             held = _full(known[store], keeps[store].capacity or 0)
             known[store] |= jax.eval_shape(_prepared(phase, algorithm, state), held)
         if phase.into is not None:
-            known[phase.into] = _only(known[_store_of(phase)], keeps[phase.into].columns)
-    return {name: empty(known[name], keep) for name, keep in keeps.items()}
+            known[phase.into] = _only(known[store_of(phase)], keeps[phase.into].columns)
+    return {name: (known[name], keep) for name, keep in keeps.items()}
+
+
+def waiting(algorithm: Collecting) -> tuple[str, ...]:
+    """The stores that fill from round to round and are read in an order that is known beforehand: the others stay."""
+    phases = algorithm.phases()
+    read = {draw.store: draw for phase in phases for draw in draws(phase)}
+    filled = {phase.into for phase in phases if phase.into is not None} - {*algorithm.collection().into}
+    return tuple(name for name in sorted(filled) if name in read and getattr(read[name].order, "foreseen", False))
+
+
+def draws(phase: Phase) -> tuple[Draw, ...]:
+    """All draws of a phase."""
+    return (phase.reads,) if isinstance(phase.reads, Draw) else tuple(phase.reads.values())
 
 
 def _prepared(phase: Phase, algorithm: Collecting, state: Any) -> Callable[[Columns], Columns]:
@@ -122,7 +142,8 @@ def _fed_of(learner: Learner, algorithm: Collecting) -> tuple[str, ...]:
     return _fed(algorithm.collection(), RECORDING in learner.segments)
 
 
-def _store_of(phase: Phase) -> str:
+def store_of(phase: Phase) -> str:
+    """The store that a phase prepares, and concludes over."""
     if phase.over is not None:
         return phase.over
     if not isinstance(phase.reads, Draw):
@@ -130,18 +151,22 @@ def _store_of(phase: Phase) -> str:
     return phase.reads.store
 
 
-def extra_metrics(algorithm: Collecting, state: Any, stores: dict[str, Segments]) -> dict[str, tuple[str, ...]]:
+def extra_metrics(
+    algorithm: Collecting, state: Any, planned: Mapping[str, tuple[Columns, Keep]]
+) -> dict[str, tuple[str, ...]]:
     """The metrics of what is played, and of phases that conclude."""
     found: dict[str, tuple[str, ...]] = {PLAYED: METRICS}
     for phase in algorithm.phases():
         if phase.conclude is not None:
-            columns = stores[_store_of(phase)].columns
-            told = jax.eval_shape(lambda p=phase, c=columns: p.conclude(algorithm, state, c))
-            found[_after(phase)] = tuple(told)
+            shapes, keep = planned[store_of(phase)]
+            columns = _full(shapes, keep.capacity or 0)
+            told = jax.eval_shape(lambda c, p=phase: p.conclude(algorithm, state, c), columns)
+            found[after_name(phase)] = tuple(told)
     return found
 
 
-def _after(phase: Phase) -> str:
+def after_name(phase: Phase) -> str:
+    """The name of what a phase tells when it is over, among the phases' names."""
     return f"after {phase.name}"
 
 
@@ -154,10 +179,9 @@ def collect(errand: Errand, learner: Learner) -> Learner:
     columns = errand.rollout or {}
     if errand.source is not None:
         key = played_key(learner.key, played.rounds)
-        acting, steps = algorithm.acting(learner.state), algorithm.collection().steps
+        acting, asked = algorithm.acting(learner.state), algorithm.collection()
         names = frozenset().union(*(learner.segments[name].columns for name in _fed_of(learner, algorithm)))
-        worlds, columns = rollout(errand.source, algorithm, acting, played.worlds, key, steps, names)
-        played = played._replace(worlds=worlds)
+        played, columns = rollout(errand.source, algorithm, acting, played, key, asked.steps, names, asked.pieces)
     played, sums, episodes = counted(played, columns)
     fed = {name: added(learner.segments[name], columns) for name in _fed_of(learner, algorithm)}
     segments = learner.segments | fed
@@ -173,7 +197,7 @@ def prepare(phase: Phase, errand: Errand, learner: Learner) -> Learner:
     """What a phase makes of its store before a visit."""
     if phase.prepare is None:
         return learner
-    name = _store_of(phase)
+    name = store_of(phase)
     store = learner.segments[name]
     state, columns = phase.prepare(errand.work.algorithm, learner.state, looked_at(store))
     ready = store._replace(columns=store.columns | columns)
@@ -184,17 +208,24 @@ def conclude(phase: Phase, errand: Errand, learner: Learner) -> Learner:
     """What a phase says of its store after a visit, and where its segments go."""
     if phase.conclude is None and phase.into is None and not phase.empties:
         return learner
-    name = _store_of(phase)
+    name = store_of(phase)
     store = learner.segments[name]
     if phase.conclude is not None:
-        told = phase.conclude(errand.work.algorithm, learner.state, looked_at(store))
-        learner = _tallied(learner, _after(phase), told, jnp.int32(1))
+        columns = looked_at(store)
+        told = phase.conclude(errand.work.algorithm, learner.state, columns)
+        learner = concluded(phase, learner, told, columns["valid"])
     segments = dict(learner.segments)
-    if phase.into is not None:
+    if phase.into in segments:
         segments[phase.into] = added(segments[phase.into], store.columns)
     if phase.empties:
         segments[name] = segments[name]._replace(filled=jnp.int32(0))
     return learner._replace(segments=segments)
+
+
+def concluded(phase: Phase, learner: Learner, told: dict[str, jax.Array], valid: jax.Array) -> Learner:
+    """The learner with what a phase said of every step [C, T] of its store, of which some count."""
+    means = {name: jnp.mean(values, where=valid) for name, values in told.items()}
+    return _tallied(learner, after_name(phase), means, jnp.int32(1))
 
 
 def _tallied(learner: Learner, name: str, sums: dict[str, jax.Array], count: jax.Array) -> Learner:
@@ -208,17 +239,13 @@ def _rounds(errand: Errand, learner: Learner) -> Learner:
     moving, fixed = eqx.partition(learner, eqx.is_array)
 
     def repeat(count: jax.Array, function: Callable[[Learner], Learner], moving: Any) -> Any:
-        """`function` so many times, in place; without the barrier XLA would do its work ahead, even for 0 times."""
-
-        def body(time: jax.Array, moving: Any) -> Any:
-            moving, _ = jax.lax.optimization_barrier((moving, time))  # type: ignore[no-untyped-call]
-            return eqx.filter(function(eqx.combine(moving, fixed)), eqx.is_array)
-
-        return jax.lax.fori_loop(0, count, body, moving)
+        return repeated(count, function, moving, fixed)
 
     def one(row: jax.Array, moving: Any) -> Any:
         moving = repeat(plan.collect[row], partial(collect, errand), moving)
         for i, phase in enumerate(work.algorithm.phases()):
+            if work.ahead is None and not is_here(phase, {**work.stores, **learner.segments}):
+                continue
             moving = repeat(plan.begin[row, i], partial(prepare, phase, errand), moving)
             moving = repeat(plan.updates[row, i], partial(watched_update, work, phase), moving)
             moving = repeat(plan.end[row, i], partial(conclude, phase, errand), moving)
@@ -226,6 +253,21 @@ def _rounds(errand: Errand, learner: Learner) -> Learner:
 
     moved: Learner = eqx.combine(jax.lax.fori_loop(0, plan.rows, one, moving), fixed)
     return moved
+
+
+def is_here(phase: Phase, stores: Mapping[str, Any]) -> bool:
+    """Whether these are all the stores that a phase draws from."""
+    return all(draw.store in stores for draw in draws(phase))
+
+
+def repeated(count: jax.Array, function: Callable[[Learner], Learner], moving: Any, fixed: Any) -> Any:
+    """`function` so many times, in place; without the barrier XLA would do its work ahead, even for 0 times."""
+
+    def body(time: jax.Array, moving: Any) -> Any:
+        moving, _ = jax.lax.optimization_barrier((moving, time))  # type: ignore[no-untyped-call]
+        return eqx.filter(function(eqx.combine(moving, fixed)), eqx.is_array)
+
+    return jax.lax.fori_loop(0, count, body, moving)
 
 
 def _alone(errand: Errand, learner: Learner) -> Learner:
@@ -243,6 +285,8 @@ run_rounds = eqx.filter_jit(_alone, donate="all-except-first")
 run_rounds_together = eqx.filter_jit(_side_by_side, donate="all-except-first")
 
 
-def played_at_first(algorithm: Collecting, source: Functional | None, seed: int) -> Played:
+def played_at_first(algorithm: Collecting, state: Any, source: Functional | None, seed: int) -> Played:
     """Where a learner with this seed begins in its environment."""
-    return unplayed(source, algorithm.collection().environments, jax.random.fold_in(jax.random.key(seed), 2))
+    count = algorithm.collection().environments
+    carry = algorithm.start(algorithm.acting(state), count)
+    return unplayed(source, count, jax.random.fold_in(jax.random.key(seed), 2), carry)

@@ -34,7 +34,9 @@ class Record:
     settings: Settings
     spec: Spec
     scaler: Scaler
-    data: dict[str, Any]  # of a log: fingerprint, origin, steps, episodes; played: environment, named, log_out, tuning
+    data: dict[
+        str, Any
+    ]  # of a log: fingerprint, origin, steps, episodes; played: environment, named, log_out, tuning, start
     held_out: list[Any]  # ids of the held-out episodes
     machine: dict[str, Any]
     sketches: dict[str, Any] = field(
@@ -78,6 +80,17 @@ class Record:
     def tuning(self) -> dict[str, Any] | None:
         """How a run that learnt from a log goes on in its environment, or None where it does not."""
         return self.data.get("tuning")
+
+    @property
+    def beginning(self) -> str | None:
+        """How the run began as a policy, in words, or None where it began fresh."""
+        told = self.data.get("start")
+        if told is None:
+            return None
+        return (
+            f"began as the {told['algorithm']} policy: mean divergence {max(told['divergence']):.3g} nats after "
+            f"{told['updates']:,} updates on {told['decisions']:,} of its decisions"
+        )
 
     def write(self, folder: Path) -> None:
         """Write `run.json` into a new run folder, whole or not at all."""

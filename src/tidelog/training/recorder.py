@@ -84,7 +84,7 @@ class Recorder:
         if isinstance(space, Continuous):
             cut = np.clip(action, -1.0, 1.0)
             extra["cut"] = (cut != action).any(axis=-1)
-            action = space.from_unit(cut).astype(np.float32)
+            action = space.executed(cut).astype(np.float32)
         return Log.from_arrays(
             observation=_leaves(rows, "observation"),
             next_observation=_leaves(rows, "following"),

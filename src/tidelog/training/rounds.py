@@ -1,16 +1,15 @@
 """The trainer of runs that learn in an environment: rounds of playing and phases, members side by side.
 
 It offers what the trainer of a log offers; `done` counts the decisions of rounds that are complete. Where the
-environment is a function whole rounds run compiled, several in one call; on the host every rollout is played first.
+environment is a function whole rounds run compiled, several in one call; on the host every rollout is played first, or
+by a thread one round ahead (`hosts.py`).
 """
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -20,14 +19,16 @@ import numpy as np
 from tidelog.algorithms.contract import Collecting
 from tidelog.algorithms.segments import Columns
 from tidelog.envs.functional import Functional
-from tidelog.errors import EnvironmentFailure
 from tidelog.training.collect import Named, shapes
+from tidelog.training.depot_visits import Depots
+from tidelog.training.hosts import Coming, Hosts, on_threads
 from tidelog.training.learner import (
     Learner,
     Stores,
     Work,
     as_arrays,
     create_learner,
+    fetch_ahead,
     metric_names,
     report,
     stack,
@@ -41,16 +42,20 @@ from tidelog.training.plan import (
     ROWS,
     Errand,
     Row,
+    draws,
     extra_metrics,
     make_stores,
     packed,
+    planned_stores,
     played_at_first,
-    played_key,
     run_rounds,
     run_rounds_together,
 )
 from tidelog.training.recorder import Recorder, flat_columns
+from tidelog.training.storage import Storage, check_room
+from tidelog.training.streams import Stream
 from tidelog.training.trainer import Member, Position
+from tidelog.training.watch import Watch
 from tidelog.types import Spec
 
 
@@ -70,25 +75,39 @@ class Rounds:
         recorder: Recorder | None = None,
         stores: Stores | None = None,
         players: list[Any] | None = None,
+        ahead: bool = False,
+        waiting: Sequence[Any] = (),
+        storage: Storage | None = None,
     ) -> None:
-        """`players` play and learn where those are not the members' own algorithms; `stores` do not change."""
+        """`players` play and learn where those are not the members' own algorithms; `stores` do not change.
+
+        With `ahead` environments on the host are played by a thread, one round before they are learnt from; `waiting`
+        is what was to act there, of each member, when a checkpoint was written.
+        """
         self.members, self.position = members, position or Position()
         self.update = int(learners[0].update)
         self._steps, self._places, self._recorder = steps, places, recorder
         self.stores = stores or {}
+        self._streams = {name: store for name, store in self.stores.items() if isinstance(store, Stream)}
         self._players: list[Any] = players or [member.algorithm for member in members]
         first: Collecting = self._players[0]
         self._phases, self._collection = first.phases(), first.collection()
         self._size = self._collection.environments * self._collection.steps
         self._updates = planned_updates(first, steps)
-        together = jax.default_backend() != "cpu" if together is None else together
-        self._together = together and len(members) > 1 and places.source is not None
+        self._depots = Depots(storage or Storage(), self._players, learners[0].state, places.spec)
+        together = jax.default_backend() != "cpu" and not self._depots if together is None else together
+        self._together = together and len(members) > 1 and places.source is not None and not self._streams
         numbers = [as_arrays(player) for player in self._players]
         self._algorithms = [stack(numbers)] if self._together else numbers
         self._learners = [stack(learners)] if self._together else list(learners)
         self._compiled = False
         self._blank = None if places.source else self._blank_rollout()
         self._watch = Watch()
+        begun = (self.position.phase, self.position.taken) != (0, 0)
+        carried = [learner.played.carried for learner in learners]
+        coming = Coming(self.position.round + begun, list(waiting), carried) if waiting else None
+        self._ahead = ahead
+        self._hosts = None if places.source else Hosts(places, members, self._algorithms, learners, ahead, coming)
 
     @property
     def done(self) -> int:
@@ -117,10 +136,12 @@ class Rounds:
         Raises EnvironmentFailure where an environment broke; nothing has moved then since the round began.
         """
         begun, before = time.monotonic(), self.done
+        if self._hosts is not None:
+            self._hosts.begin()
         rows, after, taken = self._plan(most, until)
         rollouts = [self._blank] * len(self._learners)
-        if rows[0].collect and self._places.source is None:
-            rollouts = self._watch.timed(PLAYED, 1, self._play)
+        if rows[0].collect and self._hosts is not None:
+            rollouts = self._watch.timed(PLAYED, 1, partial(self._play, self._hosts))
         names = tuple(phase.name for phase in self._phases)
         self._watch.count(rows, names)
         if self._watch.wants(rows, names):
@@ -147,7 +168,9 @@ class Rounds:
         """Rows from here on, where they lead, and how many updates they take."""
         rows: list[Row] = []
         position, taken, begun = self.position, 0, self.position.round
-        one_by_one = self._places.source is None or self._recorder is not None
+        alone = bool(self._depots) or bool(self._streams)
+        one_by_one = self._places.source is None or self._recorder is not None or alone
+        most = self._block - position.taken % self._block if self._streams else most
         limit = 1 if one_by_one else ROWS
         while len(rows) < limit and taken < most and (position.round - begun) * self._size < until:
             row, position, updates = self._row(position, most - taken)
@@ -178,40 +201,49 @@ class Rounds:
         return asked(self._players[0], round)
 
     def _run(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
+        """Rows on the device, then what of them is about segments that lie elsewhere."""
+        if not rows or any(self._depots.is_here(row) for row in rows):
+            self._run_on_device(rows, rollouts)
+        for row in rows if self._depots else ():
+            numbers = (jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+            work = [Work(algorithm, self.stores, *numbers) for algorithm in self._algorithms]
+            self._learners = self._depots.served(row, self.position.round, work, self._learners)
+
+    def _run_on_device(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
         program = run_rounds_together if self._together else run_rounds
         plan = packed(rows, len(self._phases))
 
         def one(index: int) -> Learner:
             work = Work(self._algorithms[index], self.stores, jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+            work = self._with_fetched(work, self._learners[index]) if self._streams else work
             errand = Errand(work, plan, self._places.source, rollouts[index])
             moved: Learner = jax.block_until_ready(program(errand, self._learners[index]))  # type: ignore[no-untyped-call]
             return moved
 
-        self._learners = self._each(one, self._compiled)
+        self._learners = on_threads(one, len(self._learners), self._compiled)
 
-    def _each(self, function: Callable[[int], Any], at_once: bool = True) -> list[Any]:
-        """What a function makes of every learner, on a pool of threads once it is compiled."""
-        count = len(self._learners)
-        if count == 1 or not at_once:
-            return [function(i) for i in range(count)]
-        with ThreadPoolExecutor(min(count, os.cpu_count() or 1)) as pool:
-            return list(pool.map(function, range(count)))
+    def _with_fetched(self, work: Work, learner: Learner) -> Work:
+        """The same with what the updates of a block read of a log that stays on disk."""
+        ready = fetch_ahead(0, work.algorithm, learner, self._streams, work.steps, self._block)
+        kept = {name: store for name, store in self.stores.items() if name not in self._streams}
+        return work._replace(stores=kept, ahead=ready, begin=jnp.array(learner.update))
 
-    def _play(self) -> list[Columns | None]:
-        """A rollout of every member on the host; EnvironmentFailure says whose environment it was."""
+    @cached_property
+    def _block(self) -> int:
+        """How many updates read a log on disk at once: of one round, and as many as may be fetched."""
+        (phase,) = self._phases
+        blocks = [self._streams[draw.store].block(draw) for draw in draws(phase) if draw.store in self._streams]
+        rounds = -(-self._steps // self._size)
+        return min([*blocks, max(1, *(self._asked(0, round) for round in range(rounds)))])
 
-        def one(index: int) -> Columns:
-            learner, algorithm = self._learners[index], self._algorithms[index]
-            acting, round = algorithm.acting(learner.state), self.position.round
-            host, key = self._places.hosts[index], played_key(learner.key, round)
-            try:
-                return host.rollout(algorithm, acting, key, round, self._collection.steps)
-            except EnvironmentFailure as error:
-                raise EnvironmentFailure(f"{error} (seed {self.members[index].seed})") from error
-
-        for host in self._places.hosts:
-            host.remember()
-        return self._each(one, self.position.round > 0)
+    def _play(self, hosts: Hosts) -> list[Columns | None]:
+        """A rollout of every member for the round that begins; what it carries on stays with its learner."""
+        last = (self.position.round + 1) * self._size >= self._steps
+        found = hosts.rollouts(self.position.round, self._learners, last)
+        for i, (_, carried) in enumerate(found):
+            learner = self._learners[i]
+            self._learners[i] = learner._replace(played=learner.played._replace(carried=carried))
+        return [columns for columns, _ in found]
 
     def _blank_rollout(self) -> Columns:
         """Columns of the shapes and types that the host brings; never read."""
@@ -223,21 +255,42 @@ class Rounds:
     def _record(self, recorder: Recorder) -> None:
         for i, learner in enumerate(self.learners):
             columns = flat_columns(jax.device_get(learner.segments[RECORDING].columns))
-            begins = self._places.hosts[i].began if self._places.hosts else self.position.round == 0
+            begins = self._hosts.began[i] if self._hosts is not None else self.position.round == 0
             recorder.take(i, self.position.round, columns, begins)
 
     def environments(self) -> list[Named]:
         """What environments on the host are, as checkpoints hold it; of each {} where it has nothing to offer."""
-        return [host.save() or {} for host in self._places.hosts]
+        return [] if self._hosts is None else self._hosts.environments()
 
     def environments_before(self) -> list[Named]:
         """The same as it was before the rollout that failed."""
-        return [host.before() or {} for host in self._places.hosts]
+        return [] if self._hosts is None else self._hosts.environments_before()
+
+    def waiting(self) -> list[Any]:
+        """What acts in rollouts that are played ahead, of each member; nothing where none is."""
+        return [] if self._hosts is None else self._hosts.waiting()
+
+    def rest(self) -> None:
+        """Wait for the thread that plays, if there is one; the run can go on afterwards."""
+        if self._hosts is not None:
+            self._hosts.rest()
+
+    def deposited(self) -> list[dict[str, list[str]]]:
+        """The pieces of segments that lie off the device, of each member, as checkpoints name them."""
+        return self._depots.deposited()
+
+    def put_back(self, deposited: Sequence[Mapping[str, list[str]]]) -> None:
+        """Go on with the pieces that a checkpoint names; CheckpointError where one is not what it was."""
+        self._depots.put_back(deposited)
+
+    def keep_only(self, deposited: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
+        """Forget the pieces that no checkpoint names."""
+        self._depots.keep_only(deposited)
 
     def notes(self) -> list[str]:
         """What is rounded, which phases never come, and what cannot be resumed exactly."""
         rounds, algorithm = -(-self._steps // self._size), self._players[0]
-        found = []
+        found = self._depots.notes()
         if rounds * self._size != self._steps:
             found.append(f"{self._steps:,} decisions are rounded up to {rounds} rollouts, {rounds * self._size:,}")
         for phase in self._phases:
@@ -245,6 +298,8 @@ class Rounds:
                 found.append(
                     f"the {phase.name} phase never comes in {rounds} rounds: ask for more steps, or a shorter round"
                 )
+        if self._ahead:
+            found.append("played one round ahead: a rollout is by the policy as it stood one round before")
         if not all(host.resumable for host in self._places.hosts):
             name = self._places.hosts[0].environment.name
             found.append(f"{name} cannot be saved: a resumed run starts new episodes and differs from one that went on")
@@ -276,54 +331,6 @@ class Rounds:
         return self._watch.rate()
 
 
-class Watch:
-    """How fast it goes, and where the time goes: of each stage one visit a report is timed by itself."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}  # an update, or a rollout, of the last visit that was timed
-        self._amounts: dict[str, int] = {}  # updates, or rollouts, since the last report
-        self._fresh: set[str] = set()  # timed since then
-        self._active, self._decisions = 0.0, 0  # time in chunks, and what was completed in it, since the last report
-        self._rate = 0.0
-
-    def took(self, seconds: float, decisions: int) -> None:
-        """A chunk took so long and completed so many decisions."""
-        self._active += seconds
-        self._decisions += decisions
-        if self._decisions:
-            self._rate = self._decisions / max(self._active, 1e-9)
-
-    def rate(self) -> float:
-        """Decisions a second, without the time that reports and checkpoints take."""
-        return self._rate
-
-    def count(self, rows: list[Row], names: tuple[str, ...]) -> None:
-        """Take note of what is about to run."""
-        for name, part in [stage for row in rows for stage in row.stages(names)]:
-            self._amounts[name] = self._amounts.get(name, 0) + (sum(part.updates) or 1)
-
-    def wants(self, rows: list[Row], names: tuple[str, ...]) -> bool:
-        """Whether these rows have a stage that was not timed since the last report."""
-        return any(name not in self._fresh for row in rows for name, _ in row.stages(names))
-
-    def timed(self, name: str, amount: int, function: Callable[[], Any]) -> Any:
-        """What a function returns, its time taken down for each of an amount of updates or rollouts."""
-        begin = time.monotonic()
-        found = function()
-        self._seconds[name] = (time.monotonic() - begin) / amount
-        self._fresh.add(name)
-        return found
-
-    def report(self, members: int) -> dict[str, float]:
-        """Decisions a second of all members, and the share of time of each stage."""
-        spent = {name: self._seconds[name] * self._amounts.get(name, 0) for name in self._seconds}
-        whole = sum(spent.values()) or 1.0
-        rate = {"time/decisions_per_second": members * self.rate()}
-        self._amounts, self._fresh = {}, set()
-        self._active, self._decisions = 0.0, 0
-        return rate | {f"time/{name}_share": seconds / whole for name, seconds in spent.items()}
-
-
 def planned_updates(algorithm: Collecting, steps: int) -> int:
     """How many updates a run of so many decisions takes."""
     collection = algorithm.collection()
@@ -333,13 +340,21 @@ def planned_updates(algorithm: Collecting, steps: int) -> int:
 
 
 def fresh_players(
-    members: list[Member], spec: Spec, source: Functional | None, steps: int, recorded: bool
+    members: list[Member],
+    spec: Spec,
+    source: Functional | None,
+    steps: int,
+    recorded: bool,
+    storage: Storage | None = None,
 ) -> list[Learner]:
-    """Learners before their first decision; each depends on nothing but its own seed and settings."""
+    """Learners before their first decision; each depends on nothing but its own seed and settings.
+
+    Raises SpaceError where there is no room for what they keep from round to round.
+    """
     updates = planned_updates(members[0].algorithm, steps)
     states = [member.algorithm.init(spec, jax.random.key(member.seed), updates) for member in members]
     players = [(member.algorithm, member.seed) for member in members]
-    return beginners(players, states, spec, source, recorded, {})
+    return beginners(players, states, spec, source, recorded, {}, storage)
 
 
 def beginners(
@@ -349,21 +364,25 @@ def beginners(
     source: Functional | None,
     recorded: bool,
     stores: Stores,
+    storage: Storage | None = None,
 ) -> list[Learner]:
     """Learners in given states, for players and their seeds, before their first decision."""
-    numbers = as_arrays(players[0][0])
-    segments = make_stores(numbers, states[0], spec, recorded)
-    metrics = metric_names(numbers, states[0], {**stores, **segments})
-    metrics |= extra_metrics(numbers, states[0], segments)
+    numbers, storage = as_arrays(players[0][0]), storage or Storage()
+    planned = planned_stores(numbers, states[0], spec, recorded)
+    check_room(storage, numbers, planned, len(players))
+    depots = storage.depots(numbers, planned, 0)
+    segments = make_stores({name: plan for name, plan in planned.items() if name not in depots})
+    metrics = metric_names(numbers, states[0], {**stores, **segments, **depots})
+    metrics |= extra_metrics(numbers, states[0], planned)
     return [
         create_learner(
             player,
             state,
-            stores,
+            {**stores, **depots},
             seed,
             metrics,
             jax.tree.map(jnp.array, segments),
-            played_at_first(player, source, seed),
+            played_at_first(player, state, source, seed),
         )
         for (player, seed), state in zip(players, states, strict=True)
     ]

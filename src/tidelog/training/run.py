@@ -79,7 +79,8 @@ class Run:
 
     def notes(self) -> list[str]:
         """What a user should know before the run goes on."""
-        return self._trainer.notes()
+        began = self.record.beginning
+        return [*self._trainer.notes(), *([] if began is None else [began])]
 
     @property
     def finished(self) -> bool:
@@ -131,6 +132,7 @@ class Run:
         """
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
+            stack.callback(self._trainer.rest)
             if self.folder is not None:
                 self._go_on_in(self.folder)
             sinks = self._open_sinks(stack)
@@ -144,6 +146,7 @@ class Run:
         self._checkpoints().forget_after(self.update)
         if not self._checkpoints().updates():
             self._save()
+        self._trainer.keep_only(self._checkpoints().deposited())
 
     def _open_sinks(self, stack: ExitStack) -> list[Sink]:
         files: list[Sink] = []
@@ -259,8 +262,12 @@ class Run:
         if self._saved != self.update:
             places = self._trainer.environments() if environments is None else environments
             memory = self._selection.memory()
-            checkpoint = Checkpoint(self._trainer.learners, self._trainer.position, memory, places)
+            trainer = self._trainer
+            checkpoint = Checkpoint(
+                trainer.learners, trainer.position, memory, places, trainer.waiting(), trainer.deposited()
+            )
             self._checkpoints().save(self.update, checkpoint)
+            trainer.keep_only(self._checkpoints().deposited())
             self._saved = self.update
 
 

@@ -34,6 +34,9 @@ class Settings:
     save_seconds: float = 30.0  # time between two checkpoints
     keep: int = 3  # checkpoints kept
     together: bool | None = None  # members under one vmap; None: where there is an accelerator
+    ahead: bool = False  # whether a thread plays one round before what it plays is learnt from
+    phase_memory: str = "device"  # where segments wait between phases: device, host or disk
+    phase_memory_limit: float | None = None  # GB beyond which a run is refused
 
     def __post_init__(self) -> None:
         for name in ("steps", "every", "split_seed", "keep", *(("patience",) if self.patience is not None else ())):
@@ -52,6 +55,8 @@ class Settings:
             raise ConfigError(
                 "patience counts reports without a better `best`: name the metric in best, and at least 1"
             )
+        if not isinstance(self.ahead, bool):
+            raise ConfigError(f"ahead = {self.ahead!r}: expected true or false")
         if self.keep < 1:
             raise ConfigError(f"keep = {self.keep}: at least 1 checkpoint has to stay")
 

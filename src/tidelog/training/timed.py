@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from tidelog.acting.policy import Policy
-from tidelog.acting.ranking import MARKS, Found, ordered
 from tidelog.algorithms.contract import Algorithm, Keep
 from tidelog.algorithms.visits import Visits, visits
 from tidelog.data import Interactions
 from tidelog.data.scaling import Scaler
 from tidelog.errors import ConfigError, LogError
+from tidelog.runtime.ranking import MARKS, Found, ordered
 from tidelog.training.learner import Stores
 
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)

@@ -186,6 +186,17 @@ class Trainer:
         return []
 
     environments_before = environments
+    waiting = environments
+
+    def rest(self) -> None:
+        """No thread plays."""
+
+    def deposited(self) -> list[dict[str, list[str]]]:
+        """Nothing lies elsewhere."""
+        return []
+
+    def keep_only(self, deposited: Any) -> None:
+        """Nothing is to be forgotten."""
 
     def notes(self) -> list[str]:
         """Nothing that the user did not ask for."""

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms.draws import Stored
 from tidelog.algorithms.tuning import Scales, Tuned, Tuning, check_tunable
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
@@ -59,7 +58,7 @@ def tuned_by(mix: Mapping[str, Any]) -> Tuning:
 def prepare_tuning(run: Run, env: Any, steps: int, out: str | Path | None, tuning: Tuning, plan: Plan) -> Run:
     """Check everything and make a run that goes on in an environment where another ended on a log."""
     record, (stores, validation) = run.record, run.learnt_from()
-    _check_offline(record, stores)
+    _check_offline(record)
     episodes, own = evaluators(plan.evaluate)
     settings = replace(
         record.settings,
@@ -179,13 +178,11 @@ def _bare(space: Any, other: Any) -> Any:
     return replace(space, **changes)
 
 
-def _check_offline(record: Record, stores: Stores) -> None:
+def _check_offline(record: Record) -> None:
     if record.environment is not None:
         raise ConfigError(
             f"this run learns in {record.environment} already: resume it, or begin from a run that learnt from a log"
         )
-    if not all(isinstance(store, Stored) for store in stores.values()):
-        raise ConfigError("the run's log stays on disk: fine-tuning mixes in logs that are in memory")
 
 
 def _players(algorithms: list[Any], scaler: Scaler, tuning: Tuning, steps: int) -> list[Any]:

@@ -6,15 +6,16 @@ Letters: `B` histories, `H` history length, `N` items.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tidelog.acting.ranking import MARKS, Ranker, refuse_too_few
 from tidelog.errors import SpecError, nearest
+from tidelog.runtime.ranking import MARKS, refuse_too_few
 from tidelog.types import Catalogue, History, Spec
 
 NumpyArray = np.ndarray[Any, Any]
+LONGEST = 128  # letters of ids that are kept in an array of text
 MOST_GUESSES = 20_000  # items among which a misspelt one is looked for
 
 
@@ -25,6 +26,27 @@ class Recommendations(NamedTuple):
     scores: NumpyArray  # [B, k] float32
 
 
+class Ranks(Protocol):
+    """What ranks item indices after histories [B, H] of item indices and kinds of events, left-padded with 0."""
+
+    @property
+    def items(self) -> int:
+        """N."""
+
+    @property
+    def history(self) -> int:
+        """H: how many steps are read."""
+
+    @property
+    def width(self) -> int:
+        """How many items are looked at for a list, at least."""
+
+    def rank(
+        self, histories: NumpyArray, events: NumpyArray, k: int, allowed: NumpyArray | None = None
+    ) -> tuple[NumpyArray, NumpyArray]:
+        """The best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool."""
+
+
 class Vocabulary:
     """Items and kinds of events by name."""
 
@@ -33,7 +55,7 @@ class Vocabulary:
             raise SpecError("this policy chooses one action, it ranks no items: call it with an observation")
         history: Any = spec.observation["history"]
         kinds: History = history
-        self.ids = np.asarray(spec.action.ids)
+        self.ids = _named(spec.action.ids)
         self.kinds, self.usual = kinds.events, kinds.usual
         self._place = {str(one): i + 1 for i, one in enumerate(spec.action.ids)}
         self._kind = {word: i + 1 for i, word in enumerate(kinds.events)}
@@ -68,7 +90,7 @@ def nearest_or_nothing(word: str, known: Iterable[str]) -> str:
 
 
 def recommend(
-    ranker: Ranker,
+    ranker: Ranks,
     vocabulary: Vocabulary,
     histories: Any,
     k: int = 10,
@@ -88,19 +110,21 @@ def recommend(
     most = max(1, MARKS // (ranker.items + 1))
     parts = []
     for begin in range(0, len(items), most):
-        taken, done = items[begin : begin + most], kinds[begin : begin + most]
-        allowed = np.repeat(offered[None], len(taken), axis=0)
-        if exclude_seen:
-            np.put_along_axis(allowed, taken.astype(np.int64), False, axis=1)
-            allowed[:, 0] = False
+        rows = slice(begin, begin + most)
+        allowed = np.repeat(offered[None], len(items[rows]), axis=0)
+        for i, taken in enumerate(items[rows] if exclude_seen else ()):
+            allowed[i, taken] = False
         refuse_too_few(allowed, int(k), begin)
-        parts.append(ranker.rank(taken, done, int(k), allowed))
+        read, done = (_left_padded(part[rows], ranker.history) for part in (items, kinds))
+        parts.append(ranker.rank(read, done, int(k), allowed))
     found, scores = zip(*parts, strict=True)
     return Recommendations(vocabulary.ids[np.concatenate(found) - 1], np.concatenate(scores))
 
 
-def encoded(vocabulary: Vocabulary, histories: Any, events: Any = None, skip: bool = False) -> tuple[Any, Any]:
-    """Histories by name as indices: items and kinds [B, H] int32, left-padded with 0."""
+def encoded(
+    vocabulary: Vocabulary, histories: Any, events: Any = None, skip: bool = False
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Histories by name as indices, each as long as it is: items and kinds of events."""
     if isinstance(histories, str | bytes) or not isinstance(histories, Sequence | np.ndarray):
         raise SpecError(f"histories must be a list of lists of item ids, found {type(histories).__name__}")
     if len(histories) == 0:
@@ -118,8 +142,14 @@ def encoded(vocabulary: Vocabulary, histories: Any, events: Any = None, skip: bo
         pairs = [(item, kind) for item, kind in zip(found, done, strict=True) if item]
         rows.append([item for item, _ in pairs])
         kinds.append([kind for _, kind in pairs])
-    length = max(1, max(map(len, rows)))
-    return _left_padded(rows, length), _left_padded(kinds, length)
+    return rows, kinds
+
+
+def _named(ids: tuple[str | int, ...]) -> NumpyArray:
+    """The ids [N]; where one is very long, not every one in as much room."""
+    found = np.empty(len(ids), object)
+    found[:] = ids
+    return np.asarray(ids) if all(type(one) is int or len(str(one)) <= LONGEST for one in ids) else found
 
 
 def _offered(vocabulary: Vocabulary, candidates: Iterable[Any] | None, exclude: Iterable[Any] | None) -> NumpyArray:
@@ -139,5 +169,11 @@ def _listed(ids: Any, name: str) -> Iterable[Any]:
     return ids
 
 
-def _left_padded(rows: list[list[int]], length: int) -> NumpyArray:
-    return np.asarray([[0] * (length - len(row)) + row for row in rows], np.int32)
+def _left_padded(rows: list[list[int]], most: int) -> NumpyArray:
+    """The last steps of each row, `most` at most: [B, H] int32, left-padded with 0."""
+    length = max(1, min(most, max(map(len, rows))))
+    found = np.zeros((len(rows), length), np.int32)
+    for i, row in enumerate(rows):
+        if row:
+            found[i, -len(row[-length:]) :] = row[-length:]
+    return found

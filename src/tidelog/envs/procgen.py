@@ -1,0 +1,156 @@
+"""Procgen's games (Cobbe et al. 2019), from the package procgen-mirror: levels drawn anew for every episode.
+
+The package asks for NumPy below 2 and for `gym`, which is retired. It needs neither to play: what it registers with
+`gym` when it is imported is caught by a stand-in that is gone afterwards.
+
+A copy that ends is restarted within the same step, and its last picture is not shown; in `following` stands the one
+before it. Procgen does not say whether the world or its clock ended an episode: every end is a termination, as in the
+published results.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.envs.checks import Batch
+from tidelog.envs.protocol import Observed, Outcome, check_action, positive
+from tidelog.envs.saving import Saved, checked
+from tidelog.errors import ConfigError, EnvironmentFailure
+from tidelog.types import Discrete, Image, Spec
+
+INSTALL = "pip install 'tidelog[procgen]' && pip install --no-deps procgen-mirror gym3"
+MODES = ("easy", "hard")
+PICTURE, ACTIONS = Image(64, 64, 3), Discrete(15)
+_STAND_INS = ("gym", "gym.envs", "gym.envs.registration")
+
+
+class Procgen:
+    """`count` copies of one game, all levels of a mode; EnvironmentFailure where what it shows cannot be used."""
+
+    def __init__(self, game: str, mode: str, count: int) -> None:
+        self.name = f"procgen/{game}-{mode}"
+        self.count = positive("count", count)
+        self.spec = Spec({"observation": PICTURE}, ACTIONS)
+        self._game, self._mode = game, mode
+        self._source: Any = None
+        self._steps = 0
+        self._shown = Observed({})
+
+    def reset(self, seed: int) -> Observed:
+        """Start every copy anew, in levels that depend on nothing but this seed."""
+        self._begin(int(np.random.SeedSequence(seed).generate_state(1)[0]) % 2**31)
+        return self._look()
+
+    def step(self, action: NDArray[Any]) -> Outcome:
+        """Act in every copy, `[W]`; EnvironmentFailure before the first reset."""
+        source, before = self._started(), self._shown
+        source.act(check_action(self.spec, action, self.count))
+        self._steps += 1
+        earned, _, first = source.observe()
+        reward = self._batch().numbers("the reward", earned, ())
+        ended = self._batch().flags("the first steps of episodes", first)
+        shown = self._look()
+        kept = np.where(ended[:, None, None, None], before.observation["observation"], shown.observation["observation"])
+        following = Observed({"observation": kept}) if ended.any() else shown
+        return Outcome(reward, ended, np.zeros(self.count, bool), following, shown)
+
+    def close(self) -> None:
+        """Let go of the games."""
+        self._source = None
+
+    def save_state(self) -> Saved:
+        """The games as Procgen writes them down, one after another, and how long each is."""
+        written = self._started().get_state()
+        lengths = np.asarray([len(one) for one in written], np.int64)
+        return {
+            "games": np.frombuffer(b"".join(written), np.uint8).copy(),
+            "lengths": lengths,
+            "steps": np.asarray(self._steps),
+        }
+
+    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
+        """Go on from what `save_state` returned; ConfigError where it is another problem's or another count's."""
+        like = {"games": None, "lengths": np.zeros(self.count, np.int64), "steps": np.asarray(0)}
+        arrays = checked(saved, like, self.name)
+        ends = np.cumsum(arrays["lengths"])
+        if (arrays["lengths"] <= 0).any() or ends[-1] != arrays["games"].size:
+            raise ConfigError(f"{self.name}: the saved games are {arrays['games'].size} bytes, not {int(ends[-1])}")
+        self._begin(0)
+        written = arrays["games"].tobytes()
+        parts = zip(ends - arrays["lengths"], ends, strict=True)
+        self._source.set_state([written[begin:end] for begin, end in parts])
+        self._steps = int(arrays["steps"])
+        return self._look()
+
+    def _begin(self, seed: int) -> None:
+        kind = _imported().ProcgenGym3Env
+        self._source = kind(
+            num=self.count, env_name=self._game, distribution_mode=self._mode, rand_seed=seed, num_threads=0
+        )
+        self._steps = 0
+
+    def _look(self) -> Observed:
+        _, seen, _ = self._started().observe()
+        picture = self._batch().leaf("the observation", seen["rgb"], PICTURE).copy()
+        self._shown = Observed({"observation": picture})
+        return self._shown
+
+    def _started(self) -> Any:
+        if self._source is None:
+            raise EnvironmentFailure(f"{self.name}: reset it before the first step")
+        return self._source
+
+    def _batch(self) -> Batch:
+        return Batch(self.name, self.count, self._steps)
+
+
+def procgen(name: str, count: int) -> Procgen:
+    """`count` copies of a game by its name, such as "coinrun-easy".
+
+    ConfigError, with the line that mends it, where the package is missing, and with the nearest name where none is so
+    called.
+    """
+    known = [f"{game}-{mode}" for game in _imported().ENV_NAMES for mode in MODES]
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        mend = f"did you mean {' or '.join(repr(f'procgen/{one}') for one in close)}?" if close else ", ".join(known)
+        raise ConfigError(f"there is no environment called 'procgen/{name}'; {mend}")
+    game, _, mode = name.rpartition("-")
+    return Procgen(game, mode, count)
+
+
+def _imported() -> Any:
+    """The module `procgen.env`; ConfigError where it cannot be had."""
+    if "procgen.env" in sys.modules:
+        return sys.modules["procgen.env"]
+    try:
+        with _gym_stood_in():
+            return importlib.import_module("procgen.env")
+    except ImportError as error:
+        raise ConfigError(f"Procgen cannot be used: {error}; {INSTALL}") from error
+
+
+@contextmanager
+def _gym_stood_in() -> Iterator[None]:
+    """While Procgen is imported, `gym` takes registrations and forgets them; afterwards all is as it was."""
+    before = {name: sys.modules.pop(name, None) for name in _STAND_INS}
+    path = list(sys.path)  # procgen-mirror appends a folder of its author's
+    sys.modules.update({name: ModuleType(name) for name in _STAND_INS})
+    sys.modules[_STAND_INS[-1]].register = lambda **told: None  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name, module in before.items():
+            del sys.modules[name]
+            if module is not None:
+                sys.modules[name] = module

@@ -1,0 +1,64 @@
+"""Reading a saved policy, folder or zip, ready to act or to rank with NumPy alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidelog.errors import CheckpointError
+from tidelog.runtime.acts import KINDS, Made, Seen, smallest
+from tidelog.runtime.policy import Policy
+from tidelog.runtime.ranking import Ranker
+from tidelog.runtime.reading import LISTED, reading_of
+from tidelog.runtime.recipe import Recipe, noise_of, restored
+from tidelog.runtime.recommender import Recommender
+from tidelog.runtime.saved import Saved
+from tidelog.runtime.trying import check_sizes, tried, tried_lists
+
+NumpyArray = np.ndarray[Any, Any]
+CHUNK = 4096  # rows computed at once; of candidates, of which there are many for each row, fewer
+CHUNK_OF_CANDIDATES = 64
+
+
+def load(path: str | Path) -> Policy | Recommender:
+    """What was saved as a folder or a zip: a policy that acts, or one that ranks items.
+
+    Raises CheckpointError where it is missing, foreign, changed, cut, or has no recipe (a network of one's own).
+    """
+    saved = Saved(path)
+    if saved.manifest["recipe"] is None:
+        raise CheckpointError(f"{saved.path} has no recipe for NumPy: a part of it is of its author's own making")
+    try:
+        arrays = saved.arrays()
+        recipe = restored(saved.manifest["recipe"], arrays, saved.where)
+        check_sizes(recipe, saved.spec, arrays, saved.where)
+        return _ranks(saved, recipe) if recipe["act"]["kind"] == LISTED else _acts(saved, recipe)
+    except (LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{saved.where}: the recipe cannot be understood: {error!r}") from error
+
+
+def _acts(saved: Saved, recipe: Recipe) -> Policy:
+    spec, scales, act, values = saved.spec, saved.scales, recipe["act"], recipe["values"]
+    kind, noise = KINDS[act["kind"]], noise_of(recipe, spec)
+    epsilon = act.get("epsilon") if noise is not None and noise.kind == "normal" else None
+
+    def scaled(leaves: Mapping[str, NumpyArray]) -> dict[str, NumpyArray]:
+        return {n: (x - scales[n][0]) / scales[n][1] if n in scales else x for n, x in leaves.items()}
+
+    def make(seen: Seen) -> Made:
+        return kind(np, act, seen._replace(leaves=scaled(seen.leaves)))
+
+    rate = None if values is None else lambda leaves: smallest(np, values, scaled(leaves))
+    tried(make, rate, recipe["carry"], spec, saved.where)
+    chunk = CHUNK_OF_CANDIDATES if act["kind"] == "candidates" else CHUNK
+    return Policy(saved, make, rate, noise=noise, epsilon=epsilon, width=recipe["carry"], chunk=chunk)
+
+
+def _ranks(saved: Saved, recipe: Recipe) -> Recommender:
+    def make() -> Ranker:
+        return Ranker(reading_of(recipe["act"]))
+
+    return Recommender(saved, tried_lists(make, saved.spec, saved.where))

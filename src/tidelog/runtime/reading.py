@@ -1,0 +1,159 @@
+"""How a policy over a catalogue reads histories, from a recipe's nodes: what to look for, and what is found worth.
+
+`xp` is NumPy, or `jax.numpy` where the same lines are traced for ONNX. Letters: `B` histories, `H` steps, `N` items,
+`D` item vector size, `n` ideas, `K` items found, `L` latent size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tidelog.runtime.networks import Array, Node, gru, layer_norm, linear, mlp
+from tidelog.runtime.ranking import Reading
+
+Step: TypeAlias = Callable[..., Array]  # (carry, *now) -> carry
+Loop: TypeAlias = Callable[[Step, Array, tuple[Array, ...]], Array]
+LISTED = "listed"  # the kind of node of a policy that ranks
+
+
+def reading_of(node: Node) -> Reading:
+    """How NumPy reads histories by a node."""
+    return Reading(
+        table=np.asarray(rows(np, node["catalogue"]), np.float32),
+        seek=lambda items, events: sought(np, node, states(np, node, items, events)),
+        weigh=lambda items, events, *found: weighed(np, node, states(np, node, items, events), *found),
+        history=node["history"],
+        width=node["width"],
+        q_weight=node["q_weight"],
+    )
+
+
+def rows(xp: Any, node: Node) -> Array:
+    """What is searched among [N + 1, D + 1]: directions of length 1, and how likely each item is in any case."""
+    weight, bias = node["weight"], node["bias"]
+    if node["tower"] is not None:
+        made = mlp(xp, node["tower"], node["features"])
+        weight, bias = weight + made[:, :-1], bias + made[:, -1]
+    return xp.concatenate([_directed(xp, weight), bias[:, None]], axis=1)
+
+
+def sought(xp: Any, node: Node, states: Array) -> Array:
+    """Queries [B, 1 + n, D + 1] in states [B, D]: what is likely, then what is imagined."""
+    ones = xp.ones((states.shape[0], 1), xp.float32)
+    likely = xp.concatenate([states, ones], axis=1)[:, None]
+    idea = node["imagination"]
+    if idea is None:
+        return likely
+    beside = states[:, None]
+    vectors = _directed(xp, _pair(xp, idea["outward"], beside, idea["latents"][None]))
+    direction = xp.tanh(_pair(xp, idea["perturbation"], beside, vectors))
+    imagined = _directed(xp, vectors + idea["phi"] / math.sqrt(vectors.shape[-1]) * direction)
+    return xp.concatenate([likely, xp.concatenate([imagined, xp.zeros_like(imagined[..., :1])], axis=-1)], axis=1)
+
+
+def weighed(xp: Any, node: Node, states: Array, found: Array, logits: Array, ideas: Array) -> tuple[Array, ...]:
+    """Likelihood, rating and support of found items [B, K]; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
+    there = logits > -math.inf
+    known = xp.where(there, logits, -1e30)
+    best = xp.max(known, axis=-1, keepdims=True)
+    threshold = node["threshold"]
+    likely = known - best >= (math.log(threshold) if threshold > 0 else -math.inf)
+    first = there & (likely if node["imagination"] is None else ideas)
+    vectors = _vectors(xp, node["catalogue"], found)
+    rated = _pair(xp, node["critic"], states[:, None], vectors)[..., 0]
+    return xp.where(there, known - best, -math.inf), _standardised(xp, rated, first), first
+
+
+def one_by_one(step: Step, carry: Array, along: tuple[Array, ...]) -> Array:
+    """What is carried [B, ...] behind all steps [L, B, ...]."""
+    for now in zip(*along, strict=True):
+        carry = step(carry, *now)
+    return carry
+
+
+def states(xp: Any, node: Node, items: Array, events: Array, loop: Loop = one_by_one) -> Array:
+    """Where histories [B, H] leave their users: [B, D]."""
+    reader, real = node["reader"], events > 0
+    vectors = _vectors(xp, node["catalogue"], items)
+    seen = math.sqrt(vectors.shape[-1]) * vectors + reader["events"][events]
+    body = reader["body"]
+    read = BODIES[body["kind"]](xp, body, xp.where(real[..., None], seen, 0.0), real, loop)
+    return layer_norm(xp, reader["norm"], xp.where(real[:, -1:], read, reader["empty"]))
+
+
+def _mean(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:
+    count = xp.maximum(xp.sum(real.astype(xp.float32), axis=1), 1.0)
+    return linear(node["linear"], xp.sum(x, axis=1) / count[:, None])
+
+
+def _recurrent(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:
+    unit = node["unit"]
+    start = xp.zeros_like(x[:, 0, :1]) + xp.zeros((1, unit["recurrent"].shape[0]), xp.float32)
+
+    def step(carry: Array, now: Array, there: Array) -> Array:
+        return xp.where(there[:, None], gru(xp, unit, carry, now), 0.0)
+
+    return linear(node["linear"], loop(step, start, (xp.swapaxes(x, 0, 1), xp.swapaxes(real, 0, 1))))
+
+
+def _attention(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:
+    steps = x.shape[1]
+    x = x + node["positions"][:steps]
+    causal, own = np.tril(np.ones((steps, steps), bool)), np.eye(steps, dtype=bool)
+    seen = (real[:, None, :] & xp.asarray(causal)) | xp.asarray(own)
+    for block in node["blocks"]:
+        x = x + _attended(xp, block, layer_norm(xp, block["before"], x), seen)
+        wide = xp.maximum(linear(block["wide"], layer_norm(xp, block["between"], x)), 0.0)
+        x = x + linear(block["narrow"], wide)
+    return x[:, -1]
+
+
+def _attended(xp: Any, node: Node, x: Array, seen: Array) -> Array:
+    batch, steps, size = x.shape
+    heads = node["heads"]
+
+    def split(layer: Node) -> Array:  # [B, heads, steps, size / heads]
+        return xp.transpose(linear(layer, x).reshape(batch, steps, heads, size // heads), (0, 2, 1, 3))
+
+    queries, keys, values = (split(node[name]) for name in ("queries", "keys", "values"))
+    match = xp.matmul(queries, xp.transpose(keys, (0, 1, 3, 2))) / math.sqrt(size / heads)
+    match = xp.where(seen[:, None], match, -math.inf)
+    raised = xp.exp(match - xp.max(match, axis=-1, keepdims=True))
+    read = xp.matmul(raised / xp.sum(raised, axis=-1, keepdims=True), values)
+    return linear(node["out"], xp.transpose(read, (0, 2, 1, 3)).reshape(batch, steps, size))
+
+
+BODIES: Mapping[str, Callable[[Any, Node, Array, Array, Loop], Array]] = {
+    "mean": _mean,
+    "recurrent": _recurrent,
+    "attention": _attention,
+}
+
+
+def _vectors(xp: Any, node: Node, items: Array) -> Array:
+    """Directions [..., D] of items [...]."""
+    weight = node["weight"][items]
+    if node["tower"] is not None:
+        weight = weight + mlp(xp, node["tower"], node["features"][items])[..., :-1]
+    return _directed(xp, weight)
+
+
+def _pair(xp: Any, node: Node, states: Array, vectors: Array) -> Array:
+    return mlp(xp, node["body"], xp.maximum(linear(node["state"], states) + linear(node["item"], vectors), 0.0))
+
+
+def _directed(xp: Any, vectors: Array) -> Array:
+    return vectors / xp.sqrt(xp.sum(xp.square(vectors), axis=-1, keepdims=True) + 1e-12)
+
+
+def _standardised(xp: Any, values: Array, among: Array) -> Array:
+    """Values less the mean of marked ones, over their deviation; 0 for others, and where all are equal."""
+    share = among / xp.maximum(xp.sum(among.astype(xp.float32), axis=-1, keepdims=True), 1.0)
+    away = values - xp.sum(values * share, axis=-1, keepdims=True)
+    variance = xp.sum(xp.square(away) * share, axis=-1, keepdims=True)
+    made = xp.where(among & (variance > 1e-12), away / xp.sqrt(xp.maximum(variance, 1e-12)), 0.0)
+    return made.astype(xp.float32)

@@ -1,0 +1,110 @@
+"""Procgen: by itself where its package is installed; what is said where it is not."""
+
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+
+from tidelog.envs import procgen
+from tidelog.envs.protocol import Environment, Resumable
+from tidelog.envs.registry import make
+from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
+from tidelog.types import Discrete, Image
+
+MISSING = [name for name in ("procgen", "gym3") if importlib.util.find_spec(name) is None]
+played = pytest.mark.skipif(bool(MISSING), reason=f"{', '.join(MISSING)} not installed: {procgen.INSTALL}")
+# The package leaves a file of its own open when it is imported.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def moves(steps, count, seed=0):
+    return np.random.default_rng(seed).integers(0, 15, (steps, count))
+
+
+def taken(environment, actions):
+    return [environment.step(action) for action in actions]
+
+
+def same(one, other):
+    np.testing.assert_array_equal(one.current.observation["observation"], other.current.observation["observation"])
+    np.testing.assert_array_equal(one.reward, other.reward)
+    np.testing.assert_array_equal(one.terminated, other.terminated)
+
+
+def test_without_the_package_the_line_that_installs_it_is_said(monkeypatch):
+    monkeypatch.delitem(sys.modules, "procgen.env", raising=False)
+    monkeypatch.setitem(sys.modules, "procgen", None)
+    with pytest.raises(ConfigError, match="pip install --no-deps procgen-mirror gym3"):
+        make("procgen/coinrun-easy", 2)
+
+
+def test_the_stand_in_for_gym_is_gone_afterwards():
+    before, path = {name: sys.modules.get(name) for name in procgen._STAND_INS}, list(sys.path)
+    with procgen._gym_stood_in():
+        from gym.envs.registration import register
+
+        register(id="none")
+        sys.path.append("elsewhere")
+    assert {name: sys.modules.get(name) for name in procgen._STAND_INS} == before
+    assert sys.path == path
+
+
+@played
+def test_it_shows_bytes_and_takes_fifteen_actions():
+    environment = make("procgen/coinrun-easy", 3)
+    assert isinstance(environment, Environment)
+    assert isinstance(environment, Resumable)
+    assert environment.spec.observation == {"observation": Image(64, 64, 3)}
+    assert environment.spec.action == Discrete(15)
+    with pytest.raises(EnvironmentFailure, match="reset it"):
+        environment.step(np.zeros(3, int))
+    seen = environment.reset(0).observation["observation"]
+    assert (seen.shape, seen.dtype) == ((3, 64, 64, 3), np.uint8)
+    assert (seen[0] != seen[1]).any()  # levels of their own
+    with pytest.raises(SpecError, match="0 up to 14"):
+        environment.step(np.full(3, 15))
+    outcome = environment.step(np.full(3, 7))
+    assert (outcome.current.observation["observation"] != seen).any()
+    assert not outcome.truncated.any()
+    assert not any(name in sys.modules for name in procgen._STAND_INS)
+
+
+@played
+def test_the_same_seed_gives_the_same_future_and_another_one_another():
+    first, second = make("procgen/coinrun-easy", 2), make("procgen/coinrun-easy", 2)
+    one, two = first.reset(1), second.reset(1)
+    np.testing.assert_array_equal(one.observation["observation"], two.observation["observation"])
+    for a, b in zip(taken(first, moves(40, 2)), taken(second, moves(40, 2)), strict=True):
+        same(a, b)
+    assert (second.reset(2).observation["observation"] != one.observation["observation"]).any()
+
+
+@played
+def test_it_goes_on_exactly_where_it_was_across_ends_of_episodes():
+    first, second = make("procgen/bigfish-easy", 8), make("procgen/bigfish-easy", 8)
+    first.reset(3)
+    taken(first, moves(30, 8))
+    saved = first.save_state()
+    assert all(array.dtype != object for array in saved.values())
+    shown = second.restore_state(saved).observation["observation"]
+    np.testing.assert_array_equal(shown, first._shown.observation["observation"])
+    ends = 0
+    for a, b in zip(taken(first, moves(300, 8, 1)), taken(second, moves(300, 8, 1)), strict=True):
+        same(a, b)
+        ends += a.terminated.sum()
+        if a.terminated.any():
+            before, after = (shown.observation["observation"][a.terminated] for shown in (a.following, a.current))
+            assert (before != after).any()
+    assert ends > 8
+    with pytest.raises(ConfigError, match="saved games are"):
+        second.restore_state({**saved, "games": saved["games"][:-1]})
+    with pytest.raises(ConfigError, match="lengths"):
+        make("procgen/bigfish-easy", 2).restore_state(saved)
+
+
+@played
+@pytest.mark.parametrize("name", ["coinrn-easy", "coinrun", "coinrun-memory"])
+def test_unknown_names_are_refused_with_the_nearest(name):
+    with pytest.raises(ConfigError, match="procgen/coinrun-easy"):
+        make(f"procgen/{name}", 1)

@@ -1,0 +1,169 @@
+"""Policies that rank items: the same lists with NumPy and onnxruntime as with JAX, and files that lie are refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tests.algorithms.recommenders import described
+from tests.runtime.cases import LISTS, ONNX, WITHOUT, listing
+from tests.runtime.test_hostile import ODD, places_of, read, replaced, zipped
+from tidelog import CheckpointError, SpecError, load_policy, runtime
+from tidelog.acting import onnx_lists
+from tidelog.acting.export import Logged, export, recheck
+from tidelog.acting.parity import random_masks, random_observations
+from tidelog.runtime.ranking import Found, ordered
+from tidelog.runtime.saved import MANIFEST, POLICY, WEIGHTS, Saved, write
+from tidelog.runtime.session import load_onnx
+
+TRACED = ("lists, gru", "lists, attention", "lists, imagined")
+HISTORIES = [[], ["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)]]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A folder a case, with the ONNX file where the nodes differ, and what was measured when it was written."""
+    place, found = tmp_path_factory.mktemp("lists"), {}
+    for name in LISTS:
+        whole = listing(name)
+        kept = Logged.of(described(), whole)
+        found[name] = place / name, export(whole, place / name, onnx=ONNX and name in TRACED, logged=kept)
+    return found
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_numpy_and_onnx_list_as_jax_does(name, exported):
+    path, record = exported[name]
+    assert record["rows"]["random"] == 256
+    assert record["rows"]["logged"] > 50
+    readers = ("numpy", "onnx") if ONNX and name in TRACED else ("numpy",)
+    assert set(record) == {"bound", "rows", *readers}
+    for reader in readers:
+        for seen in ("random", "logged"):
+            assert record[reader][seen]["difference"] < 2e-4, (
+                reader,
+                seen,
+            )  # two equal ratings apart by rounding, standardised
+            assert record[reader][seen]["apart"] <= 0.005, (reader, seen)
+    assert recheck(path)["numpy"]["holds"]
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_the_same_call_gives_the_same_lists(name, exported):
+    whole, plain = listing(name), runtime.load(exported[name][0])
+    for choices in ({}, {"candidates": [f"i{n}" for n in range(6)], "exclude": ["i5"], "exclude_seen": False}):
+        k = 3 if choices else 1
+        shown = HISTORIES if choices else HISTORIES[:3]
+        one, two = whole.recommend(shown, k, **choices), plain.recommend(shown, k, **choices)
+        np.testing.assert_array_equal(one.items, two.items)
+        np.testing.assert_allclose(one.scores, two.scores, atol=1e-4)
+    told = plain.recommend([["i1", "i2"]], 3, events=[["click", "buy"]])
+    assert told.items.tolist() == whole.recommend([["i1", "i2"]], 3, events=[["click", "buy"]]).items.tolist()
+    with pytest.raises(SpecError, match="history 0 names the item 'i77'"):
+        plain.recommend([["i77"]])
+    with pytest.raises(SpecError, match=r"ranks items of a catalogue: call policy\.recommend"):
+        plain({"history": [1]})
+    assert not plain.remembers
+
+
+@pytest.mark.skipif(not ONNX, reason=WITHOUT)
+@pytest.mark.parametrize("name", TRACED)
+def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
+    """No mask: all items; a mask of fewer items than a list is long: it ends in 0."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(exported[name][0] / "policy.onnx", options)
+    history = np.asarray([[0, 0, 0, 0, 2, 3], [0] * 6], np.int32)
+    item, score = session.run(["item", "score"], {"history": history, "event": (history > 0).astype(np.int32)})
+    wanted = listing(name).recommend(
+        [["i1", "i2"], []], item.shape[1], exclude_seen=False, events=[[described().events[0]] * 2, []]
+    )
+    ids = np.asarray(described().items)
+    np.testing.assert_array_equal(ids[item - 1], wanted.items)
+    np.testing.assert_allclose(score, wanted.scores, atol=1e-4)
+    mask = np.zeros((2, 10), bool)
+    mask[:, [4, 7]] = True
+    item, score = session.run(
+        ["item", "score"], {"history": history, "event": (history > 0).astype(np.int32), "mask": mask}
+    )
+    assert [set(row[:2]) for row in item.tolist()] == [{5, 8}, {5, 8}]
+    assert (item[:, 2:] == 0).all()
+    assert np.isneginf(score[:, 2:]).all()
+
+
+@pytest.mark.skipif(not ONNX, reason=WITHOUT)
+def test_the_onnx_reader_takes_what_the_numpy_reader_takes(exported):
+    plain, other = (load(exported["lists, gru"][0]) for load in (runtime.load, load_onnx))
+    for choices in ({}, {"exclude": ["i4"], "exclude_seen": False}):
+        one, two = (reader.recommend(HISTORIES[:3], 3, **choices) for reader in (plain, other))
+        np.testing.assert_array_equal(one.items, two.items)
+        np.testing.assert_allclose(one.scores, two.scores, atol=1e-4)
+    with pytest.raises(SpecError, match="k = 5: the ONNX file makes lists of 4 items"):
+        other.recommend([["i1"]], 5)
+    assert plain.recommend([["i1"]], 5).items.shape == (1, 5)
+    with pytest.raises(SpecError, match="history 0 has 3 candidates"):
+        other.recommend([["i1"]], 4, candidates=["i1", "i2", "i3", "i4"])
+
+
+def test_unsupported_items_come_last_in_the_file_as_they_do_here():
+    """Their scores are lowered to the least supported one's, and still they stand behind it."""
+    generator = np.random.default_rng(3)
+    found = np.stack([generator.permutation(12) + 1 for _ in range(200)]).astype(np.int32)
+    likelihood, rating = generator.standard_normal((2, 200, 12)).astype(np.float32)
+    first = generator.random((200, 12)) < 0.4
+    first[:, -1] = True
+    wanted, scores = ordered(Found(found, likelihood, rating, first), 12, 2.0)
+    score = likelihood + np.where(first, np.float32(2.0) * rating, 0.0).astype(np.float32)
+    items, made = onnx_lists._ordered(found, score, first, np.ones_like(first), 12)
+    np.testing.assert_array_equal(items, wanted)
+    np.testing.assert_allclose(made, scores, atol=1e-5)
+
+
+def test_random_histories_are_of_every_length_and_masks_leave_a_list():
+    whole = listing("lists, gru")
+    seen, mask = random_observations(whole), random_masks(whole)
+    lengths = (seen["item"] > 0).sum(axis=1)
+    assert (lengths == 0).any()
+    assert (lengths == seen["item"].shape[1]).any()
+    np.testing.assert_array_equal(seen["item"] > 0, seen["event"] > 0)
+    assert mask[:, 1:].sum(axis=1).min() >= 4
+    assert not mask[:, 0].any()
+
+
+def test_other_interactions_are_no_log_of_the_policy(exported):
+    from dataclasses import replace
+
+    renamed = replace(described(), items=np.asarray([f"j{n}" for n in range(10)]))
+    with pytest.raises(SpecError, match="of other items or events than the policy's"):
+        Logged.of(renamed, listing("lists, gru"))
+
+
+@pytest.mark.parametrize("name", ["lists, attention", "lists, imagined"])
+def test_manifests_with_one_odd_value_are_read_or_refused(name, exported, tmp_path):
+    """As an attacker would write them, with the right checksums."""
+    saved = Saved(exported[name][0])
+    kept = {key: value for key, value in saved.manifest.items() if key not in ("kind", "schema", "files")}
+    manifest = json.loads(json.dumps(kept | {"onnx": None}))
+    weights, sums = saved.read(WEIGHTS), {WEIGHTS: saved.manifest["files"][WEIGHTS]}
+    generator = np.random.default_rng(0)
+    places = [place for place in places_of(manifest) if place and place[0] in ("spec", "recipe")]
+    refused = 0
+    for _ in range(200):
+        place, odd = places[generator.integers(len(places))], ODD[generator.integers(len(ODD))]
+        changed = replaced(manifest, place, odd)
+        path = zipped(tmp_path / "p.zip", [(MANIFEST, POLICY.text(changed, sums)), (WEIGHTS, weights)])
+        refused += not read(path)
+    assert refused > 120
+
+
+def test_a_table_of_another_length_is_refused(exported, tmp_path):
+    saved = Saved(exported["lists, gru"][0])
+    kept = {key: value for key, value in saved.manifest.items() if key not in ("kind", "schema", "files")}
+    kept["spec"] = json.loads(json.dumps(kept["spec"]))
+    kept["spec"]["action"]["ids"] = kept["spec"]["action"]["ids"][:-1]
+    write(tmp_path / "p", {WEIGHTS: saved.read(WEIGHTS)}, kept | {"onnx": None})
+    with pytest.raises(CheckpointError, match="its table has 10 items"):
+        runtime.load(tmp_path / "p")
+    assert load_policy(exported["lists, gru"][0]).recommend([["i1"]], 2).items.shape == (1, 2)

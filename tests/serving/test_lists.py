@@ -1,0 +1,78 @@
+"""Lists over HTTP: answers that are those of the NumPy reader, and for all else a status and a sentence."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from tests.runtime.cases import listing
+from tests.serving.test_app import asked
+from tidelog import runtime
+from tidelog.serving.app import Bounds
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    return runtime.load(listing("lists, gru").save(tmp_path_factory.mktemp("lists") / "policy"))
+
+
+def recommend(policy, body, **options):
+    return asked(policy, ("POST", "/recommend", {"json": body}), **options)[0]
+
+
+def test_one_user_and_several_are_answered_as_numpy_answers(plain):
+    one = recommend(plain, {"history": ["i1", "i2"], "k": 3})
+    many = recommend(plain, {"histories": [["i1", "i2"], []] * 9, "k": 3, "exclude": ["i4"], "exclude_seen": False})
+    assert one.status_code == many.status_code == 200
+    assert one.json()["items"] == plain.recommend([["i1", "i2"]], 3).items[0].tolist()
+    wanted = plain.recommend([["i1", "i2"], []] * 9, 3, exclude=["i4"], exclude_seen=False)
+    assert many.json()["items"] == wanted.items.tolist()
+    np.testing.assert_allclose(many.json()["scores"], wanted.scores, rtol=1e-6)
+    told = recommend(plain, {"history": ["i1"], "events": ["buy"], "candidates": ["i2", "i3"], "k": 2}).json()
+    assert set(told["items"]) == {"i2", "i3"}
+
+
+BODIES = {
+    "nothing": ({}, 422, 'expected {\"history\"'),
+    "a field": ({"history": [], "kk": 2}, 422, "unknown field 'kk': did you mean 'k'?"),
+    "no list": ({"history": "i1"}, 422, "'history' must be a list, the latest last"),
+    "no lists": ({"histories": ["i1"]}, 422, "'histories[0]' must be a list"),
+    "no id": ({"histories": [["i1"], [1.5]]}, 422, "'histories[1][0]' must be a string or a whole number"),
+    "an item": ({"history": ["i77"]}, 422, "history 0 names the item 'i77'"),
+    "an event": ({"history": ["i1"], "events": ["buys"]}, 422, "has the event 'buys': did you mean 'buy'?"),
+    "events": ({"history": ["i1"], "events": []}, 422, "history 0 has 1 items and 0 events"),
+    "k": ({"history": ["i1"], "k": "3"}, 422, "'k' must be a whole number"),
+    "no k": ({"history": ["i1"], "k": 0}, 422, "'k' must be a whole number from 1 on"),
+    "too long": ({"history": ["i1"], "k": 30}, 422, "k = 30 items were asked for, history 0 has 9 candidates"),
+    "enormous": ({"histories": [["i1"]] * 2, "k": 10**9}, 413, "an answer holds at most"),
+    "candidates": ({"history": ["i1"], "candidates": "i1"}, 422, "'candidates' must be a list of item ids"),
+    "seen": ({"history": ["i1"], "exclude_seen": 1}, 422, "'exclude_seen' must be true or false"),
+    "unknown": ({"history": ["i77"], "unknown": "pass"}, 422, "unknown = 'pass': expected 'error' or 'skip'"),
+    "too many": ({"histories": [[]] * 4}, 413, "'histories' has 4 rows, this server takes 3 at most"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_what_does_not_fit_is_named(name, plain):
+    body, status, message = BODIES[name]
+    answer = recommend(plain, body, bounds=Bounds(rows=3))
+    assert answer.status_code == status
+    assert message.replace("\\", "") in answer.json()["error"]
+
+
+def test_the_server_says_what_it_has(plain):
+    elsewhere, policy = asked(plain, ("POST", "/act", {"json": {}}), ("GET", "/policy", {}))
+    assert elsewhere.status_code == 404
+    assert "POST /recommend" in elsewhere.json()["error"]
+    assert policy.json()["algorithm"] == "recommender-bcq"
+    assert policy.json()["remembers"] is False
+
+
+def test_one_long_history_does_not_widen_every_row(plain):
+    tracemalloc.start()
+    answer = recommend(plain, {"histories": [["i1"] * 20_000] + [[]] * 800, "k": 1})
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert answer.status_code == 200
+    assert answer.json()["items"][0] == plain.recommend([["i1"] * 9], 1).items[0].tolist()
+    assert most < 30_000_000

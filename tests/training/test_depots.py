@@ -1,0 +1,258 @@
+"""Segments that wait off the device: the same bits wherever they lie, small checkpoints, and refusals beforehand."""
+
+import shutil
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tidelog as tl
+from tests.algorithms.players import ENV, tiny
+from tests.training.runs import chunks_of, finish, stop_at
+from tidelog.acting.arrays import fingerprint
+from tidelog.algorithms.draws import Draw
+from tidelog.algorithms.segments import Epochs, Whole
+from tidelog.cli import main
+from tidelog.envs.functional import Moved
+from tidelog.training import depot_visits, depots, storage
+from tidelog.training.depots import Depot
+from tidelog.training.learn import prepare_learning
+from tidelog.types import Discrete, Image, Spec
+
+STEPS, EVERY = 320, 128  # five rounds of 64: two auxiliary phases, and a round more
+
+
+def begin(where, out, **options):
+    return prepare_learning(
+        tiny(), ENV, **{"steps": STEPS, "every": EVERY, "phase_memory": where, "out": out, **options}
+    )
+
+
+def all_of(run):
+    """States and reports; where segments lie is not among it."""
+    rows = [{name: value for name, value in row.items() if not name.startswith("time/")} for row in run.metrics]
+    return [fingerprint(learner._replace(segments=learner.segments["fresh"])) for learner in run.learners()], rows
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures of the size that Procgen shows."""
+
+    name: ClassVar[str] = "pictures"
+    spec: ClassVar[Spec] = Spec({"picture": Image(64, 64, 3)}, Discrete(15))
+
+    def start(self, key):
+        return jnp.int32(0)
+
+    def observe(self, world):
+        return {"picture": jnp.zeros((64, 64, 3), jnp.uint8)}
+
+    def mask(self, world):
+        return None
+
+    def step(self, world, action, key):
+        return Moved(world + 1, jnp.zeros(()), world > 8, jnp.zeros((), bool))
+
+
+def paper(**changes):
+    """The paper's settings with small networks, which nothing is learnt by here."""
+    return tl.PPG(hidden=(4,), convolutions="small", **changes)
+
+
+@pytest.fixture(scope="module")
+def on_the_device():
+    """All that comes of a run of two seeds that keeps everything on the device."""
+    return all_of(finish(begin("device", None, seeds=2)))
+
+
+@pytest.fixture(scope="module", params=["host", "disk"])
+def away(request, tmp_path_factory):
+    """Where segments lie, and all that comes of the same run there."""
+    run = finish(begin(request.param, tmp_path_factory.mktemp("away") / "run", seeds=2))
+    return request.param, all_of(run), run
+
+
+def test_results_are_equal_to_the_last_bit_wherever_segments_lie(away, on_the_device):
+    _, (states, rows), run = away
+    assert "memory" not in run.learners()[0].segments
+    assert states == on_the_device[0]
+    for row, expected in zip(rows, on_the_device[1], strict=True):
+        told = "after auxiliary/clone_kl_after"  # one mean, added up in another program
+        assert row.get(told, 0.0) == pytest.approx(expected.get(told, 0.0), rel=1e-5)
+        assert row | {told: None} == expected | {told: None}
+
+
+def test_what_the_host_plays_can_wait_on_disk_too(tmp_path):
+    options = {"steps": 192, "every": 192}
+    runs = [
+        finish(prepare_learning(tiny(), "point-mass", phase_memory=w, out=tmp_path / w, **options))
+        for w in ("device", "disk")
+    ]
+    assert all_of(runs[0])[0] == all_of(runs[1])[0]
+
+
+@pytest.mark.parametrize("stop", [4, 10, 13], ids=["after a round", "auxiliary phase", "later"])
+def test_a_run_stopped_in_the_middle_of_a_phase_goes_on_bit_equal(away, stop, tmp_path, monkeypatch):
+    where, (states, rows), _ = away
+    chunks_of(2, monkeypatch)
+    run = stop_at(begin(where, tmp_path / "run", seeds=2, save_seconds=0.0), stop)
+    assert stop <= run.update < stop + 2
+    loaded = tl.load(tmp_path / "run")
+    assert loaded._trainer.position == run._trainer.position
+    again = all_of(finish(loaded))
+    assert again[0] == states
+    assert [row["update"] for row in again[1]] == [row["update"] for row in rows]
+
+
+def test_pieces_outlive_their_phase_while_a_checkpoint_names_them(away, tmp_path, monkeypatch):
+    where, (states, _), _ = away
+    chunks_of(2, monkeypatch)
+    run = begin(where, tmp_path / "run", seeds=2, save_seconds=1e9)
+    for _ in run.stream():
+        if run.update == 10:  # in the auxiliary phase, the only checkpoint that is made
+            run._save()
+        if run.update >= 22:  # well into the rounds after it
+            break
+    assert all_of(finish(tl.load(tmp_path / "run")))[0] == states
+
+
+def test_checkpoints_name_segments_instead_of_holding_them(away, tmp_path, monkeypatch):
+    where, _, _ = away
+    chunks_of(2, monkeypatch)
+    sizes = {}
+    for place in ("device", where):
+        run = stop_at(begin(place, tmp_path / place, save_seconds=0.0), 10)  # in the middle of an auxiliary phase
+        (last,) = sorted((run.folder / "checkpoints").iterdir())[-1:]
+        sizes[place] = sum(path.stat().st_size for path in last.iterdir())
+    held = sum(path.stat().st_size for path in (tmp_path / where / "memory").rglob("*.npy"))
+    (depot,) = run._trainer._depots._depots[0].values()
+    assert held > 0.9 * depot.capacity * depot.segment_bytes
+    assert sizes["device"] - sizes[where] > 0.9 * depot.capacity * depot.segment_bytes
+
+
+def test_pieces_go_when_no_checkpoint_names_them(tmp_path, monkeypatch):
+    chunks_of(2, monkeypatch)
+    run = begin("disk", tmp_path / "run", save_seconds=0.0, keep=1)
+    place = tmp_path / "run/memory/member-0/memory"
+    counts = [len(list(place.glob("*"))) for _ in run.stream()]
+    assert max(counts) == 4  # two rounds of a phase, and what it prepares beside them
+    assert counts[-1] == 1  # the last round began a phase
+
+
+def test_a_damaged_piece_is_refused(tmp_path, monkeypatch):
+    chunks_of(2, monkeypatch)
+    stop_at(begin("disk", tmp_path / "run", save_seconds=0.0), 10)
+    path = sorted((tmp_path / "run/memory").rglob("observation*.npy"))[0]
+    *kept, last = path.read_bytes()
+    path.write_bytes(bytes([*kept, last ^ 1]))
+    with pytest.raises(tl.CheckpointError, match=r"observation.*npy was changed after it was written"):
+        tl.load(tmp_path / "run")
+    shutil.rmtree(path.parent)
+    with pytest.raises(tl.CheckpointError, match="is no tidelog piece of a phase memory"):
+        tl.load(tmp_path / "run")
+
+
+# Blocks.
+
+
+def depot(tmp_path, on_disk):
+    """Three pieces of two segments of four steps, each step with a number of its own."""
+    shapes = {
+        "seen": {"x": jax.ShapeDtypeStruct((2, 4, 3), np.uint8)},
+        "valid": jax.ShapeDtypeStruct((2, 4), bool),
+        "made": jax.ShapeDtypeStruct((2, 4), np.float32),
+    }
+    found = Depot(shapes, 6, 2, tmp_path, on_disk)
+    for round in range(3):
+        steps = np.arange(8 * round, 8 * round + 8, dtype=np.uint8).reshape(2, 4)
+        seen = {"x": np.repeat(steps[..., None], 3, axis=2)}
+        found.add(7 + round, {"seen": seen, "valid": np.ones((2, 4), bool), "other": steps})
+    return found
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+@pytest.mark.parametrize("chunk", [1, 4, 6])
+def test_a_depot_gives_what_it_was_given(tmp_path, on_disk, chunk, monkeypatch):
+    monkeypatch.setattr(Depot, "chunk", lambda self: chunk)
+    store, seen = depot(tmp_path, on_disk), []
+
+    def double(columns):
+        seen.append(columns["seen"]["x"].shape[0])
+        assert columns["seen"]["x"].dtype == np.uint8
+        return {"made": 2.0 * columns["seen"]["x"][..., 0]}
+
+    store.prepare(double)
+    assert set(seen) == {chunk}
+    rows = np.asarray([5, 0, 3, 3])
+    fetched, slots = store.fetch(rows, Whole())
+    first = 4.0 * rows[:, None] + np.arange(4)
+    np.testing.assert_array_equal(fetched.columns["seen"]["x"][slots, :, 0], first)
+    np.testing.assert_array_equal(fetched.columns["made"], 2 * first)
+    told, valid = store.conclude(lambda columns: {"made": columns["made"]})
+    np.testing.assert_array_equal(told["made"].ravel(), 2.0 * np.arange(24))
+    assert valid.shape == (6, 4)
+    assert (store.filled, store.count(Whole()), store.count(Whole(2))) == (6, 6, 12)
+
+
+def test_blocks_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(depots, "MOST_BYTES", 100)
+    store = depot(tmp_path, False)
+    assert store.segment_bytes == 4 * (3 + 1 + 4)
+    assert (store.block(Draw("memory", 2, Whole(), Epochs())), store.chunk()) == (1, 3)
+
+
+def test_small_blocks_give_the_same_bits(away, tmp_path, monkeypatch):
+    where, (states, _), _ = away
+    asked = []
+    monkeypatch.setattr(Depot, "block", lambda self, draw: 3)
+    monkeypatch.setattr(Depot, "chunk", lambda self: 3)
+    fetch = depot_visits._fetched
+    monkeypatch.setattr(depot_visits, "_fetched", lambda *given: asked.append(given[2].shape) or fetch(*given))
+    assert all_of(finish(begin(where, tmp_path / "run", seeds=2)))[0] == states
+    assert set(asked) == {(3, 2)}
+
+
+# What is refused.
+
+
+def test_a_memory_that_has_no_room_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):
+    with pytest.raises(tl.SpaceError, match=r"takes 6\.\d+ GB, more than phase_memory_limit = 2 GB: ask for fewer"):
+        prepare_learning(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_memory="disk", phase_memory_limit=2.0)
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, int(12e9)))
+    with pytest.raises(tl.SpaceError, match=r"2 times over because each of 1 check.*and the disk of .* has 12\.00 GB"):
+        prepare_learning(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_memory="disk", keep=1)
+    for where in ("host", "device"):
+        monkeypatch.setattr(storage, "available_memory", lambda: int(5e9))
+        with pytest.raises(tl.SpaceError, match=r"this machine's memory has 5\.00 GB: ask .* or set phase_memory to"):
+            prepare_learning(paper(), Pictures(), 10**6, phase_memory=where)
+    assert not list(tmp_path.iterdir())
+    command = ["train", "ppg", "--env", ENV, "--out", str(tmp_path / "run"), "--phase-memory-limit", "0.001"]
+    assert main(command) == 2
+    assert "the phase memory takes" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"phase_memory": "dish"}, "phase_memory = 'dish': did you mean 'disk'"),
+        ({"phase_memory": "disk"}, "lies in the run's folder: name one"),
+        ({"phase_memory": "host", "phase_memory_limit": -1.0}, "expected a number of GB above 0"),
+        ({"phase_memory": "host", "together": True}, "members under one vmap"),
+        ({"phase_memory": "host", "algorithm": tl.PPO()}, "keeps no segments from phase to phase"),
+        ({"phase_memory": "host", "algorithm": tl.OffPolicyPPG()}, "OffPolicyPPG as it is set keeps no segments"),
+    ],
+)
+def test_places_that_cannot_be_are_refused(settings, said):
+    algorithm = settings.pop("algorithm", tiny())
+    with pytest.raises(tl.ConfigError, match=said):
+        prepare_learning(algorithm, ENV, 128, **settings)
+
+
+def test_a_run_says_where_its_memory_lies_and_how_large_it_is(tmp_path):
+    (note,) = [n for n in begin("disk", tmp_path / "run").notes() if "phase memory" in n]
+    assert "takes 6.0 kB on disk in" in note or "kB on disk in" in note
+    assert "at most two blocks of" in note
