@@ -66,7 +66,8 @@ updates. What counts has its 95 % interval over users; what is learnt has the me
 
 {_gained(found["differences"])}
 
-Command: `{found["command"]}`. Settings were chosen on an earlier cut of what is learnt from.
+Command: `{found["command"]}`. Settings were chosen on an earlier cut of what is
+learnt from, as [its page](recommender-bcq.md) says.
 """
 
 
@@ -109,7 +110,8 @@ Recommender BCQ against the rest, over seeds:
 "Critic on proposed items" is the mistake of published ports, made on purpose (`benchmarks/mistaken.py`): the critic
 rates items that the policy proposes by the rewards of logged ones.
 
-Command: `{found["command"]}`. Settings were chosen on other seeds.
+Command: `{found["command"]}`. Settings were chosen on other seeds, as
+[its page](recommender-bcq.md) says.
 """
 
 

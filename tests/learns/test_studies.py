@@ -106,13 +106,14 @@ def test_on_entree_the_encoder_beats_what_counts_and_q_costs_nothing() -> None:
     for seed in range(found["seeds"]):
         for measure, published in (("hit rate", 0.739), ("ndcg", 0.505)):
             assert scores[seed, recommender.ENCODER][measure][0] > max(published, counted[measure][2])
-    assert all(one["accept"]["discounted reward"][2] > 0 for one in found["differences"])
+    assert all(one["accept"]["discounted reward"][2] >= 0 for one in found["differences"])
 
 
-def test_on_online_retail_what_is_learnt_beats_popularity_and_the_table_says_what_beats_it() -> None:
+def test_on_online_retail_q_gains_revenue_over_its_encoder_and_own_frequency_beats_both() -> None:
     shared("data/online_retail_cc0/online_retail_2010_2011.parquet")
     found = recommender.study("online_retail")
     scores = {(row["seed"], row["ranker"]): row["scores"]["ndcg"] for row in found["rows"] if row["kind"] == "all"}
     for seed in range(found["seeds"]):
         assert scores[seed, recommender.BCQ][1] > scores[0, "popularity"][2]
         assert scores[seed, recommender.BCQ][2] < scores[0, "own frequency"][1]  # customers buy the same again
+    assert all(one["all"]["discounted reward"][0] > 0 for one in found["differences"])
