@@ -5,8 +5,9 @@ customer's first basket after a cut, customers without a purchase before it left
 last-item Markov, item-kNN and the supervised encoder alone, on the same split in one table. `satiation`: clicks a visit
 in the built-in simulator, beside the logger, its imitation, and the best policies that dynamic programming finds.
 
-What is learnt stands in `LEARNT`: a name, and a function from interactions and a seed to rankers by name. Add a line to
-put another algorithm into every table.
+What is learnt stands in `LEARNT`: functions from interactions, a study and a seed to rankers by name. Add a line to put
+another algorithm into every table. `SETTINGS` were chosen on an earlier cut of what the real studies learn from
+(`EARLIER`), and on simulator seeds from 100 on; nothing was chosen on what is reported.
 """
 
 import sys
@@ -20,6 +21,7 @@ import polars as pl
 import tidelog as tl
 from benchmarks import entree, online_retail
 from benchmarks.keep import SHARED, keep, seed_interval
+from benchmarks.mistaken import Mistaken
 from tidelog.envs import satiation as world
 from tidelog.judging.histories import Cases, next_baskets, next_events
 from tidelog.judging.rankers import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
@@ -28,11 +30,25 @@ from tidelog.judging.ranking import Comparison, compare
 COMMAND = "python -m benchmarks.recommender {}"
 K = 10
 SEEDS = {"entree": 3, "online_retail": 3, "satiation": 5}
-STEPS = {"entree": 6_000, "online_retail": 6_000, "satiation": 8_000}
-SETTINGS: dict[str, dict[str, Any]] = {"entree": {}, "online_retail": {}, "satiation": {"history": 30, "size": 32}}
-VISITS, PLAYED = 5_000, 5_000  # visits in a log, and to measure a policy by
+STEPS = {"entree": 6_500, "online_retail": 5_000, "satiation": 10_000}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "entree": {
+        "history": 15, "targets": 4, "candidates": 10, "hidden": (64, 64), "pretrain": 5_000, "joint": False,
+        "target_rate": 0.01, "discount": 0.0,
+    },
+    "online_retail": {
+        "encoder": "mean", "history": 100, "batch_size": 64, "full_softmax": 1_000, "sampled_items": 512,
+        "candidates": 10, "hidden": (64, 64), "pretrain": 4_000, "joint": False, "target_rate": 0.01, "discount": 0.0,
+    },
+    "satiation": {
+        "history": 25, "size": 32, "candidates": 12, "hidden": (64, 64), "threshold": 0.2, "q_weight": 10.0,
+        "pretrain": 4_000, "joint": False, "target_rate": 0.01,
+    },
+}  # fmt: skip
+EARLIER = {"entree": "1998-09-01", "online_retail": "2011-09-15"}  # where settings were chosen: events up to the cut
+VISITS, PLAYED = 20_000, 5_000  # visits in a log, and to measure a policy by
 THRESHOLDS = (0.2, 0.3)
-BCQ, ENCODER = "recommender BCQ", "encoder alone"
+BCQ, ENCODER, MISTAKEN = "recommender BCQ", "encoder alone", "critic on proposed items"
 
 Rankers = Mapping[str, Ranker]
 
@@ -40,11 +56,25 @@ Rankers = Mapping[str, Ranker]
 def recommender_bcq(log: Any, study: str, seed: int) -> Rankers:
     """Recommender BCQ, and its supervised encoder alone: the same reader and item table, ranked by likelihood."""
     algorithm = tl.RecommenderBCQ(**SETTINGS[study])
-    policy = tl.fit(algorithm, log, steps=STEPS[study], seeds=[seed], held_out=0.1).policy()
+    policy = fitted(algorithm, log, study, seed)
     return {BCQ: policy.ranker(), ENCODER: policy.ranker(supervised=True)}
 
 
-LEARNT: tuple[Callable[[Any, str, int], Rankers], ...] = (recommender_bcq,)
+def mistaken(log: Any, study: str, seed: int) -> Rankers:
+    """In the simulator, the mistake of published ports: their critic rates proposed items by logged rewards."""
+    if study != "satiation":
+        return {}
+    algorithm = Mistaken(**SETTINGS[study])
+    return {MISTAKEN: fitted(algorithm, log, study, seed).ranker()}
+
+
+def fitted(algorithm: Any, log: Any, study: str, seed: int) -> tl.Policy:
+    """What a study learns from a log whose last tenth of time chooses how much Q counts."""
+    steps = STEPS[study]
+    return tl.fit(algorithm, log, steps=steps, seeds=[seed], held_out=0.1, every=steps // 5).policy()
+
+
+LEARNT: tuple[Callable[[Any, str, int], Rankers], ...] = (recommender_bcq, mistaken)
 
 
 def baselines(log: Any, by_event: bool) -> dict[str, Ranker]:
@@ -55,51 +85,61 @@ def baselines(log: Any, by_event: bool) -> dict[str, Ranker]:
     return found | {"item-kNN": ItemKNN.of(log), "own frequency": OwnFrequency.of(log, filled=True)}
 
 
-def interactions(frame: pl.DataFrame) -> Any:
+def interactions(frame: pl.DataFrame, gap: float | None = None) -> Any:
     """A frame of benchmarks/entree.py or benchmarks/online_retail.py through the library's own door."""
     columns = ["user", "item", "time", "event", "reward"]
     return tl.read_interactions(
-        frame.select(columns), user="user", item="item", time="time", event="event", reward="reward"
+        frame.select(columns), user="user", item="item", time="time", event="event", reward="reward", session_gap=gap
     )
 
 
-def entree_cases() -> tuple[Any, Cases, tuple[str, ...]]:
+def entree_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
     """The sessions to learn from, and every later event; intervals are over visitors."""
     frame = entree.read(SHARED / "data/uci_entree/sessions.csv.gz")
-    log = interactions(frame)
-    split = log.split(at=entree.CUT)
+    log = interactions(frame, gap=3_600.0)  # a session is over at its end
+    log, split = cut(log, "entree", entree.CUT, earlier)
     visitor = frame.unique("user").sort("user")["visitor"].to_numpy()
     cases = next_events(log, split.test.targets).warm
     return split.train, cases.by(visitor[np.searchsorted(np.sort(frame["user"].unique()), log.users)]), log.events
 
 
-def online_retail_cases() -> tuple[Any, Cases, tuple[str, ...]]:
+def online_retail_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
     """The purchases to learn from, and each known customer's next basket."""
     log = interactions(online_retail.read(SHARED / "data/online_retail_cc0/online_retail_2010_2011.parquet"))
-    split = log.split(at=online_retail.CUT)
+    log, split = cut(log, "online_retail", online_retail.CUT, earlier)
     return split.train, next_baskets(log, split.test.targets).warm, ()
+
+
+def cut(log: Any, study: str, at: str, earlier: bool) -> tuple[Any, Any]:
+    """A log and its two parts; `earlier` knows nothing from the moment on that the study is cut at."""
+    if not earlier:
+        return log, log.split(at=at)
+    before = log.split(at=at).train
+    return before, before.split(at=EARLIER[study])
 
 
 REAL = {"entree": entree_cases, "online_retail": online_retail_cases}
 
 
-def real_study(name: str, seeds: int) -> dict[str, Any]:
-    """One table a seed: baselines and everything learnt, with how BCQ differs from its own encoder."""
+def real_seed(name: str, seed: int) -> dict[str, Any]:
+    """A table of what is learnt with a seed, of baselines too for the first, and how BCQ differs from its encoder."""
     log, cases, kinds = REAL[name]()
-    taken = Popularity.of(log).counts
-    tables = []
-    for seed in range(seeds):
-        rankers: dict[str, Ranker] = {} if seed else baselines(log, by_event=bool(kinds))
-        seconds = time.perf_counter()
-        for learn in LEARNT:
-            rankers |= learn(log, name, seed)
-        found = compare(rankers, cases, taken, K, kinds) if rankers else None
-        print(f"{name}, seed {seed}, {time.perf_counter() - seconds:.0f} s\n{found and found.text()}", flush=True)
-        tables.append(found)
+    seconds = time.perf_counter()
+    rankers: dict[str, Ranker] = {} if seed else baselines(log, by_event=bool(kinds))
+    for learn in LEARNT:
+        rankers |= learn(log, name, seed)
+    found = compare(rankers, cases, Popularity.of(log).counts, K, kinds)
+    print(f"{name}, seed {seed}, {time.perf_counter() - seconds:.0f} s\n{found.text()}", flush=True)
+    size = {"cases": len(cases), "items": len(log.items), "events": len(log)}
+    return {"size": size, "table": found.to_json(), "differences": differences(found)}
+
+
+def real_study(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the seeds found, together."""
     return {
-        "k": K, "cases": len(cases), "items": len(log.items), "events": len(log), "steps": STEPS[name],
-        "settings": SETTINGS[name], "seeds": seeds, "tables": [found.to_json() for found in tables if found],
-        "differences": [differences(found) for found in tables if found],
+        "k": K, **found[0]["size"], "steps": STEPS[name], "settings": SETTINGS[name], "seeds": len(found),
+        "differences": [one["differences"] for one in found],
+        "rows": [{"seed": seed} | row for seed, one in enumerate(found) for row in one["table"]["rows"]],
     }  # fmt: skip
 
 
@@ -108,7 +148,8 @@ def differences(found: Comparison) -> dict[str, Any]:
     kinds = [row.kind for row in found.rows if row.ranker == BCQ]
     return {
         kind: {
-            measure: list(found.difference(BCQ, ENCODER, measure, kind)) for measure in ("hit rate", "ndcg", "reward")
+            measure: list(found.difference(BCQ, ENCODER, measure, kind))
+            for measure in ("hit rate", "ndcg", "reward", "discounted reward")
         }
         for kind in kinds
     }
@@ -124,7 +165,7 @@ def logged_visits(seed: int) -> Any:
                 "event": np.array(seen.events)[seen.event - 1], "reward": seen.reward, "chance": seen.propensity,
             }
         ),
-        user="user", item="item", time="time", event="event", reward="reward", session="user", propensity="chance",
+        user="user", item="item", time="time", event="event", reward="reward", session_gap=1.5, propensity="chance",
     )  # fmt: skip
 
 
@@ -141,39 +182,62 @@ def shown_first(ranker: Ranker, log: Any) -> world.Act:
     return act
 
 
-def satiation_study(seeds: int) -> dict[str, Any]:
-    """Clicks a visit of everything learnt, each seed from a log of its own, beside exact values."""
+def satiation_seed(name: str, seed: int) -> dict[str, float]:
+    """Clicks a visit of everything learnt from a log of the seed's own."""
+    log = logged_visits(seed)
+    rankers: dict[str, Ranker] = {"popularity": Popularity.of(log), "last-item Markov": Markov.of(log)}
+    for learn in LEARNT:
+        rankers |= learn(log, name, seed)
+    found = {
+        called: float(world.visits(shown_first(ranker, log), PLAYED, seed=2_000 + seed).returns.mean())
+        for called, ranker in rankers.items()
+    }
+    print(f"{name}, seed {seed}: { {called: round(value, 2) for called, value in found.items()} }", flush=True)
+    return found
+
+
+def satiation_study(name: str, found: list[dict[str, float]]) -> dict[str, Any]:
+    """What the seeds found, together and beside exact values."""
     problem, editor = world.satiation(), world.editor()
-    best = {threshold: problem.optimal(allowed=world.within(editor, threshold))[0] for threshold in THRESHOLDS}
     exact = {
         "logger": world.exact_value(editor),
         "its commonest choice": world.exact_value(editor.argmax(1)),
         "likeliest click": world.exact_value(world.clicks().argmax(1)),
-        **{f"best within support {threshold:g}": value for threshold, value in best.items()},
+        **{f"best within support {t:g}": problem.optimal(allowed=world.within(editor, t))[0] for t in THRESHOLDS},
         "optimal": problem.optimal()[0],
     }
-    found: dict[str, list[float]] = {}
-    for seed in range(seeds):
-        log = logged_visits(seed)
-        rankers: dict[str, Ranker] = {"popularity": Popularity.of(log), "last-item Markov": Markov.of(log)}
-        for learn in LEARNT:
-            rankers |= learn(log, "satiation", seed)
-        for name, ranker in rankers.items():
-            played = world.visits(shown_first(ranker, log), PLAYED, seed=2_000 + seed)
-            found.setdefault(name, []).append(float(played.returns.mean()))
-        print(f"satiation, seed {seed}: { {name: round(each[-1], 2) for name, each in found.items()} }", flush=True)
+    values = {called: [one[called] for one in found] for called in found[0]}
+    several = len(found) > 1
     return {
-        "visits": VISITS, "played": PLAYED, "steps": STEPS["satiation"], "settings": SETTINGS["satiation"],
-        "seeds": seeds, "exact": exact, "values": found,
-        "intervals": {name: list(seed_interval(each)) for name, each in found.items()} if seeds > 1 else {},
+        "visits": VISITS, "played": PLAYED, "steps": STEPS[name], "settings": SETTINGS[name], "seeds": len(found),
+        "exact": exact, "values": values,
+        "intervals": {called: list(seed_interval(each)) for called, each in values.items()} if several else {},
+        "differences": beside(values, exact) if several and BCQ in values else {},
     }  # fmt: skip
+
+
+def beside(found: Mapping[str, list[float]], exact: Mapping[str, float]) -> dict[str, list[float]]:
+    """BCQ minus what else was learnt from the same log, minus the logger, and over the best within its support."""
+    bcq = np.asarray(found[BCQ])
+    minus = {f"minus {name}": bcq - np.asarray(each) for name, each in found.items() if name != BCQ}
+    best = exact[f"best within support {SETTINGS['satiation']['threshold']:g}"]
+    several = minus | {"minus logger": bcq - exact["logger"], "share of best within support": bcq / best}
+    return {name: list(seed_interval(each.tolist())) for name, each in several.items()}
 
 
 def study(name: str, seeds: int | None = None) -> dict[str, Any]:
     """One of `entree`, `online_retail`, `satiation`, kept."""
-    seeds = SEEDS[name] if seeds is None else seeds
-    found = satiation_study(seeds) if name == "satiation" else real_study(name, seeds)
-    keep(f"recommender_{name}", COMMAND.format(name), found)
+    one = satiation_seed if name == "satiation" else real_seed
+    return kept_together(name, [one(name, seed) for seed in range(SEEDS[name] if seeds is None else seeds)])
+
+
+def kept_together(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the seeds of a study found, in one file."""
+    found = (satiation_study if name == "satiation" else real_study)(name, seeds)
+    several = {"rows": found["rows"]} if "rows" in found else {}
+    keep(
+        f"recommender_{name}", COMMAND.format(name), {key: found[key] for key in found if key not in several}, **several
+    )
     return found
 
 

@@ -93,7 +93,7 @@ def test_a_ranking_policy_does_not_act_on_rows(shop, tmp_path, capsys):
 
 def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):
     source = str(shop / "clicks.csv")
-    assert main(["data", "inspect", source, *ROLES, "--session-gap", "100"]) == 0
+    assert main(["data", "inspect", source, *ROLES, "--session-gap", "1000"]) == 0
     shown = said(capsys)
     assert "events of 16 users" in shown
     assert "no pause ends a session" in shown

@@ -86,6 +86,7 @@ def test_measures_of_hand_made_lists():
     assert found["ndcg"].numerator == pytest.approx([second, (1 + third) / (1 + second + third), 0])
     assert found["mrr"].numerator.tolist() == [0.5, 1, 0]
     assert found["reward"].numerator.tolist() == [2, 110, 0]
+    assert found["discounted reward"].numerator == pytest.approx([2 * second, 10 + 100 * third, 0])
     # Popularity: lists (2 + 2 + 0) / 3, (4 + 2 + 1) / 3, 8; targets 2, (8 + 4 + 1) / 3, 0.
     assert found["popularity lift"].numerator == pytest.approx([4 / 3, 7 / 3, 8])
     assert found["popularity lift"].denominator == pytest.approx([2, 13 / 3, 0])

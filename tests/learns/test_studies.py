@@ -4,7 +4,17 @@ import json
 
 import pytest
 
-from benchmarks import calibration, cartpole, icu_sepsis, icu_sepsis_bcq, imperfect, pendulum, pictures, t_maze
+from benchmarks import (
+    calibration,
+    cartpole,
+    icu_sepsis,
+    icu_sepsis_bcq,
+    imperfect,
+    pendulum,
+    pictures,
+    recommender,
+    t_maze,
+)
 from benchmarks.icu_sepsis_bcq import cell
 from benchmarks.keep import kept
 from tests.shared import shared
@@ -78,3 +88,32 @@ def test_from_pictures_both_find_the_goal_and_learn_what_the_colour_says() -> No
     for name in pictures.SETTINGS:
         assert min(found[name]["final"]) > 8 * found["chance"]
         assert sum(found[name]["final"]) / len(found["seeds"]) > 0.5  # half is what ignoring the colour earns
+
+
+def test_recommender_bcq_comes_close_to_the_best_within_the_support_where_greedy_lists_do_not() -> None:
+    found = recommender.study("satiation")
+    beside = found["differences"]
+    assert beside["share of best within support"][0] >= 0.85
+    for other in ("logger", recommender.ENCODER, recommender.MISTAKEN):
+        assert beside[f"minus {other}"][1] > 0
+
+
+def test_on_entree_the_encoder_beats_what_counts_and_q_costs_nothing() -> None:
+    shared("data/uci_entree/sessions.csv.gz")
+    found = recommender.study("entree")
+    scores = {(row["seed"], row["ranker"]): row["scores"] for row in found["rows"] if row["kind"] == "accept"}
+    counted = scores[0, "last item and event"]
+    for seed in range(found["seeds"]):
+        for measure, published in (("hit rate", 0.739), ("ndcg", 0.505)):
+            assert scores[seed, recommender.ENCODER][measure][0] > max(published, counted[measure][2])
+    assert all(one["accept"]["discounted reward"][2] >= 0 for one in found["differences"])
+
+
+def test_on_online_retail_q_gains_revenue_over_its_encoder_and_own_frequency_beats_both() -> None:
+    shared("data/online_retail_cc0/online_retail_2010_2011.parquet")
+    found = recommender.study("online_retail")
+    scores = {(row["seed"], row["ranker"]): row["scores"]["ndcg"] for row in found["rows"] if row["kind"] == "all"}
+    for seed in range(found["seeds"]):
+        assert scores[seed, recommender.BCQ][1] > scores[0, "popularity"][2]
+        assert scores[seed, recommender.BCQ][2] < scores[0, "own frequency"][1]  # customers buy the same again
+    assert all(one["all"]["discounted reward"][0] > 0 for one in found["differences"])

@@ -10,6 +10,7 @@ import pytest
 
 from tests.algorithms.recommenders import after, batch, compiled, described, fresh, small, unshown
 from tidelog.acting.arrays import named_arrays
+from tidelog.algorithms import proposals
 from tidelog.algorithms import recommender_bcq as page
 from tidelog.algorithms.next_item import recall_loss
 from tidelog.algorithms.optim import descend
@@ -139,6 +140,19 @@ def test_threshold_1_is_the_likeliest_item():
     _, chosen = page.values(h, state, row, seen, jax.random.key(0))
     logits = seen.around @ seen.items.vectors.T + seen.items.bias
     np.testing.assert_array_equal(chosen, 1 + jnp.argmax(logits[..., 1:], axis=-1))
+
+
+def test_candidates_are_the_same_however_many_states_are_looked_at_at_once(monkeypatch):
+    h, log = small(candidates=3, threshold=0.0), described()
+    items = fresh(h, log).recall.table(None, None)
+    states = jax.random.normal(jax.random.key(1), (7, h.size))
+    allowed = jnp.ones((7, 11), bool).at[:, 0].set(False).at[2, 4].set(False)
+    whole = proposals.likeliest(h, None, states, items, allowed, jax.random.key(2))
+    monkeypatch.setattr(proposals, "CELLS", 22)  # two states at a time
+    parts = proposals.likeliest(h, None, states, items, allowed, jax.random.key(2))
+    np.testing.assert_array_equal(parts.items, whole.items)
+    np.testing.assert_array_equal(parts.kept, whole.kept)
+    assert 4 not in np.asarray(parts.items)[2]
 
 
 def test_imagined_candidates_snap_to_items_and_phi_0_is_the_generator():

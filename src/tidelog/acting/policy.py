@@ -37,6 +37,7 @@ NumpyArray = np.ndarray[Any, Any]
 
 
 CHUNK = 16384  # rows in one call of a compiled program
+SPARE = 1 << 24  # weights of networks that learning has and acting has not
 
 # Compiled once for each kind of algorithm and batch size; all take (algorithm, acting, leaves, mask, action, key,
 # carry) and return a result and what is carried on.
@@ -266,11 +267,11 @@ def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
 
 
 def _check_widths(algorithm: Any, weights: int, where: str) -> None:
-    """Raise CheckpointError where layers beside each other would hold more weights than there are."""
+    """Raise CheckpointError where layers beside each other would hold far more weights than there are."""
     for field in dataclasses.fields(algorithm):
         value = getattr(algorithm, field.name)
         widths = value if isinstance(value, tuple) and all(type(one) is int for one in value) else ()
-        if any(one * two > weights for one, two in itertools.pairwise(widths)):
+        if any(one * two > weights + SPARE for one, two in itertools.pairwise(widths)):
             raise CheckpointError(
                 f"{where}: {field.name} = {list(value)} speaks of networks that {weights:,} weights were not made for"
             )

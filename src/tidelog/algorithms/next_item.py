@@ -22,6 +22,7 @@ from tidelog.networks.catalogue import Items, Table
 from tidelog.networks.sequence import Reader
 
 Begin: TypeAlias = Callable[[Interactions, int, int], Any]  # (log, D, seed) -> rows [N, D] of the table, or None
+LOOKED = 16  # windows whose likeliest item is looked at, of a catalogue too large to look at all
 POWER = 0.75  # of popularity, at which items are drawn (Mikolov et al. 2013)
 
 
@@ -83,7 +84,7 @@ def recall_loss(
         error, first, looked = next_item_error(logits, visit.chosen), jnp.argmax(logits, axis=-1), batch.valid
     else:
         error = _sampled(recall, h, visit, states, known, drawn)
-        first = jnp.argmax(likelihoods(states[:, -1], recall.table(None, known.features)), axis=-1)
+        first = jnp.argmax(likelihoods(states[:LOOKED, -1], recall.table(None, known.features)), axis=-1)
         looked = jnp.ones_like(first, bool)
     coverage, entropy = variety(first, looked, len(known.cumulative))
     loss = batch.mean(error)

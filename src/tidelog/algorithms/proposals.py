@@ -31,6 +31,8 @@ class Imagination(NamedTuple):
     perturbation: Correction
 
 
+CELLS = 1 << 23  # likelihoods that are in memory at once
+
 Propose: TypeAlias = Callable[..., Proposed]  # (h, imagination, states, items, allowed, key) -> candidates
 
 
@@ -38,8 +40,17 @@ def likeliest(
     h: Any, imagination: None, states: jax.Array, items: Items, allowed: jax.Array, key: jax.Array
 ) -> Proposed:
     """Of the `candidates` likeliest allowed items those above the threshold: states [P, D], allowed [P, N + 1]."""
-    count = min(h.candidates, items.bias.shape[0] - 1)
-    logits, found = jax.lax.top_k(allow(likelihoods(states, items), allowed), count)
+    rows = items.bias.shape[0]
+    count = min(h.candidates, rows - 1)
+
+    def some(state: jax.Array, allowed: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found: tuple[jax.Array, jax.Array] = jax.lax.top_k(allow(likelihoods(state, items), allowed), count)
+        return found
+
+    if states.shape[0] * rows <= CELLS:
+        logits, found = some(states, allowed)
+    else:  # a few states at a time, so that memory is bounded
+        logits, found = jax.lax.map(lambda pair: some(*pair), (states, allowed), batch_size=max(1, CELLS // rows))
     there = jnp.isfinite(logits)
     return Proposed(found.astype(jnp.int32), supported(jnp.where(there, logits, -1e30), h.threshold, there))
 

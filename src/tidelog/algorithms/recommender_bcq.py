@@ -26,11 +26,10 @@ Letters: `B` batch, `T` targets, `D` item vector size, `N` items, `E` ensemble, 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tidelog.algorithms import fields, listing
 from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase
@@ -41,8 +40,6 @@ from tidelog.algorithms.listing import Acting, Weighed
 from tidelog.algorithms.next_item import (
     BEGINNINGS,
     Begin,
-    Facts,
-    Recall,
     at_random,
     facts,
     recall_from,
@@ -53,87 +50,20 @@ from tidelog.algorithms.optim import (
     Schedule,
     Transformation,
     constant,
-    copied,
     follow,
     improve,
-    optimiser_memory,
 )
-from tidelog.algorithms.proposals import GENERATORS, Imagination, Propose, clipped, likeliest, may_choose
-from tidelog.algorithms.running import Running, counted, deviation, nothing_seen
-from tidelog.algorithms.scenes import Negatives, Scene, passed_over, scene
+from tidelog.algorithms.proposals import GENERATORS, Propose, likeliest
+from tidelog.algorithms.rating import critic_loss, target_value, values
+from tidelog.algorithms.recommender_state import State, begin
+from tidelog.algorithms.running import counted
+from tidelog.algorithms.scenes import passed_over, scene
 from tidelog.algorithms.visits import Visit, Windows
 from tidelog.data import Interactions
 from tidelog.errors import ConfigError, SpecError
-from tidelog.losses.td import PointLoss, between, ensemble_error, squared
-from tidelog.networks.catalogue import Correction, ItemGenerator, Pair, Raters, Table
-from tidelog.networks.mlp import host_generator
-from tidelog.networks.sequence import READERS, MakeBody, Reader, recurrent
-from tidelog.types import Catalogue, Spec, same_shape
-
-
-class Optimisers(NamedTuple):
-    """What the optimisers remember, one for each network; None for one that is not there."""
-
-    recall: Any
-    critic: Any
-    generator: Any
-    perturbation: Any
-
-
-class State(NamedTuple):
-    """Everything that a resumed run needs."""
-
-    recall: Recall
-    target_reader: Reader
-    critic: Raters
-    target_critic: Raters
-    imagination: Imagination | None  # None: candidates are the likeliest items
-    target_perturbation: Any  # a Correction, where there is a generator
-    latents: jax.Array | None  # [n, L]: what acting decodes
-    known: Facts
-    rewards: Running | None
-    weight: jax.Array  # of Q in the score
-    optimisers: Optimisers
-    step: jax.Array  # int32: updates taken
-    updates: jax.Array  # int32: updates planned, for the schedule
-    key: jax.Array
-
-
-# Losses: each returns the mean over what counts and what the metrics read.
-
-
-def values(h: RecommenderBCQ, state: State, batch: Batch, seen: Scene, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What the best supported item is worth around every step [B, T + 1], and which it is."""
-    flat, later = (around.reshape(-1, around.shape[-1]) for around in (seen.around, seen.target_around))
-    allowed = may_choose(batch.data.items, seen.around.shape[1], len(state.known.cumulative), h.exclude_seen)
-    imagination = state.imagination and Imagination(state.imagination.generator, state.target_perturbation)
-    proposed = h.generator(h, imagination, flat, seen.items, allowed.reshape(len(flat), -1), key)
-    worth = between(state.target_critic(later[:, None], seen.items.vectors[proposed.items]), h.mix)
-    best = jnp.argmax(jnp.where(proposed.kept, worth, -jnp.inf), axis=-1)[:, None]
-    some = jnp.any(proposed.kept, axis=-1)
-    value = jnp.where(some, jnp.take_along_axis(worth, best, axis=-1)[:, 0], 0.0)  # nothing may be chosen: the end
-    chosen = jnp.where(some, jnp.take_along_axis(proposed.items, best, axis=-1)[:, 0], 0)
-    return value.reshape(seen.around.shape[:2]), chosen.reshape(seen.around.shape[:2])
-
-
-def target_value(h: RecommenderBCQ, state: State, visit: Visit, value: jax.Array) -> jax.Array:
-    """`r + discount V(s')` [B, T]; r over its deviation where that is kept."""
-    reward = visit.reward if state.rewards is None else visit.reward / deviation(state.rewards)
-    same_shape(reward=reward, discount=visit.discount, value=value[:, 1:])
-    return reward + visit.discount * value[:, 1:]
-
-
-def critic_loss(
-    critic: Raters, h: RecommenderBCQ, batch: Batch, seen: Scene, target: jax.Array, negatives: Negatives | None
-) -> tuple[jax.Array, jax.Array]:
-    """Error of every critic on logged items against the target [B, T], and on those passed over; also Q [E, B, T]."""
-    q = critic(seen.states, seen.vectors)
-    error = ensemble_error(q, target, h.critic_loss)
-    if negatives is not None:
-        off = ensemble_error(critic(seen.states, negatives.vectors), negatives.target, h.critic_loss)
-        error = error + negatives.weight * off
-    return batch.mean(error), q
-
+from tidelog.losses.td import PointLoss, squared
+from tidelog.networks.sequence import READERS, MakeBody, recurrent
+from tidelog.types import Catalogue, Spec
 
 # The updates.
 
@@ -188,10 +118,11 @@ def step(h: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback
         "coverage": coverage,
         "entropy": entropy,
     }
-    return _followed(h, state, jnp.where(due, h.target_rate, 0.0)), Feedback(metrics)
+    return followed(h, state, jnp.where(due, h.target_rate, 0.0)), Feedback(metrics)
 
 
-def _followed(h: RecommenderBCQ, state: State, rate: jax.Array) -> State:
+def followed(h: RecommenderBCQ, state: State, rate: jax.Array) -> State:
+    """The state with its targets moved by `rate` of their gaps, and one update further."""
     perturbation = state.imagination and follow(state.target_perturbation, state.imagination.perturbation, rate)
     return state._replace(
         target_reader=follow(state.target_reader, state.recall.reader, rate),
@@ -218,49 +149,6 @@ def losses(h: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dic
         noise = jax.random.normal(keys[1], (*batch.data.reward.shape, h.latent_size))
         found["generator_loss"], _ = generator_loss(state.imagination.generator, h, batch, seen, noise)
     return found
-
-
-# A fresh state.
-
-
-def init(h: RecommenderBCQ, spec: Spec, key: jax.Array, updates: int) -> State:
-    """Fresh networks; targets start as what they follow. What the log knows of its items comes in `furnish`."""
-    random, (one, two) = host_generator(key), jax.random.split(key)
-    catalogue, history = spec.action, spec.observation["history"]
-    count, features = catalogue.n, len(catalogue.features) or None  # type: ignore[union-attr]
-    table = Table.create(random, count, h.size, features if h.content else None, h.tower_hidden)
-    kinds = len(history.events)  # type: ignore[union-attr]
-    reader = Reader.create(random, h.encoder, h.size, kinds, h.history + 1, h.layers, h.heads)
-    critic = Raters(tuple(Pair.create(random, h.size, h.size, h.hidden, 1) for _ in range(h.critics)))
-    imagination = latents = None
-    if h.generator is not likeliest:
-        inward = Pair.create(random, h.size, h.size, h.generator_hidden, 2 * h.latent_size)
-        outward = Pair.create(random, h.size, h.latent_size, h.generator_hidden, h.size)
-        correction = Correction(Pair.create(random, h.size, h.size, h.perturbation_hidden, h.size))
-        imagination = Imagination(ItemGenerator(inward, outward), correction)
-        latents = clipped(h, one, (h.samples, h.latent_size))
-    recall = Recall(table, reader)
-    none = None if features is None else np.zeros((count + 1, features), np.float32)
-    parts = (recall, critic, *(imagination or (None, None)))
-    return State(
-        recall=recall,
-        target_reader=copied(reader),
-        critic=critic,
-        target_critic=copied(critic),
-        imagination=imagination,
-        target_perturbation=None if imagination is None else copied(imagination.perturbation),
-        latents=latents,
-        known=facts(np.zeros(count + 1), none if h.content else None),
-        rewards=nothing_seen() if h.normalise_rewards else None,
-        weight=jnp.float32(UNCHOSEN if h.q_weight is None else h.q_weight),
-        optimisers=Optimisers(*(None if part is None else optimiser_memory(h.optimiser, part) for part in parts)),
-        step=jnp.int32(0),
-        updates=jnp.int32(updates),
-        key=two,
-    )
-
-
-UNCHOSEN = 0.25  # the weight of Q in the score where no held-out period has chosen it
 
 
 @hyper
@@ -348,7 +236,7 @@ class RecommenderBCQ:
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """Fresh networks for a run of `updates` steps."""
-        return init(self, spec, key, updates)
+        return begin(self, spec, key, updates)
 
     def furnish(self, state: State, log: Interactions, seed: int) -> State:
         """A fresh state with what the log it learns from knows of its items: popularity, features, first vectors."""

@@ -237,8 +237,8 @@ def no_pause(raw: RawInteractions) -> Iterable[Finding]:
     gap = raw.roles.session_gap
     if gap is None or raw.time is None or raw.order.key is None or not raw.rows:
         return
-    if not (pauses(raw.order.key) > gap)[~raw.order.last[:-1]].any():
-        longest = pauses(raw.order.key)[~raw.order.last[:-1]].max(initial=0.0)
+    longest = pauses(raw.order.key, raw.order.last).max()
+    if longest <= gap:
         advice = "check its unit: that of numeric times, seconds for dates"
         yield Finding(raw.time.name, None, f"no pause above {longest:g}", f"pauses longer than {gap:g}", advice)
 
@@ -256,9 +256,9 @@ def worth_of(raw: RawInteractions) -> Values | None:
     return worth
 
 
-def pauses(times: Values) -> Values:
-    """[M - 1] float64: between rows that follow each other, in seconds for dates."""
-    steps = np.diff(times)
+def pauses(times: Values, last: Values) -> Values:
+    """[M] float64: what passes behind each event before its user's next one, or before the log ends; dates: seconds."""
+    steps = np.where(last, times.max(), np.roll(times, -1)) - times
     found: Values = steps / np.timedelta64(1, "s") if times.dtype.kind == "M" else steps.astype(np.float64)
     return found
 

@@ -97,15 +97,14 @@ def _build(raw: RawInteractions, report: Report) -> Interactions:
 
 
 def _session_ends(raw: RawInteractions) -> Values:
-    """[M] bool: events behind which the same user begins another session."""
+    """[M] bool: behind these events the same user begins another session, or stays away for longer than that."""
     order = raw.order
     ends = np.zeros(raw.rows, bool)
-    inner = ~order.last[:-1]
     if raw.roles.session_gap is not None and order.key is not None:
-        ends[:-1] |= inner & (pauses(order.key) > raw.roles.session_gap)
+        ends |= pauses(order.key, order.last) > raw.roles.session_gap
     if raw.session is not None:
         session = order.sort(raw.session.values)
-        ends[:-1] |= inner & (session[1:] != session[:-1])
+        ends[:-1] |= ~order.last[:-1] & (session[1:] != session[:-1])
     return ends
 
 

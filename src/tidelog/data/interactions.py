@@ -35,7 +35,7 @@ class Interactions:
     """`M` events of `U` users over a catalogue of `N` items, sorted by user and time; never changed in place.
 
     Items are counted from 1 and kinds of events too; 0 stands for "none". A session that ends terminates at its last
-    event; a user's last event is truncated, because the log ends there, not the user.
+    event; a user's last event is truncated where the log ends before the session could be known to have ended.
     """
 
     users: Values  # [U] ids, integers or words

@@ -10,6 +10,7 @@ are compared on the same users. At cut-off `k`, for a case with a set of targets
 | ndcg | sum of 1 / log2(place + 1) over the hits, by that of the best list possible: min(k, targets) hits at the top |
 | mrr | 1 / place of the first hit, 0 without one |
 | reward | what the targets in the list brought, added up |
+| discounted reward | the same, each by 1 / log2(place + 1): what training chooses the weight of Q by |
 | popularity lift | mean popularity of the listed items by that of the targets; above 1 the list is more popular |
 | cold share | share of the listed items that nobody took before the cut |
 
@@ -36,7 +37,7 @@ from tidelog.judging.intervals import Confidence, interval
 from tidelog.judging.rankers import Ranker
 from tidelog.judging.ratios import Ratios
 
-MEASURES = ("hit rate", "hit all", "ndcg", "mrr", "reward", "popularity lift", "cold share")
+MEASURES = ("hit rate", "hit all", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share")
 SPREAD = ("coverage", "entropy")
 _CELLS = 20_000_000  # comparisons of listed items with targets that are in memory at once
 
@@ -152,9 +153,9 @@ def unseen(history: Ints, size: int) -> Bools:
 
 def measured(items: Ints, cases: Cases, taken: Floats) -> dict[str, Parts]:
     """Every measure of lists [C, K], case by case."""
-    hit, reward = _hits(items, cases)
     k, wanted = items.shape[1], (cases.targets > 0).sum(1)
     gain = 1.0 / np.log2(np.arange(k) + 2.0)
+    hit, brought = _hits(items, cases)
     ideal = np.cumsum(gain)[np.minimum(wanted, k) - 1]
     first = np.where(hit.any(1), 1.0 / (hit.argmax(1) + 1.0), 0.0)
     one = np.ones(len(items))
@@ -164,7 +165,8 @@ def measured(items: Ints, cases: Cases, taken: Floats) -> dict[str, Parts]:
         "hit all": Parts((hit.sum(1) == wanted).astype(float), one),
         "ndcg": Parts(hit @ gain / ideal, one),
         "mrr": Parts(first, one),
-        "reward": Parts(reward, one),
+        "reward": Parts(brought.sum(1), one),
+        "discounted reward": Parts(brought @ gain, one),
         "popularity lift": Parts(_mean(taken[items], listed), _mean(taken[cases.targets], cases.targets > 0)),
         "cold share": Parts((listed & (taken[items] == 0)).sum(1).astype(float), listed.sum(1).astype(float)),
     }
@@ -197,16 +199,16 @@ def _interval(ratios: Ratios, confidence: Confidence) -> Interval:
 
 
 def _hits(items: Ints, cases: Cases) -> tuple[Bools, Floats]:
-    """Which listed items are targets, [C, K], and the rewards of the targets that are listed, added up, [C]."""
-    hit, reward = np.zeros(items.shape, bool), np.zeros(len(items))
+    """Which listed items are targets, and the rewards that those brought, both [C, K]."""
+    hit, brought = np.zeros(items.shape, bool), np.zeros(items.shape)
     step = max(1, _CELLS // (items.shape[1] * cases.targets.shape[1]))
     for begin in range(0, len(items), step):
         part = slice(begin, begin + step)
         targets = cases.targets[part]
         same = (items[part, :, None] == targets[:, None, :]) & (targets > 0)[:, None, :]
         hit[part] = same.any(2)
-        reward[part] = (same.any(1) * cases.rewards[part]).sum(1)
-    return hit, reward
+        brought[part] = (same * cases.rewards[part, None, :]).sum(2)
+    return hit, brought
 
 
 def _mean(values: Floats, there: Bools) -> Floats:

@@ -67,6 +67,11 @@ class Pair(eqx.Module):
         """[..., out]; shapes may be broadcast, as states [P, 1, S] with candidates [P, C, D]."""
         return self.body(jax.nn.relu(self.state(state) + self.item(vector)))
 
+    def among(self, state: jax.Array, vectors: jax.Array, chosen: jax.Array) -> jax.Array:
+        """[P, C, out] of chosen items [P, C] out of all [N, D]; no item is looked at more often than it has to be."""
+        looked = self.item(vectors)[chosen] if len(vectors) <= chosen.size else self.item(vectors[chosen])
+        return self.body(jax.nn.relu(self.state(state)[:, None] + looked))
+
 
 class Raters(eqx.Module):
     """Critics of items, `E` of them."""
@@ -76,6 +81,10 @@ class Raters(eqx.Module):
     def __call__(self, state: jax.Array, vector: jax.Array) -> jax.Array:
         """[E, ...]."""
         return jnp.stack([member(state, vector)[..., 0] for member in self.members])
+
+    def among(self, state: jax.Array, vectors: jax.Array, chosen: jax.Array) -> jax.Array:
+        """[E, P, C] of chosen items [P, C] out of all [N, D]."""
+        return jnp.stack([member.among(state, vectors, chosen)[..., 0] for member in self.members])
 
 
 class ItemGenerator(eqx.Module):

@@ -60,7 +60,7 @@ def coverage(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
 
 
 def _one_log(found: Found, lines: Sequence[Line], several: bool) -> str:
-    if found.log is None:
+    if not isinstance(found.log, Log):
         return paragraph(f"{found.reason} What policies would do at its steps is not shown.")
     part, told, chosen = part_of(found.log, lines), [], []
     for line in lines:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidelog.data import Log
-from tidelog.data.origin import reopen
+from tidelog.data import Interactions, Log
+from tidelog.data.origin import reopen_any
 from tidelog.errors import LogError, TidelogError
 from tidelog.report.saved import SavedRun
 from tidelog.training.record import Record
@@ -17,18 +17,18 @@ from tidelog.training.streams import is_mapped
 class Found(NamedTuple):
     """A log, or why there is none."""
 
-    log: Log | None
+    log: Log | Interactions | None
     reason: str
 
 
-def logs_of(runs: Sequence[SavedRun], log: Log | None = None) -> dict[str, Found]:
+def logs_of(runs: Sequence[SavedRun], log: Log | Interactions | None = None) -> dict[str, Found]:
     """By fingerprint, each log once; `log` stands in for where it came from, LogError where no run learnt from it."""
     found: dict[str, Found] = {}
     if log is not None:
         mine = [run for run in runs if _same(log, run.record)]
         if not mine:
             raise LogError(
-                f"no run of the report learnt from this log of {log.steps:,} steps, {len(log.episode_ids):,} episodes: "
+                f"no run of the report learnt from this log of {log.steps:,} steps, {len(log.episodes):,} episodes: "
                 f"the log of {runs[0].path} had {runs[0].record.data['steps']:,} and "
                 f"{runs[0].record.data['episodes']:,}; leave it away, or give the run's own"
             )
@@ -61,14 +61,14 @@ def _again(record: Record) -> Found:
     if path.is_absolute() and not path.exists():
         return Found(None, f"The run's log is no longer at {path}.")
     try:
-        log = reopen(origin)
+        log = reopen_any(origin)
     except TidelogError as error:
         return Found(None, f"The run's log cannot be read again: {error}")
     return Found(log, "") if _same(log, record) else Found(None, f"The log at {path} is another one than the run's.")
 
 
-def _same(log: Log, record: Record) -> bool:
+def _same(log: Log | Interactions, record: Record) -> bool:
     """Whether it is the log of the run; of one that stays on disk only the size is compared."""
-    if (log.steps, len(log.episode_ids)) != (record.data["steps"], record.data["episodes"]):
+    if (log.steps, len(log.episodes)) != (record.data["steps"], record.data["episodes"]):
         return False
-    return is_mapped(log) or log.fingerprint() == record.data["fingerprint"]
+    return (isinstance(log, Log) and is_mapped(log)) or log.fingerprint() == record.data["fingerprint"]

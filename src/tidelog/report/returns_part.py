@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from tidelog.acting.statistics import Interval, bootstrap_interval, iqm, mean
+from tidelog.data import Log
 from tidelog.data.statistics import episode_returns
 from tidelog.report.axes import Values
 from tidelog.report.frame import command, figure, grid, paragraph, section, table
@@ -44,7 +45,7 @@ def returns(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
 
 def _loggers(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> Iterator[Source]:
     for mark, found in logs.items():
-        values = None if found.log is None else episode_returns(found.log)
+        values = episode_returns(found.log) if isinstance(found.log, Log) else None
         if values is None or values.ndim != 1 or not np.isfinite(values).all():
             continue
         whose = [run.name for run in runs if fingerprint(run) == mark]

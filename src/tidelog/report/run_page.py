@@ -11,21 +11,24 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tidelog.data import Log
+from tidelog.data import Interactions, Log
 from tidelog.errors import ConfigError
 from tidelog.report.coverage_part import coverage
 from tidelog.report.frame import heading, mark, page, section, table, tiles
 from tidelog.report.learning_part import learning
-from tidelog.report.logs import logs_of, source
+from tidelog.report.lists_part import lists
+from tidelog.report.logs import fingerprint, logs_of, source
 from tidelog.report.returns_part import returns
-from tidelog.report.saved import SavedRun, read_runs
+from tidelog.report.saved import SavedRun, ranks, read_runs
 from tidelog.report.settings_part import data, machine, settings
 from tidelog.report.verdict_part import banner, estimates, judged
 
 KIND = "report"
 
 
-def report_of(runs: Sequence[str | Path], out: str | Path = "report.html", *, log: Log | None = None) -> Path:
+def report_of(
+    runs: Sequence[str | Path], out: str | Path = "report.html", *, log: Log | Interactions | None = None
+) -> Path:
     """Write the report of run folders to a file and return its path; an older report there is replaced.
 
     `log` is given where the runs' log was made in memory or has moved.
@@ -40,26 +43,32 @@ def report_of(runs: Sequence[str | Path], out: str | Path = "report.html", *, lo
     return target
 
 
-def run_page(runs: Sequence[SavedRun], log: Log | None = None) -> str:
+def run_page(runs: Sequence[SavedRun], log: Log | Interactions | None = None) -> str:
     """The page as text."""
     logs = logs_of(runs, log)
-    sections = [
-        _summary(runs),
-        learning(runs),
-        returns(runs, logs),
-        estimates(runs),
-        coverage(runs, logs),
-        data(runs, logs),
-        settings(runs),
-        machine(runs),
-    ]
+    decide = [run for run in runs if not ranks(run)]
+    theirs = {mark: found for mark, found in logs.items() if mark in map(fingerprint, decide)}
+    sections = {
+        "verdict": _summary(runs),
+        "lists": lists(runs, logs),
+        "learning": learning(runs),
+        "returns": returns(decide, theirs) if decide else "",
+        "estimates": estimates(decide) if decide else "",
+        "actions": coverage(decide, theirs) if decide else "",
+        "data": data(runs, logs),
+        "settings": settings(runs),
+        "machine": machine(runs),
+    }
     title = ", ".join(run.name for run in runs)
-    return page(title, _sentence(runs[0]) if len(runs) == 1 else "Runs side by side.", sections, KIND, _LINKS)
+    lead = _sentence(runs[0]) if len(runs) == 1 else "Runs side by side."
+    links = [link for link in _LINKS if sections[link[0]]]
+    return page(title, lead, [text for text in sections.values() if text], KIND, links)
 
 
 _LINKS = (
-    ("verdict", "Verdict"), ("learning", "Learning curves"), ("returns", "Returns"), ("estimates", "Estimates"),
-    ("actions", "Actions"), ("data", "Data"), ("settings", "Settings"), ("machine", "Versions"),
+    ("verdict", "Verdict"), ("lists", "Lists"), ("learning", "Learning curves"), ("returns", "Returns"),
+    ("estimates", "Estimates"), ("actions", "Actions"), ("data", "Data"), ("settings", "Settings"),
+    ("machine", "Versions"),
 )  # fmt: skip
 
 
@@ -77,15 +86,18 @@ def _summary(runs: Sequence[SavedRun]) -> str:
     return section("Verdicts", "".join(body), "verdict")
 
 
-_HEAD = ("run", "verdict", "algorithm", "seeds", "updates", "held-out episodes", "log")
+_HEAD = ("run", "verdict", "algorithm", "seeds", "updates", "held out", "log")
 
 
 def _row(run: SavedRun) -> list[str]:
     settings = run.record.settings
-    decision = run.verdicts[0].verdict.decision if run.verdicts else "none yet"
+    decision = run.verdicts[0].verdict.decision if run.verdicts else "lists" if ranks(run) else "none yet"
     updates = f"{run.update:,} of {settings.steps:,}"
-    kept = f"{len(run.record.held_out):,}"
+    kept = f"{settings.held_out:.0%} of the time" if ranks(run) else f"{len(run.record.held_out):,}"
     return [run.name, decision, run.record.algorithm, f"{len(settings.seeds):,}", updates, kept, source(run.record)]
+
+
+_HELD = {True: "of the time held out", False: "episodes held out"}
 
 
 def _facts(run: SavedRun) -> str:
@@ -95,9 +107,9 @@ def _facts(run: SavedRun) -> str:
             (record.algorithm, "algorithm"),
             (f"{len(record.settings.seeds):,}", "seeds"),
             (f"{run.update:,}", f"of {record.settings.steps:,} updates"),
-            (f"{record.data['episodes']:,}", "episodes in the log"),
-            (f"{record.data['steps']:,}", "steps in the log"),
-            (f"{len(record.held_out):,}", "episodes held out"),
+            (f"{record.data['episodes']:,}", "sessions in the log" if ranks(run) else "episodes in the log"),
+            (f"{record.data['steps']:,}", "events in the log" if ranks(run) else "steps in the log"),
+            (f"{record.settings.held_out:.0%}" if ranks(run) else f"{len(record.held_out):,}", _HELD[ranks(run)]),
         ]
     )
 

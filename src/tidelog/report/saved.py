@@ -18,6 +18,7 @@ from tidelog.report.verdicts import SavedVerdict, read_verdicts
 from tidelog.training.checkpoints import Checkpoints
 from tidelog.training.record import Record
 from tidelog.training.sinks import KEYS, read_rows
+from tidelog.types import Catalogue
 
 Values = np.ndarray[Any, Any]
 _MOST_NAMED = 2  # numbers in the name of one algorithm of a population
@@ -68,6 +69,11 @@ class SavedRun:
         differs = [f"{key} {plain(value)}" for key, value in mine.items() if any(one[key] != value for one in configs)]
         told = ", ".join(differs) if 0 < len(differs) <= _MOST_NAMED else str(config)
         return f"{self.name} [{told}]"
+
+
+def ranks(run: SavedRun) -> bool:
+    """Whether a run's policies rank items."""
+    return isinstance(run.record.spec.action, Catalogue)
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[SavedRun]:

@@ -8,10 +8,11 @@ from typing import Any
 
 from tidelog.algorithms import ALGORITHMS
 from tidelog.algorithms.hyper import to_config
-from tidelog.data import Log
+from tidelog.data import Interactions, Log
+from tidelog.data.interaction_statistics import text
 from tidelog.errors import TidelogError
 from tidelog.report.data_page import log_tiles, problem
-from tidelog.report.frame import command, definitions, heading, paragraph, section, table
+from tidelog.report.frame import bullets, command, definitions, heading, paragraph, section, table
 from tidelog.report.logs import Found, fingerprint, source
 from tidelog.report.saved import SavedRun, plain, shown
 from tidelog.training.checkpoints import Checkpoints
@@ -33,11 +34,16 @@ def data(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
     return section("Data", "".join(body), "data")
 
 
-def _door(log: Log) -> str:
-    statistics = log.statistics()
+def _door(log: Log | Interactions) -> str:
     found = [one for one in log.report.problems if one.level != "note"]
     said = f"The door: {_counted(len(found), 'warning')}, {_counted(len(log.report.notes), 'note')}."
-    more = f" The first {_MOST_PROBLEMS} are shown." if len(found) > _MOST_PROBLEMS else ""
+    said += f" The first {_MOST_PROBLEMS} are shown." if len(found) > _MOST_PROBLEMS else ""
+    problems = paragraph(said) + "".join(map(problem, found[:_MOST_PROBLEMS]))
+    return _numbers(log, problems) if isinstance(log, Log) else problems + bullets(text(log).splitlines())
+
+
+def _numbers(log: Log, problems: str) -> str:
+    statistics = log.statistics()
     rows = [
         (name, *(_short(measures[key]) for key in ("min", "mean", "median", "max")))
         for name, measures in (("length of an episode", statistics.lengths), ("return", statistics.returns),
@@ -47,7 +53,7 @@ def _door(log: Log) -> str:
     features = [
         (name, *(f"{m[key]:.4g}" for key in ("min", "mean", "std", "max"))) for name, m in statistics.features.items()
     ]
-    body = [log_tiles(statistics), paragraph(said + more), *map(problem, found[:_MOST_PROBLEMS])]
+    body = [log_tiles(statistics), problems]
     body.append(table(("", "min", "mean", "median", "max"), rows, "The log in numbers", named=True))
     if features:
         head = ("feature", "min", "mean", "std", "max")

@@ -23,7 +23,7 @@ from tidelog.report.frame import (
     table,
 )
 from tidelog.report.overlays import binned
-from tidelog.report.saved import SavedRun, plain, shown
+from tidelog.report.saved import SavedRun, plain, ranks, shown
 from tidelog.report.verdicts import SavedVerdict
 
 # decision -> class of the style sheet, sign, what it says of the policy
@@ -37,6 +37,8 @@ WORDS = {
 
 def banner(run: SavedRun) -> str:
     """The newest decision in words, sign and colour; without one, that there is none."""
+    if ranks(run):
+        return '<p class="banner none"><span><b>Lists, not decisions</b></span></p>'
     if not run.verdicts:
         return '<p class="banner none"><span><b>No verdict yet</b></span></p>'
     kind, sign, word, meaning = WORDS[run.verdicts[0].verdict.decision]
@@ -48,6 +50,8 @@ def banner(run: SavedRun) -> str:
 
 def judged(run: SavedRun) -> str:
     """What the newest verdict says, beside its interval, and what earlier ones said."""
+    if ranks(run):
+        return paragraph("A policy that ranks items is judged by what is taken next, in the table of lists below.")
     if not run.verdicts:
         return _none(run)
     newest = run.verdicts[0]

@@ -1,0 +1,44 @@
+"""The mistake of published recommender ports, kept out of the library: what the rewards of logged items teach wrongly.
+
+There the critic is trained on the item that the policy proposes, with the reward and the next state that the *logged*
+item led to. All else is recommender BCQ's own.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import tidelog as tl
+from tidelog.algorithms import recommender_bcq as page
+from tidelog.algorithms.contract import Batch, Feedback, Phase
+from tidelog.algorithms.hyper import hyper
+from tidelog.algorithms.optim import improve
+from tidelog.algorithms.running import counted
+from tidelog.algorithms.scenes import scene
+
+
+def step(h: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
+    """One update of critics and targets; the items that are rated are those that the target critic likes best."""
+    key = jax.random.fold_in(state.key, state.step)
+    if state.rewards is not None:
+        state = state._replace(rewards=counted(state.rewards, batch))
+    seen = scene(state.recall, state.target_reader, state.known, batch.data)
+    value, chosen = page.values(h, state, batch, seen, key)
+    target = page.target_value(h, state, batch.data, value)
+    proposed = seen._replace(vectors=seen.items.vectors[chosen[:, :-1]])
+    memory, rate = state.optimisers.critic, h.critic_learning_rate
+    critic, memory, loss, _ = improve(page.critic_loss, state.critic, memory, rate, h, batch, proposed, target, None)
+    state = state._replace(critic=critic, optimisers=state.optimisers._replace(critic=memory))
+    return page.followed(h, state, jnp.float32(h.target_rate)), Feedback({"critic_loss": loss})
+
+
+@hyper
+class Mistaken(tl.RecommenderBCQ):  # type: ignore[misc]
+    """Recommender BCQ with that mistake; table and reader rest in the main phase."""
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The same phases, the main one with the mistake."""
+        first, main = super().phases()
+        return (first, replace(main, step=step))

@@ -1,0 +1,22 @@
+"""Critics of items: one by one, paired, or chosen out of a catalogue, the rating is the same."""
+
+import jax
+import numpy as np
+import pytest
+
+from tidelog.networks.catalogue import Pair, Raters, directed
+
+
+@pytest.mark.parametrize("items", [5, 50])
+def test_chosen_items_are_rated_as_they_are_alone(items):
+    """Of 5 items all are looked at once, of 50 only the 24 chosen ones."""
+    random = np.random.default_rng(0)
+    raters = Raters(tuple(Pair.create(random, 4, 6, (8, 8), 1) for _ in range(2)))
+    states, vectors = (
+        jax.random.normal(jax.random.key(0), (8, 4)),
+        directed(jax.random.normal(jax.random.key(1), (items, 6))),
+    )
+    chosen = jax.random.randint(jax.random.key(2), (8, 3), 0, items)
+    alone = raters(states[:, None], vectors[chosen])
+    assert alone.shape == (2, 8, 3)
+    np.testing.assert_allclose(raters.among(states, vectors, chosen), alone, atol=1e-5)

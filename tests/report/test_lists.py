@@ -1,0 +1,75 @@
+"""The report's part about recommenders: a table beside baselines, what Q adds, and collapses that cannot be missed."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.algorithms.recommenders import small
+from tests.data.clicks import ROLES, clicks
+from tests.report.pages import Page, alone
+from tests.training.runs import begin, finish
+from tidelog.data import read_interactions
+from tidelog.judging.histories import next_events
+from tidelog.judging.rankers import Popularity
+from tidelog.judging.ranking import compare
+from tidelog.report.run_page import report_of
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """A folder with a table of clicks and `run`, which held a third of its time out."""
+    folder = tmp_path_factory.mktemp("shop")
+    clicks(users=30).write_csv(folder / "clicks.csv")
+    log = read_interactions(folder / "clicks.csv", **ROLES, session_gap=59.0)
+    finish(begin(small(), log, folder / "run", steps=6, every=3, held_out=0.3))
+    return folder
+
+
+@pytest.fixture
+def run(shop, tmp_path):
+    shutil.copytree(shop / "run", tmp_path / "run")
+    return tmp_path / "run"
+
+
+def said_of(run):
+    text = report_of([run], run.parent / "report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    alone(page, text)
+    return " ".join(" ".join(page.said).split())
+
+
+def test_lists_stand_beside_baselines_with_intervals(shop, run):
+    said = said_of(run)
+    log = read_interactions(shop / "clicks.csv", **ROLES, session_gap=59.0)
+    split = log.split(share=0.3)
+    cases = next_events(split.test, split.test.targets)
+    popular = compare({"popularity": Popularity.of(split.train)}, cases, split.train.counts, 8).row("popularity")
+    low, high = popular.scores["ndcg"][1:]
+    assert f"popularity all {len(cases)}" in said
+    assert f"{popular.scores['ndcg'].estimate:.3f} ({low:.3f} to {high:.3f})" in said
+    for name in ("last-item Markov", "item-kNN", "own frequency", "run", "run, encoder alone"):
+        assert f"{name} all {len(cases)}" in said
+        assert f"{name} buy" in said
+    assert "run: discounted reward" in said
+    assert "No collapse" in said
+    assert "tidelog judge" not in said  # judging is for decisions
+    assert "events in the log" in said
+
+
+def test_a_collapse_is_named_with_its_update(run):
+    file = run / "metrics.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    rows[-1]["held_out/coverage"] = rows[0]["held_out/coverage"] / 5
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = said_of(run)
+    assert "No collapse" not in said
+    assert "Collapse run, seed 0: held_out/coverage fell to" in said
+    assert f"at update {rows[-1]['update']}" in said
+
+
+def test_without_the_log_the_report_is_made_and_says_what_is_lacking(shop, run):
+    record = json.loads((run / "run.json").read_text())
+    record["data"]["origin"]["source"] = str(run / "gone.csv")
+    (run / "run.json").write_text(json.dumps(record))
+    assert "is no longer at" in said_of(run)
