@@ -9,9 +9,10 @@ import jax.numpy as jnp
 
 from tidelog import PPG, OffPolicyPPG
 from tidelog.envs.functional import Moved
+from tidelog.training.beginners import fresh_players
 from tidelog.training.cache import use_cache
 from tidelog.training.learn import _places
-from tidelog.training.rounds import Rounds, fresh_players
+from tidelog.training.rounds import Rounds
 from tidelog.training.trainer import Member
 from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
 

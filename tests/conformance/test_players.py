@@ -31,8 +31,9 @@ from tidelog.algorithms.hyper import from_config, to_config
 from tidelog.algorithms.off_policy_ppg import judged
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import Phasic
+from tidelog.training.beginners import fresh_players
 from tidelog.training.learner import as_arrays
-from tidelog.training.rounds import Rounds, fresh_players
+from tidelog.training.rounds import Rounds
 from tidelog.training.trainer import Position
 from tidelog.types import Codes, Image, Spec
 

@@ -14,6 +14,7 @@ from tidelog.algorithms.hyper import same_program
 from tidelog.data import Interactions, Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError, nearest
+from tidelog.training.beginners import fresh_players
 from tidelog.training.beginning import Start, begun_as, check_begins, learnt_through
 from tidelog.training.cache import use_cache
 from tidelog.training.checkpoints import Checkpoints
@@ -24,7 +25,7 @@ from tidelog.training.preparing import as_algorithms, evaluators, new_folder
 from tidelog.training.progress import Screen
 from tidelog.training.record import Record
 from tidelog.training.recorder import Recorder
-from tidelog.training.rounds import Rounds, fresh_players
+from tidelog.training.rounds import Rounds
 from tidelog.training.run import Run
 from tidelog.training.selection import Selection
 from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole

@@ -18,7 +18,7 @@ import numpy as np
 
 from tidelog.algorithms.contract import Collecting
 from tidelog.algorithms.segments import Columns
-from tidelog.envs.functional import Functional
+from tidelog.training.beginners import planned_updates
 from tidelog.training.collect import Named, shapes
 from tidelog.training.depot_visits import Depots
 from tidelog.training.hosts import Coming, Hosts, on_threads
@@ -27,9 +27,7 @@ from tidelog.training.learner import (
     Stores,
     Work,
     as_arrays,
-    create_learner,
     fetch_ahead,
-    metric_names,
     report,
     stack,
     unstack,
@@ -43,20 +41,16 @@ from tidelog.training.plan import (
     Errand,
     Row,
     draws,
-    extra_metrics,
-    make_stores,
     packed,
-    planned_stores,
-    played_at_first,
     run_rounds,
     run_rounds_together,
 )
 from tidelog.training.recorder import Recorder, flat_columns
-from tidelog.training.storage import Storage, check_room
+from tidelog.training.storage import Storage
 from tidelog.training.streams import Stream
+from tidelog.training.timetable import Timetable
 from tidelog.training.trainer import Member, Position
 from tidelog.training.watch import Watch
-from tidelog.types import Spec
 
 
 class Rounds:
@@ -93,6 +87,7 @@ class Rounds:
         first: Collecting = self._players[0]
         self._phases, self._collection = first.phases(), first.collection()
         self._size = self._collection.environments * self._collection.steps
+        self._timetable = Timetable(first, self._size)
         self._updates = planned_updates(first, steps)
         self._depots = Depots(storage or Storage(), self._players, learners[0].state, places.spec)
         together = jax.default_backend() != "cpu" and not self._depots if together is None else together
@@ -138,7 +133,7 @@ class Rounds:
         begun, before = time.monotonic(), self.done
         if self._hosts is not None:
             self._hosts.begin()
-        rows, after, taken = self._plan(most, until)
+        rows, after, taken = self._next(most, until)
         rollouts = [self._blank] * len(self._learners)
         if rows[0].collect and self._hosts is not None:
             rollouts = self._watch.timed(PLAYED, 1, partial(self._play, self._hosts))
@@ -164,41 +159,12 @@ class Rounds:
                 else:
                     self._watch.timed(name, sum(part.updates) or 1, partial(self._run, [part], rollouts))
 
-    def _plan(self, most: int, until: int) -> tuple[list[Row], Position, int]:
+    def _next(self, most: int, until: int) -> tuple[list[Row], Position, int]:
         """Rows from here on, where they lead, and how many updates they take."""
-        rows: list[Row] = []
-        position, taken, begun = self.position, 0, self.position.round
         alone = bool(self._depots) or bool(self._streams)
         one_by_one = self._places.source is None or self._recorder is not None or alone
-        most = self._block - position.taken % self._block if self._streams else most
-        limit = 1 if one_by_one else ROWS
-        while len(rows) < limit and taken < most and (position.round - begun) * self._size < until:
-            row, position, updates = self._row(position, most - taken)
-            rows.append(row)
-            taken += updates
-        return rows, position, taken
-
-    def _row(self, position: Position, most: int) -> tuple[Row, Position, int]:
-        """One round from a position on, cut after `most` updates."""
-        count = len(self._phases)
-        begin, updates, end = [False] * count, [0] * count, [False] * count
-        collect, taken = position.phase == position.taken == 0, 0
-        for i in range(position.phase, count):
-            asked = self._asked(i, position.round)
-            before = position.taken if i == position.phase else 0
-            updates[i] = min(asked - before, most - taken)
-            begin[i], end[i] = before == 0 < updates[i], 0 < asked == before + updates[i]
-            taken += updates[i]
-            if before + updates[i] < asked:
-                at = Position(position.round, i, before + updates[i])
-                return Row(collect, tuple(begin), tuple(updates), tuple(end)), at, taken
-        return Row(collect, tuple(begin), tuple(updates), tuple(end)), Position(position.round + 1), taken
-
-    def _asked(self, phase: int, round: int) -> int:
-        asked = self._phases[phase].updates
-        if asked is None:
-            raise TypeError(f"phase '{self._phases[phase].name}' of a round has to say how many updates it takes")
-        return asked(self._players[0], round)
+        most = self._block - self.position.taken % self._block if self._streams else most
+        return self._timetable.rows(self.position, most, until, 1 if one_by_one else ROWS)
 
     def _run(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
         """Rows on the device, then what of them is about segments that lie elsewhere."""
@@ -234,7 +200,7 @@ class Rounds:
         (phase,) = self._phases
         blocks = [self._streams[draw.store].block(draw) for draw in draws(phase) if draw.store in self._streams]
         rounds = -(-self._steps // self._size)
-        return min([*blocks, max(1, *(self._asked(0, round) for round in range(rounds)))])
+        return min([*blocks, max(1, *(self._timetable.asked(0, round) for round in range(rounds)))])
 
     def _play(self, hosts: Hosts) -> list[Columns | None]:
         """A rollout of every member for the round that begins; what it carries on stays with its learner."""
@@ -329,60 +295,3 @@ class Rounds:
     def rate(self, updates: float) -> float:
         """Decisions a second, whatever the rate of updates."""
         return self._watch.rate()
-
-
-def planned_updates(algorithm: Collecting, steps: int) -> int:
-    """How many updates a run of so many decisions takes."""
-    collection = algorithm.collection()
-    rounds = -(-steps // (collection.environments * collection.steps))
-    asked = [phase.updates for phase in algorithm.phases()]
-    return sum(updates(algorithm, round) for round in range(rounds) for updates in asked if updates is not None)
-
-
-def fresh_players(
-    members: list[Member],
-    spec: Spec,
-    source: Functional | None,
-    steps: int,
-    recorded: bool,
-    storage: Storage | None = None,
-) -> list[Learner]:
-    """Learners before their first decision; each depends on nothing but its own seed and settings.
-
-    Raises SpaceError where there is no room for what they keep from round to round.
-    """
-    updates = planned_updates(members[0].algorithm, steps)
-    states = [member.algorithm.init(spec, jax.random.key(member.seed), updates) for member in members]
-    players = [(member.algorithm, member.seed) for member in members]
-    return beginners(players, states, spec, source, recorded, {}, storage)
-
-
-def beginners(
-    players: list[tuple[Any, int]],
-    states: list[Any],
-    spec: Spec,
-    source: Functional | None,
-    recorded: bool,
-    stores: Stores,
-    storage: Storage | None = None,
-) -> list[Learner]:
-    """Learners in given states, for players and their seeds, before their first decision."""
-    numbers, storage = as_arrays(players[0][0]), storage or Storage()
-    planned = planned_stores(numbers, states[0], spec, recorded)
-    check_room(storage, numbers, planned, len(players))
-    depots = storage.depots(numbers, planned, 0)
-    segments = make_stores({name: plan for name, plan in planned.items() if name not in depots})
-    metrics = metric_names(numbers, states[0], {**stores, **segments, **depots})
-    metrics |= extra_metrics(numbers, states[0], planned)
-    return [
-        create_learner(
-            player,
-            state,
-            {**stores, **depots},
-            seed,
-            metrics,
-            jax.tree.map(jnp.array, segments),
-            played_at_first(player, state, source, seed),
-        )
-        for (player, seed), state in zip(players, states, strict=True)
-    ]

@@ -17,6 +17,7 @@ import numpy as np
 from tidelog.algorithms.tuning import Scales, Tuned, Tuning, check_tunable
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
+from tidelog.training.beginners import beginners, planned_updates
 from tidelog.training.checkpoints import Checkpoints
 from tidelog.training.evaluation import check_playable, evaluated
 from tidelog.training.learner import Learner, Stores, reported
@@ -24,7 +25,7 @@ from tidelog.training.places import Places, place_name, places_for, restored
 from tidelog.training.preparing import evaluators, new_folder
 from tidelog.training.record import Record, this_machine
 from tidelog.training.recorder import Recorder
-from tidelog.training.rounds import Rounds, beginners, planned_updates
+from tidelog.training.rounds import Rounds
 from tidelog.training.run import Run
 from tidelog.training.selection import Selection
 from tidelog.training.settings import Evaluator, Settings, as_members, whole
