@@ -444,8 +444,8 @@ def phase_memory() -> str:
 {found["environments"]} environments, {found["steps"]} steps, pictures of 64 x 64 x 3 bytes, one process a case. The
 memory by policy iterations, from its shapes: {whole}.
 Peaks are of the whole process beyond what it had before the run, in GB: `own` are its own pages (here, without an
-accelerator, the device's among them: the rollout at hand is 0.40, and copies of it while it is made and saved), `mapped`
-those of files.
+accelerator, the device's among them: the rollout at hand is 0.40, and copies of it while it is made and saved),
+`mapped` those of files.
 
 | lies on | policy iterations | memory | own, peak | mapped, peak | last checkpoint |
 |---|---|---|---|---|---|
