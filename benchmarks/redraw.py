@@ -425,8 +425,9 @@ or none. Mean with a 95 % t interval over {seeds} seeds. Solved: the sampled pol
 {rows}
 
 Command: `{found["command"]}`. The classic-control preset with a learning rate of 1e-3 and an entropy
-bonus of 0.01, chosen on other seeds: at the preset's rate all five of PPG with a memory found the best policy, one had
-lost it again at the end, and one of PPO's had not found it.
+bonus of 0.01, chosen on seeds 100 to 102 after these five had been seen at the preset's rate: there, after 122,880
+decisions PPG with a memory earned 1.00 and PPO 0.90 (0.63 to 1.17), and after 184,320 both 0.90, because one seed of
+PPG's had lost what it had found and one of PPO's had never found it.
 """
 
 

@@ -322,7 +322,7 @@ def test_exit_codes(raised, code, tidelog, monkeypatch):
     monkeypatch.setattr("tidelog.cli.resume.run", run)
     done = tidelog("resume", "x")
     assert done.code == code
-    assert ("interrupted; what was saved can be resumed" in done.err) == (code > 100)
+    assert ("tidelog: interrupted" in done.err) == (code > 100)
 
 
 def test_what_nobody_foresaw_is_not_hidden(monkeypatch):
