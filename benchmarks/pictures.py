@@ -3,7 +3,7 @@
 `python -m benchmarks.pictures`. PPO is the published baseline (one trunk, 3 epochs, no auxiliary phase); PPG has two
 networks and an auxiliary phase every 8 rounds, and everything else alike. What a policy is worth is exact: the share of
 episodes in which its samples reach the goal, from the problem's arrays and the policy's probabilities in all states.
-Settings were chosen on seed 100, which is not reported.
+Settings are those that served PPO best on seed 100, which is not reported.
 """
 
 import sys

@@ -46,7 +46,7 @@ average over the run, {signed(found["final_gained_interval"])} at its end.
 |---|{"---|" * len(ends[1::2])}
 {halves}
 
-Command: `{found["command"]}`. Settings were chosen on a seed that is not reported.
+Command: `{found["command"]}`. Settings are those that served PPO best on a seed that is not reported.
 """
 
 
