@@ -110,15 +110,17 @@ def test_the_onnx_reader_takes_what_the_numpy_reader_takes(exported):
 def test_unsupported_items_come_last_in_the_file_as_they_do_here():
     """Their scores are lowered to the least supported one's, and still they stand behind it."""
     generator = np.random.default_rng(3)
-    found = np.stack([generator.permutation(12) + 1 for _ in range(200)]).astype(np.int32)
-    likelihood, rating = generator.standard_normal((2, 200, 12)).astype(np.float32)
-    first = generator.random((200, 12)) < 0.4
+    found = np.stack([generator.permutation(12) + 1 for _ in range(2000)]).astype(np.int32)
+    likelihood, rating = generator.standard_normal((2, 2000, 12)).astype(np.float32)
+    first = generator.random((2000, 12)) < 0.4
     first[:, -1] = True
     wanted, scores = ordered(Found(found, likelihood, rating, first), 12, 2.0)
+    assert (np.diff(scores, axis=1) <= 0).all()
     score = likelihood + np.where(first, np.float32(2.0) * rating, 0.0).astype(np.float32)
     items, made = onnx_lists._ordered(found, score, first, np.ones_like(first), 12)
     np.testing.assert_array_equal(items, wanted)
     np.testing.assert_allclose(made, scores, atol=1e-5)
+    assert (np.diff(made, axis=1) <= 0).all()
 
 
 def test_random_histories_are_of_every_length_and_masks_leave_a_list():

@@ -88,7 +88,8 @@ def _ordered(
     least = jnp.min(jnp.where(first, score, math.inf), axis=1, keepdims=True)
     rest = jnp.where(first | ~there, -math.inf, score)
     gap = jnp.max(rest, axis=1, keepdims=True) - least
-    lowered = jnp.where(first, score, score - jnp.where(gap > 0, jnp.where(gap < math.inf, gap, 0.0), 0.0))
+    below = score - jnp.where(gap > 0, jnp.where(gap < math.inf, gap, 0.0), 0.0)
+    lowered = jnp.where(first, score, jnp.minimum(below, least))  # rounding lifts nothing above
     key = jnp.where(first, lowered, lowered - 1.0)
     place = jax.lax.top_k(jnp.where(there, key, -math.inf), width)[1]
     chosen = jnp.take_along_axis(there, place, axis=1)

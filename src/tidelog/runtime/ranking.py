@@ -130,7 +130,7 @@ def ordered(found: Found, k: int, weight: float, supervised: bool = False) -> tu
     rest = np.where(first, -np.inf, score)
     gap = np.max(rest, axis=1, keepdims=True) - least
     lower = np.where(np.isfinite(gap), np.maximum(gap, 0.0), 0.0)
-    score = np.where(first, score, score - lower)
+    score = np.where(first, score, np.minimum(score - lower, least))  # rounding lifts nothing above
     order = np.lexsort((found.items, -score, ~first), axis=1)[:, :k]
     items = np.take_along_axis(found.items, order, axis=1).astype(np.int32)
     return items, np.take_along_axis(score, order, axis=1).astype(np.float32)
