@@ -1,7 +1,7 @@
 """A frame of events as numbered arrays, for what needs no more of a log than that."""
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -21,6 +21,7 @@ class Numbered:
     time: np.ndarray  # [M]
     terminated: np.ndarray  # [M] bool
     truncated: np.ndarray  # [M] bool
+    user_features: ClassVar[None] = None
 
     def take(self, rows: Any) -> "Numbered":
         """These events; items and users keep their numbers, and the last event of each user is the end of its log."""

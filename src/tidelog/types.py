@@ -70,6 +70,26 @@ class History:
 
 
 @dataclass(frozen=True)
+class Profile:
+    """What describes a user, `[..., F]` float32; zeros where nothing is known.
+
+    Number `f` is column `columns[f]` less `mean[f]`, over `spread[f]`; where there is `words[f]`, 1 if the column holds
+    that word, else 0.
+    """
+
+    columns: tuple[str, ...]
+    words: tuple[str | None, ...]
+    mean: tuple[float, ...]
+    spread: tuple[float, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What each number is called: its column, or `column=word`."""
+        pairs = zip(self.columns, self.words, strict=True)
+        return tuple(column if word is None else f"{column}={word}" for column, word in pairs)
+
+
+@dataclass(frozen=True)
 class Discrete:
     """One of `n` actions, `[...]` int32; `names` where the log had words for them."""
 
@@ -147,9 +167,10 @@ class Continuous:
 
 Leaf: TypeAlias = Vector | Codes | Image
 ActionSpace: TypeAlias = Discrete | MultiDiscrete | Continuous
-# History and Catalogue stand apart: they are ranked by `recommend`, and whoever acts need not know them.
+# History, Profile and Catalogue stand apart: `recommend` knows them, and whoever acts need not.
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Vector, Codes, Image, History, Discrete, MultiDiscrete, Continuous, Catalogue)
+    kind.__name__: kind
+    for kind in (Vector, Codes, Image, History, Profile, Discrete, MultiDiscrete, Continuous, Catalogue)
 }
 
 
@@ -224,6 +245,14 @@ class Transition(NamedTuple):
     def window(self) -> dict[str, Array]:
         """What a network with a memory is told beside the observations."""
         return {} if self.real is None else {"real": self.real}
+
+
+class Histories(NamedTuple):
+    """What users took before, by item index and kind of event from 1 on (0: none), and what describes each user."""
+
+    items: Any  # [B, H] int32, the latest last
+    events: Any  # [B, H] int32
+    users: Any  # [B, F] float32; F is 0 where nothing is told of users
 
 
 class Act(NamedTuple):

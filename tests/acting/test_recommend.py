@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidelog as tl
-from tests.algorithms.recommenders import described, policy, small
+from tests.algorithms.recommenders import after, described, policy, small
 from tidelog.acting.lists import recommend_for_table
 from tidelog.errors import SpecError
 from tidelog.runtime.ranking import Found, ordered
@@ -81,6 +81,22 @@ def test_a_ranker_speaks_in_indices(recommender):
     assert named.items[0].tolist() == [f"i{n - 1}" for n in items[0]]
 
 
+def test_what_is_not_said_of_a_user_counts_as_nothing_known():
+    told = policy(small(), described(), after(small(), described()))
+    nobody = told.recommend([["i1"]], 4).scores
+    for user in (None, {}, {"age": None, "plan": None, "likes": []}, {"age": float("nan"), "plan": ""}):
+        np.testing.assert_array_equal(told.recommend([["i1"]], 4, users=[user]).scores, nobody)
+    skipped = told.recommend([["i1"]], 4, users=[{"plan": "gold"}], unknown="skip").scores
+    np.testing.assert_array_equal(skipped, nobody)
+    assert np.abs(told.recommend([["i1"]], 4, users=[{"plan": " paid "}]).scores - nobody).max() > 1e-5
+
+
+def test_users_are_refused_by_a_policy_that_reads_nothing_of_them():
+    deaf = policy(small(profile=False), described())
+    with pytest.raises(SpecError, match="this policy reads nothing of users"):
+        deaf.recommend([["i1"]], users=[{"age": 3}])
+
+
 def test_only_the_last_steps_of_a_long_history_are_read_but_all_are_left_out(recommender):
     long = ["i0"] + ["i1", "i2"] * 5
     assert "i0" not in recommender.recommend([long], 7).items
@@ -106,6 +122,20 @@ def test_only_the_last_steps_of_a_long_history_are_read_but_all_are_left_out(rec
         ({"histories": [["i1"]], "events": [["view"]]}, "history 0 has the event 'view'"),
         ({"histories": [["i1"]], "events": [[]]}, "1 items and 0 events"),
         ({"histories": [["i1"]], "unknown": "drop"}, "expected 'error' or 'skip'"),
+        ({"histories": [["i1"]], "users": {"age": 3}}, "users must be a list with a mapping for each history"),
+        ({"histories": [["i1"]], "users": [{}, {}]}, "1 histories and 2 users"),
+        ({"histories": [["i1"]], "users": ["u1"]}, r"users\[0\] must be a mapping"),
+        (
+            {"histories": [["i1"]], "users": [{"ages": 3}]},
+            r"\['ages'\] is not known of users: did you mean 'age'",
+        ),
+        ({"histories": [["i1"]], "users": [{"age": "old"}]}, r"users\[0\]\['age'\] is 'old': expected a number"),
+        ({"histories": [["i1"]], "users": [{"age": float("inf")}]}, "expected a finite number"),
+        ({"histories": [["i1"]], "users": [{"age": 1e300}]}, "expected a finite number"),
+        ({"histories": [["i1"]], "users": [{"age": 10**400}]}, "expected a finite number"),
+        ({"histories": [["i1"]], "users": [{"plan": "pad"}]}, "holds 'pad', which no user had; did you mean 'paid'"),
+        ({"histories": [["i1"]], "users": [{"plan": 3}]}, "expected a word, a list of words, or None"),
+        ({"histories": [["i1"]], "users": [{"likes": ["a", 3]}]}, "holds 3: expected words"),
     ],
 )
 def test_what_is_handed_in_wrong_is_named(recommender, call, said):

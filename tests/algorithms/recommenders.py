@@ -28,15 +28,22 @@ def small(**changes: Any) -> RecommenderBCQ:
     return RecommenderBCQ(**(SMALL | changes))
 
 
+def users() -> pl.DataFrame:
+    """Who the 16 users are: a number, words, lists of words."""
+    ages, likes = 20.0 + np.arange(16.0) ** 2, ["a;b", "", "b", "c"] * 4
+    return pl.DataFrame({"u": [f"u{n}" for n in range(16)], "age": ages, "plan": ["free", "paid"] * 8, "likes": likes})
+
+
 @cache
 def described() -> Interactions:
-    """Users on a ring of items, sessions, slates of four, features; the tenth item was only shown."""
+    """Users on a ring of items, sessions, slates of four, features of both; the tenth item was only shown."""
     frame = clicks(users=16)
     places = frame["i"].str.slice(1).cast(pl.Int64).to_numpy()
     shown = ["|".join(f"i{(place + step) % 10}" for step in range(4)) for place in places]
     features = pl.DataFrame({"i": [f"i{n}" for n in range(10)], "x": np.cos(np.arange(10.0)), "y": ["a", "b"] * 5})
     frame = frame.with_columns(shown=pl.Series(shown), visit=(pl.col("t") // 150).cast(pl.Int64))
-    return read_interactions(frame, **ROLES, slate="shown", item_features=features, session="visit")
+    roles = {**ROLES, "slate": "shown", "item_features": features, "user_features": users(), "session": "visit"}
+    return read_interactions(frame, **roles)
 
 
 @cache
@@ -49,7 +56,7 @@ def fresh(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
 
 
 def batch(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
-    store = visits(log, h.targets, h.negative_weight is not None)
+    store = visits(log, h.targets, h.negative_weight is not None, h.profile)
     draw = h.phases()[1].reads
     return draw.batch(store, None, jax.random.key(seed), 0.0)[0]
 

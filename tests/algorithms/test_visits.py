@@ -11,7 +11,7 @@ from tidelog.algorithms.visits import Windows, visits
 
 
 def columns(log, length, targets):
-    store = visits(log, targets, slates=True)
+    store = visits(log, targets, slates=True, users=True)
     unit = Windows(length, targets, 0.9)
     count, rows = unit.rows(store)
     return np.asarray(rows), unit.gather(store, rows), count
@@ -31,6 +31,7 @@ def test_every_event_counts_in_exactly_one_window_with_what_came_before(length, 
     np.testing.assert_allclose(np.asarray(data.reward)[valid], log.reward[grid[valid]])
     np.testing.assert_allclose(np.asarray(data.discount)[valid], 0.9 * ~log.terminated[grid[valid]])
     np.testing.assert_array_equal(np.asarray(data.slate)[valid], log.slate[grid[valid]])
+    np.testing.assert_array_equal(data.user, log.user_features[log.user[rows]])
     for window, row in enumerate(rows):
         expected = [*log.histories([row], length)[0][0].tolist(), log.item[row]]
         assert np.asarray(data.items)[window].tolist() == expected

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 import tidelog.runtime
+from tests.algorithms.recommenders import users
 from tests.data.clicks import clicks
 from tidelog.cli import main
 
@@ -41,6 +42,35 @@ def test_a_run_becomes_lists(shop, tmp_path, capsys):
     again = [*words, "--no-exclude-seen", "--candidates", str(tmp_path / "few.txt"), "--out", str(tmp_path / "few.csv")]
     assert main(again) == 0
     assert set(pl.read_csv(tmp_path / "few.csv")["i"]) <= {"i1", "i2", "i3"}
+
+
+def test_a_table_of_users_goes_into_training_and_lists(tmp_path, capsys):
+    clicks(users=16).write_csv(tmp_path / "clicks.csv")
+    users().write_csv(tmp_path / "users.csv")
+    words = ["train", "recommender-bcq", "--data", str(tmp_path / "clicks.csv"), *ROLES, *TINY, "--pretrain", "2"]
+    words += ["--user-features", str(tmp_path / "users.csv"), "--learning-rate", "0.1"]
+    assert main([*words, "--steps", "4", "--every", "2", "--held-out", "0.3", "--out", str(tmp_path / "run")]) == 0
+    ask = ["recommend", str(tmp_path / "run"), "--data", str(tmp_path / "clicks.csv"), *ROLES[:8], "--k", "2"]
+    told = [*ask, "--user-features", str(tmp_path / "users.csv")]
+    assert main([*told, "--out", str(tmp_path / "told.csv")]) == 0
+    assert main([*ask, "--out", str(tmp_path / "untold.csv")]) == 0
+    one, two = (pl.read_csv(tmp_path / f"{name}.csv")["score"] for name in ("told", "untold"))
+    assert (one - two).abs().max() > 1e-4
+    capsys.readouterr()
+    broken = {
+        "few": (users().head(3), "does not describe 13 users (u3, u4, u5, u6, u7, ...)"),
+        "twice": (pl.concat([users(), users().head(1)]), "must have one row a user, found 17 rows of 16 users"),
+        "lacking": (users().drop("plan"), "lacks the column 'plan'"),
+        "text": (users().with_columns(age=pl.lit("old")), "row 1: 'age' is 'old', expected a number"),
+        "word": (users().with_columns(plan=pl.lit("gold")), "holds 'gold', which no user had"),
+    }
+    for name, (frame, message) in broken.items():
+        frame.write_csv(tmp_path / f"{name}.csv")
+        assert main([*ask, "--user-features", str(tmp_path / f"{name}.csv"), "--out", str(tmp_path / "no.csv")]) == 2
+        assert message in said(capsys), name
+    assert not (tmp_path / "no.csv").exists()
+    skip = [*ask, "--user-features", str(tmp_path / "few.csv"), "--unknown", "skip", "--out", str(tmp_path / "s.csv")]
+    assert main(skip) == 0
 
 
 def test_resuming_says_what_to_do_next_with_the_columns_of_the_log(shop, capsys, tmp_path):

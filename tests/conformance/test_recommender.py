@@ -18,6 +18,7 @@ from tidelog.algorithms.hyper import from_config, to_config
 from tidelog.algorithms.scenes import scene
 from tidelog.training.learner import as_arrays
 from tidelog.training.timed import LISTS, Weighing
+from tidelog.types import Histories
 
 __all__ = ["compilation_cache"]
 
@@ -68,7 +69,8 @@ def told(h, log):
 def ideas(h, log):
     """What the fresh policy looks for."""
     acting = h.acting(fresh(h, log))
-    return h.seek(acting, np.ones((2, h.history), np.int32), np.ones((2, h.history), np.int32))
+    steps = np.ones((2, h.history), np.int32)
+    return h.seek(acting, Histories(steps, steps, np.ones((2, 6), np.float32)))
 
 
 @cache
@@ -112,6 +114,7 @@ EFFECTS = {  # field: (another value, where it shows, what else has to be set)
     "size": (4, built),
     "history": (5, gathered, {"targets": 3}),
     "targets": (2, gathered),
+    "profile": (False, built),
     "layers": (1, built, {"encoder": "attention"}),
     "heads": (2, told, {"encoder": "attention", "dropout": None}),
     "dropout": (0.6, learnt),

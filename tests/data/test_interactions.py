@@ -1,5 +1,6 @@
 """The door for interactions: what comes in, what is refused, and what a split does."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidelog as tl
+from tests.algorithms.recommenders import described, users
 from tests.data.clicks import ROLES, clicks, interactions
 from tests.shared import shared
 from tidelog.data.interaction_checks import INTERACTION_CHECKS
@@ -19,6 +21,8 @@ from tidelog.data.origin import reopen_any
 from tidelog.data.registry import as_table
 from tidelog.data.roles import Roles
 from tidelog.errors import ConfigError, LogError
+from tidelog.runtime.profiles import Profiles
+from tidelog.types import Spec
 
 
 def put(column: str, *cells: tuple[int, Any]) -> Any:
@@ -120,14 +124,35 @@ def test_histories_are_what_came_before() -> None:
     np.testing.assert_array_equal(items > 0, events > 0)
 
 
+def test_users_are_described_as_a_caller_describes_them_later() -> None:
+    log, spec = described(), described().spec.observation["user"]
+    assert spec.names == ("age", "plan=free", "plan=paid", "likes=a", "likes=b", "likes=c")
+    ids = np.asarray(log.users).tolist()
+    rows = users().with_columns(pl.col("likes").str.split(";")).to_dicts()
+    told = {row.pop("u"): row for row in rows}
+    again = Profiles(spec).read([told[one] for one in ids], len(ids))
+    np.testing.assert_array_equal(again, log.user_features)
+    assert abs(log.user_features[:, 0].mean()) < 1e-6
+    assert abs(log.user_features[:, 0].std() - 1.0) < 1e-6
+    np.testing.assert_array_equal(log.described(np.array([2, 0])), log.user_features[[2, 0]])
+    assert Spec.from_json(json.loads(json.dumps(log.spec.to_json()))) == log.spec
+    assert "user" not in interactions().spec.observation
+    assert interactions().described(np.arange(3)).shape == (3, 0)
+
+
 def test_what_is_saved_is_opened_and_what_was_read_is_read_again(tmp_path: Path) -> None:
     with_slate(clicks()).write_csv(tmp_path / "a.csv")
     pl.DataFrame({"i": [f"i{n}" for n in range(9)], "f": range(9)}).write_csv(tmp_path / "items.csv")
-    extra = {"slate": "shown", "propensity": "p", "item_features": tmp_path / "items.csv"}
+    pl.DataFrame({"u": [f"u{n}" for n in range(12)], "age": range(12), "plan": ["a", "b"] * 6}).write_csv(
+        tmp_path / "users.csv"
+    )
+    extra = {"slate": "shown", "propensity": "p"}
+    extra |= {"item_features": tmp_path / "items.csv", "user_features": tmp_path / "users.csv"}
     log = tl.read_interactions(tmp_path / "a.csv", **extra, **ROLES)
     log.save(tmp_path / "kept")
     again = tl.open_interactions(tmp_path / "kept")
     assert again.fingerprint() == log.fingerprint()
+    assert again.profile == log.profile
     assert again.report == log.report
     assert reopen_any(log.origin).fingerprint() == reopen_any(again.origin).fingerprint() == log.fingerprint()
     with pytest.raises(LogError, match="exists"):

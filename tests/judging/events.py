@@ -13,5 +13,5 @@ def events_of(rows, items, terminated=()):
     return SimpleNamespace(
         items=np.arange(items) + 100, user=user.astype(np.int32), item=item.astype(np.int32),
         event=event.astype(np.int32), reward=reward.astype(np.float32), time=time.astype(float),
-        terminated=ends, truncated=last & ~ends,
+        terminated=ends, truncated=last & ~ends, user_features=None,
     )  # fmt: skip

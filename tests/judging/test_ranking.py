@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks import entree, online_retail
 from benchmarks.events import numbered
+from tests.algorithms.recommenders import described
 from tests.judging.events import events_of
 from tests.shared import shared
 from tidelog.errors import ConfigError, SpecError
@@ -30,7 +31,7 @@ class Says:
     def __init__(self, answer):
         self.answer = np.array(answer)
 
-    def rank(self, histories, events, k, allowed=None):
+    def rank(self, histories, events, k, allowed=None, users=None):
         return self.answer[: len(histories)], np.zeros((len(histories), k), np.float32)
 
 
@@ -45,6 +46,21 @@ def cases_of(targets, rewards=None, user=None, kind=None):
         np.array(rewards or np.zeros(targets.shape), np.float32),
         np.array(kind or [1] * number, np.int32),
     )
+
+
+def test_rankers_are_told_who_the_user_of_each_case_is():
+    asked = []
+
+    class Asks(Says):
+        def rank(self, histories, events, k, allowed=None, users=None):
+            asked.append(users)
+            return super().rank(histories, events, k)
+
+    log = described()
+    for cases in (next_events(log, np.arange(40)), next_baskets(log, np.arange(40))):
+        owners = np.arange(len(log.users))[::-1]  # whose case it is changes intervals, and not who the user is
+        lists(Asks([[1, 2]] * 40), cases.by(owners).take(np.arange(1, len(cases))), 2, 11)
+        np.testing.assert_array_equal(asked.pop(), log.user_features[cases.user[1:]])
 
 
 def test_histories_hold_what_came_before_and_nothing_of_anybody_else():

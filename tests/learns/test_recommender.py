@@ -33,6 +33,30 @@ def policy() -> tl.Policy:
     return tl.fit(algorithm, shop(), steps=500, every=500).policy()
 
 
+def club(users: int = 60) -> tl.Interactions:
+    """Even users take `tea` and then `milk`, odd ones `coffee` and then `milk`; a table says who is who."""
+    rows = [(user, item, 10.0 * user + step) for user in range(users)
+            for step, item in enumerate((("tea", "coffee")[user % 2], "milk"))]  # fmt: skip
+    frame = pl.DataFrame(rows, schema=["user", "item", "time"], orient="row")
+    who = pl.DataFrame({"user": range(users), "club": ["even", "odd"] * (users // 2)})
+    return tl.read_interactions(frame, user="user", item="item", time="time", user_features=who)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_user_without_a_history_is_known_by_features_alone(told: bool) -> None:
+    algorithm = tl.RecommenderBCQ(
+        size=8, history=2, targets=2, hidden=(8,), candidates=3, pretrain=100, batch_size=16, learning_rate=3e-2,
+        profile=told, q_weight=0.0,
+    )  # fmt: skip
+    policy = tl.fit(algorithm, club(), steps=120, every=120).policy()
+    if not told:
+        with pytest.raises(tl.SpecError, match="reads nothing of users"):
+            policy.recommend([[]], users=[{"club": "odd"}])
+        return
+    found = policy.recommend([[], [], ["tea"], ["coffee"]], 1, users=[{"club": one} for one in ("even", "odd") * 2])
+    assert found.items[:, 0].tolist() == ["tea", "coffee", "milk", "milk"]
+
+
 def test_likelihood_names_what_most_take_and_q_what_pays_later(policy: tl.Policy) -> None:
     items = np.asarray(policy.spec.action.ids)
     history = np.array([[1 + list(items).index("door")]], np.int32)

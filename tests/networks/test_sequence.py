@@ -1,5 +1,6 @@
 """Readers of histories look back only, whatever stands in front of a short history, and items have length 1."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,6 +37,18 @@ def test_padding_is_read_by_nobody_and_tells_what_an_empty_history_tells(name, v
     other = reader(name)(vectors.at[:, :2].set(7.0), events)
     np.testing.assert_allclose(told, other, atol=1e-6)
     np.testing.assert_allclose(told[:, :2], jnp.broadcast_to(told[:1, :1], (B, 2, D)), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_who_the_user_is_is_told_in_every_state_and_zeros_tell_nothing(name, vectors):
+    events = jnp.ones((B, L), jnp.int32).at[0].set(0)
+    plain = Reader.create(np.random.default_rng(0), READERS[name], D, 2, L, 2, 2, 3)
+    np.testing.assert_array_equal(plain.about, 0.0)
+    told = eqx.tree_at(lambda one: one.about, plain, jax.random.normal(jax.random.key(2), (3, D)))
+    user = jnp.array([[1.0, 0.0, -2.0], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    away = np.abs(told(vectors, events, user=user) - plain(vectors, events)).max(axis=-1)
+    assert away[[0, 2]].min() > 1e-2
+    np.testing.assert_allclose(away[1], 0.0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["gru", "attention"])

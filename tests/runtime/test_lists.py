@@ -107,6 +107,37 @@ def test_the_onnx_reader_takes_what_the_numpy_reader_takes(exported):
         other.recommend([["i1"]], 4, candidates=["i1", "i2", "i3", "i4"])
 
 
+@pytest.mark.parametrize("name", LISTS)
+def test_who_a_user_is_changes_lists_alike_in_every_reader(name, exported):
+    whole, plain = listing(name), runtime.load(exported[name][0])
+    users = [{"age": 245, "plan": "paid", "likes": ["a", "b"]}, {"age": 20.0, "plan": "free"}, None]
+    told = {reader: reader.recommend([["i1"]] * 3, 4, users=users) for reader in (whole, plain)}
+    if ONNX and name in TRACED:
+        told["onnx"] = load_onnx(exported[name][0]).recommend([["i1"]] * 3, 4, users=users)
+    for made in told.values():
+        np.testing.assert_array_equal(made.items, told[whole].items)
+        np.testing.assert_allclose(made.scores, told[whole].scores, atol=1e-4)
+    assert np.abs(told[plain].scores[0] - told[plain].scores[1]).max() > 1e-3
+    unknown = plain.recommend([["i1"]] * 3, 4)
+    np.testing.assert_array_equal(unknown.scores[2], told[plain].scores[2])
+
+
+def test_a_reader_of_other_users_is_refused(exported, tmp_path):
+    saved = Saved(exported["lists, gru"][0])
+    kept = {key: value for key, value in saved.manifest.items() if key not in ("kind", "schema", "files")}
+    about = kept["spec"]["observation"]["user"]
+    for name, wrong, said in (
+        ("fewer", {field: values[:-1] for field, values in about.items() if field != "kind"}, "features of users"),
+        ("none", {"mean": []}, "cannot be understood"),
+        ("flat", {"spread": [0.0] * len(about["spread"])}, "cannot be understood"),
+    ):
+        changed = json.loads(json.dumps(kept))
+        changed["spec"]["observation"]["user"] |= wrong
+        write(tmp_path / name, {WEIGHTS: saved.read(WEIGHTS)}, changed | {"onnx": None})
+        with pytest.raises(CheckpointError, match=said):
+            runtime.load(tmp_path / name)
+
+
 def test_unsupported_items_come_last_in_the_file_as_they_do_here():
     """Their scores are lowered to the least supported one's, and still they stand behind it."""
     generator = np.random.default_rng(3)
@@ -138,7 +169,7 @@ def test_other_interactions_are_no_log_of_the_policy(exported):
     from dataclasses import replace
 
     renamed = replace(described(), items=np.asarray([f"j{n}" for n in range(10)]))
-    with pytest.raises(SpecError, match="of other items or events than the policy's"):
+    with pytest.raises(SpecError, match="of other items, events or users than the policy's"):
         Logged.of(renamed, listing("lists, gru"))
 
 

@@ -32,6 +32,17 @@ def test_one_user_and_several_are_answered_as_numpy_answers(plain):
     assert set(told["items"]) == {"i2", "i3"}
 
 
+def test_what_is_known_of_users_is_answered_as_numpy_answers(plain):
+    users = [{"age": 245, "likes": ["a"]}, None]
+    wanted = plain.recommend([["i1"], []], 3, users=users)
+    many = recommend(plain, {"histories": [["i1"], []], "users": users, "k": 3}).json()
+    assert many["items"] == wanted.items.tolist()
+    np.testing.assert_allclose(many["scores"], wanted.scores, rtol=1e-6)
+    one = recommend(plain, {"history": ["i1"], "user": users[0], "k": 3}).json()
+    np.testing.assert_allclose(one["scores"], wanted.scores[0], rtol=1e-6)
+    assert np.abs(wanted.scores - plain.recommend([["i1"], []], 3).scores)[0].max() > 1e-3
+
+
 BODIES = {
     "nothing": ({}, 422, 'expected {\"history\"'),
     "a field": ({"history": [], "kk": 2}, 422, "unknown field 'kk': did you mean 'k'?"),
@@ -48,6 +59,10 @@ BODIES = {
     "candidates": ({"history": ["i1"], "candidates": "i1"}, 422, "'candidates' must be a list of item ids"),
     "seen": ({"history": ["i1"], "exclude_seen": 1}, 422, "'exclude_seen' must be true or false"),
     "unknown": ({"history": ["i77"], "unknown": "pass"}, 422, "unknown = 'pass': expected 'error' or 'skip'"),
+    "no user": ({"history": ["i1"], "user": [3]}, 422, "'user' must be an object"),
+    "no users": ({"histories": [["i1"]], "users": {}}, 422, "'users' must be a list"),
+    "a user": ({"histories": [["i1"]], "users": [{"agee": 3}]}, 422, "users[0]['agee'] is not known of users"),
+    "a word": ({"history": ["i1"], "user": {"plan": "x"}}, 422, "holds 'x', which no user had"),
     "too many": ({"histories": [[]] * 4}, 413, "'histories' has 4 rows, this server takes 3 at most"),
 }  # fmt: skip
 

@@ -43,10 +43,10 @@ class Logged(NamedTuple):
     @classmethod
     def _of_interactions(cls, log: Interactions, policy: Policy) -> Logged:
         if log.spec.to_json() != policy.spec.to_json():
-            raise SpecError("these interactions are of other items or events than the policy's: give its own log")
+            raise SpecError("these interactions are of other items, events or users than the policy's: give its own")
         rows = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         items, events = log.histories(rows, READ)
-        return cls({"item": items, "event": events})
+        return cls({"item": items, "event": events, "user": log.described(log.user[rows])})
 
 
 def has_onnx() -> bool:

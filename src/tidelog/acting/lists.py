@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import polars as pl
 
 from tidelog.acting.policy import Policy
 from tidelog.data import parse
-from tidelog.data.interaction_tables import words_of
+from tidelog.data.interaction_tables import listed, words_of
 from tidelog.data.sources import table_of
 from tidelog.data.tables import Table
 from tidelog.errors import SpecError, nearest
+from tidelog.runtime.profiles import Profiles
+from tidelog.types import Profile
 
 
 def recommend_for_table(
@@ -24,13 +27,16 @@ def recommend_for_table(
     item: str,
     time: str | None = None,
     event: str | None = None,
+    user_features: Path | pl.DataFrame | None = None,
     k: int = 10,
+    unknown: str = "error",
     **choices: Any,
 ) -> pl.DataFrame:
     """A table of user, rank, item and score, users in order of their first rows; a row without an item adds nothing.
 
-    `choices` are those of `Policy.recommend`. Raises LogError where the table cannot be read, SpecError where a column
-    is lacking, a user or time is missing, or an item or event is not known.
+    `user_features` is a table with a row a user; `choices` are those of `Policy.recommend`. Raises LogError where a
+    table cannot be read, SpecError where a column is lacking, a user or time is missing, or an item, event or user is
+    not known.
     """
     table = table_of(source, [name for name in (user, item, time, event) if name is not None])
     users, items = words_of(_column(table, user)), words_of(_column(table, item))
@@ -47,7 +53,10 @@ def recommend_for_table(
             histories[users[int(row)]].append(items[int(row)])
             done[users[int(row)]].append(None if kinds is None else kinds[int(row)])
     events = None if kinds is None else [done[name] for name in names]
-    lists = policy.recommend([histories[name] for name in names], k, events=events, **choices)
+    who = None if user_features is None else _described(policy, table_of(user_features), user, names, unknown)
+    lists = policy.recommend(
+        [histories[name] for name in names], k, events=events, users=who, unknown=unknown, **choices
+    )
     return pl.DataFrame(
         {
             user: np.repeat(np.asarray(names), k),
@@ -56,6 +65,39 @@ def recommend_for_table(
             "score": lists.scores.reshape(-1),
         }
     )
+
+
+def _described(
+    policy: Policy, table: Table, user: str, names: Sequence[str], unknown: str
+) -> list[dict[str, Any] | None]:
+    """What a table says of each user, None of one that it does not have and that may be passed over."""
+    profile = policy.spec.observation.get("user")
+    if not isinstance(profile, Profile):
+        raise SpecError("this policy was not trained with user features: leave the table of them away")
+    ids = words_of(_column(table, user)).to_list()
+    place = {name: row for row, name in enumerate(ids) if name is not None}
+    if len(place) < len(ids):
+        raise SpecError(f"{table.source} must have one row a user, found {len(ids)} rows of {len(place)} users")
+    lacking = [name for name in names if name not in place]
+    if lacking and unknown != "skip":
+        said = ", ".join(lacking[:5]) + (", ..." if len(lacking) > 5 else "")
+        raise SpecError(f"{table.source} does not describe {len(lacking)} users ({said}); unknown='skip' goes on")
+    profiles = Profiles(profile)
+    columns = {name: _said(_column(table, name), profiles.is_number(name), table.source) for name in profiles.columns}
+    return [
+        None if name not in place else {column: said[place[name]] for column, said in columns.items()} for name in names
+    ]
+
+
+def _said(series: pl.Series, numbers: bool, source: str) -> list[Any]:
+    """The cells of one column as `Policy.recommend` takes them."""
+    if not numbers:
+        return listed(series).to_list()
+    column = parse.number(series)
+    if len(column.unreadable):
+        row, text = int(column.unreadable[0]), column.texts[0] if column.texts else ""
+        raise SpecError(f"{source}, row {row + 1}: '{series.name}' is '{text}', expected a number")
+    return [float(value) if there else None for value, there in zip(column.values, column.usable, strict=True)]
 
 
 def _column(table: Table, name: str) -> pl.Series:

@@ -1,6 +1,7 @@
 """What is traced for an ONNX file of a policy that ranks: histories in, lists out.
 
-Letters: `B` histories, `H` steps, `N` items, `Q` query size, `K` items found, `n` ideas.
+Letters: `B` histories, `H` steps, `N` items, `Q` query size, `K` items found, `n` ideas,
+`F` features of users.
 """
 
 from __future__ import annotations
@@ -14,22 +15,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.acting.onnx_plans import Input, Plan
-from tidelog.runtime.reading import rows, sought, states, weighed
-from tidelog.types import Catalogue, Spec
+from tidelog.runtime.reading import features_of, rows, sought, states, weighed
+from tidelog.types import Catalogue, Histories, Spec
 
 
 def listing_plan(recipe: Mapping[str, Any], spec: Spec) -> Plan:
     """`history` and `event` [B, H] and what may be chosen, `mask` [B, N], in; `item` and `score` [B, width] out.
 
-    Items are counted from 1; where fewer may be chosen than a list is long, it ends in 0 with a score of -inf.
+    Where users are described, `user` [B, F] goes in too, zeros by default. Items are counted from 1; where fewer may
+    be chosen than a list is long, it ends in 0 with a score of -inf.
     """
     node, space = recipe["act"], spec.action
     count = space.n if isinstance(space, Catalogue) else 0
     width = min(node["width"], count)
     table = jnp.asarray(np.asarray(rows(np, _on_host(node["catalogue"])), np.float32))  # [N + 1, Q]
 
-    def program(history: jax.Array, event: jax.Array, mask: jax.Array) -> tuple[jax.Array, jax.Array]:
-        state = states(jnp, node, history, event, _loop)
+    def program(history: jax.Array, event: jax.Array, mask: jax.Array, *user: jax.Array) -> tuple[jax.Array, jax.Array]:
+        state = states(jnp, node, Histories(history, event, *(user or (None,))), _loop)
         queries = sought(jnp, node, state)
         scores = [jnp.where(mask, queries[:, i] @ table[1:].T, -math.inf) for i in range(queries.shape[1])]
         found, ideas = _searched(scores, width)
@@ -40,8 +42,12 @@ def listing_plan(recipe: Mapping[str, Any], spec: Spec) -> Plan:
         return _ordered(found, likelihood + node["q_weight"] * rating, first, there, width)
 
     steps = ("B", node["history"])
-    allowed = Input("mask", ("B", count), "bool", np.ones((1, count), bool))
-    return Plan([Input("history", steps, "int32"), Input("event", steps, "int32"), allowed], program, ["item", "score"])
+    inputs = [Input("history", steps, "int32"), Input("event", steps, "int32")]
+    inputs.append(Input("mask", ("B", count), "bool", np.ones((1, count), bool)))
+    features = features_of(node)
+    if features:
+        inputs.append(Input("user", ("B", features), "float32", np.zeros((1, features), np.float32)))
+    return Plan(inputs, program, ["item", "score"])
 
 
 def _loop(step: Any, carry: jax.Array, along: tuple[jax.Array, ...]) -> jax.Array:

@@ -88,12 +88,15 @@ def random_observations(policy: Any, rows: int = ROWS, seed: int = 0) -> Leaves:
 
 
 def _random_histories(generator: np.random.Generator, spec: Spec, rows: int) -> Leaves:
-    """Items and kinds of events, left-padded with 0; every length from none on."""
+    """Items and kinds of events, left-padded with 0; every length from none on; and what describes users."""
     leaf: Any = spec.observation["history"]
     read = generator.integers(0, READ + 1, rows)[:, None] >= np.arange(READ, 0, -1)
     item = generator.integers(1, spec.action.n + 1, (rows, READ))  # type: ignore[union-attr]
     event = generator.integers(1, len(leaf.events) + 1, (rows, READ))
-    return {"item": np.where(read, item, 0).astype(np.int32), "event": np.where(read, event, 0).astype(np.int32)}
+    who: Any = spec.observation.get("user")
+    user = generator.standard_normal((rows, 0 if who is None else len(who.columns)), np.float32)
+    items, events = (np.where(read, given, 0).astype(np.int32) for given in (item, event))
+    return {"item": items, "event": events, "user": user}
 
 
 def _random(generator: np.random.Generator, name: str, leaf: Leaf, scaler: Any, rows: int) -> np.ndarray[Any, Any]:
@@ -135,7 +138,8 @@ def _answers(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[Any
     """Actions of a few steps in a row [steps, B, ...], and probabilities [B, A] of discrete actions; lists [B, k]."""
     if isinstance(reader.spec.action, Catalogue):
         ranker = reader.ranker()
-        items, scores = ranker.rank(leaves["item"], leaves["event"], min(LENGTH, ranker.width, ranker.items), mask)
+        k = min(LENGTH, ranker.width, ranker.items)
+        items, scores = ranker.rank(leaves["item"], leaves["event"], k, mask, leaves["user"])
         return {"action": items[None], "score": scores}
     memory = reader.start(_count(leaves)) if reader.remembers else None
     actions = [reader(leaves, mask, memory) for _ in range(STEPS if reader.remembers else 1)]

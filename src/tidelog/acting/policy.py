@@ -158,17 +158,19 @@ class Policy:
         exclude: Any = None,
         *,
         events: Any = None,
+        users: Any = None,
         unknown: str = "error",
     ) -> Recommendations:
         """The best `k` items after each history, a list of item ids, the latest last; [] is a user without one.
 
         `exclude_seen` leaves out what a history holds; `candidates` are the only items to choose among, `exclude` are
-        never chosen; `events` lists the kind of each step (default: the most frequent one). The same input gives the
-        same lists. SpecError where fewer than `k` items remain, or an id is not known (`unknown="skip"` passes over
-        it in histories).
+        never chosen; `events` lists the kind of each step (default: the most frequent one); `users` is a mapping a
+        history, from columns of the user features to values (None: nothing is known). The same input gives the same
+        lists. SpecError where fewer than `k` items remain, or an id or a word is not known (`unknown="skip"` passes
+        over it in histories and users).
         """
         return recommend(
-            self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, unknown
+            self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown
         )
 
     def ranker(self, supervised: bool = False) -> Ranker:

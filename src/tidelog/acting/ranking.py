@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.runtime.ranking import ROWS, Ranker, Reading
+from tidelog.types import Histories
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -24,6 +25,7 @@ def ranker(algorithm: Any, acting: Any, supervised: bool = False) -> Ranker:
         seek=partial(_padded, partial(_seek, numbers, acting)),
         weigh=partial(_padded, partial(_weigh, numbers, acting)),
         history=algorithm.history,
+        features=0 if acting.recall.reader.about is None else len(acting.recall.reader.about),
         width=algorithm.candidates,
         q_weight=float(acting.weight),
     )
@@ -36,18 +38,21 @@ def _items(algorithm: Any, acting: Any) -> Any:
 
 
 @eqx.filter_jit
-def _seek(algorithm: Any, acting: Any, items: Any, events: Any) -> Any:
-    return algorithm.seek(acting, items, events)
+def _seek(algorithm: Any, acting: Any, seen: Histories) -> Any:
+    return algorithm.seek(acting, seen)
 
 
 @eqx.filter_jit
-def _weigh(algorithm: Any, acting: Any, items: Any, events: Any, found: Any, logits: Any, ideas: Any) -> Any:
-    return algorithm.weigh(acting, items, events, found, logits, ideas)
+def _weigh(algorithm: Any, acting: Any, seen: Histories, found: Any, logits: Any, ideas: Any) -> Any:
+    return algorithm.weigh(acting, seen, found, logits, ideas)
 
 
-def _padded(function: Callable[..., Any], *arrays: NumpyArray) -> Any:
+def _padded(function: Callable[..., Any], seen: Histories, *arrays: NumpyArray) -> Any:
     """A compiled function of arrays [B, ...], called with a batch size that is compiled already, or will serve many."""
-    count = len(arrays[0])
+    count = len(seen.items)
     rows = min(ROWS, 1 << max(3, (count - 1).bit_length()))
-    more = [np.concatenate([part, np.repeat(part[-1:], rows - count, axis=0)]) for part in arrays]
-    return jax.tree.map(lambda made: np.asarray(made)[:count], function(*more))
+
+    def longer(part: NumpyArray) -> NumpyArray:
+        return np.concatenate([part, np.repeat(part[-1:], rows - count, axis=0)])
+
+    return jax.tree.map(lambda made: np.asarray(made)[:count], function(*jax.tree.map(longer, (seen, *arrays))))

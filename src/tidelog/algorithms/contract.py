@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.errors import SpecError
-from tidelog.types import Act, Observation, Spec
+from tidelog.types import Act, Histories, Observation, Spec
 
 if TYPE_CHECKING:
     from tidelog.algorithms.cloning import Lesson
@@ -198,12 +198,10 @@ class Ranking(Algorithm, Protocol):
     def all_items(self, acting: Acting) -> jax.Array:
         """Rows [N + 1, Q] to search among."""
 
-    def seek(self, acting: Acting, items: jax.Array, events: jax.Array, key: jax.Array | None = None) -> jax.Array:
-        """Queries [B, 1 + n, Q] after histories [B, H]; the first finds the likeliest items."""
+    def seek(self, acting: Acting, seen: Histories, key: jax.Array | None = None) -> jax.Array:
+        """Queries [B, 1 + n, Q] after histories; the first finds the likeliest items."""
 
-    def weigh(
-        self, acting: Acting, items: jax.Array, events: jax.Array, found: jax.Array, logits: jax.Array, ideas: jax.Array
-    ) -> Any:
+    def weigh(self, acting: Acting, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array) -> Any:
         """Likelihood, standardised value and support of found items [B, K]."""
 
 

@@ -16,6 +16,7 @@ from tidelog.losses.choosing import standardised
 from tidelog.networks import recipe
 from tidelog.networks.catalogue import Pair
 from tidelog.support import supported
+from tidelog.types import Histories
 
 
 class Acting(NamedTuple):
@@ -43,9 +44,9 @@ def all_items(acting: Acting) -> jax.Array:
     return jnp.concatenate([items.vectors, items.bias[:, None]], axis=1)
 
 
-def seek(h: Any, acting: Acting, items: jax.Array, events: jax.Array, key: jax.Array | None) -> jax.Array:
-    """What to look for after histories [B, H]: queries [B, 1 + n, D + 1], likelihood first, then n ideas."""
-    states = state_after(acting, items, events)
+def seek(h: Any, acting: Acting, seen: Histories, key: jax.Array | None) -> jax.Array:
+    """What to look for after histories: queries [B, 1 + n, D + 1], likelihood first, then n ideas."""
+    states = state_after(acting, seen)
     queries = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1)[:, None]
     if acting.imagination is None or acting.latents is None:
         return queries
@@ -54,23 +55,21 @@ def seek(h: Any, acting: Acting, items: jax.Array, events: jax.Array, key: jax.A
     return jnp.concatenate([queries, jnp.pad(made, ((0, 0), (0, 0), (0, 1)))], axis=1)
 
 
-def weigh(
-    h: Any, acting: Acting, items: jax.Array, events: jax.Array, found: jax.Array, logits: jax.Array, ideas: jax.Array
-) -> Weighed:
+def weigh(h: Any, acting: Acting, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array) -> Weighed:
     """What found items [B, K] are worth after histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
     there = jnp.isfinite(logits)
     known = jnp.where(there, logits, -1e30)
     first = supported(known, h.threshold, there) if acting.imagination is None else ideas & there
     vectors = acting.recall.table(found, acting.features).vectors
-    q = acting.critic(state_after(acting, items, events)[:, None], vectors)[..., 0]
+    q = acting.critic(state_after(acting, seen)[:, None], vectors)[..., 0]
     likelihood = jnp.where(there, known - jnp.max(known, axis=-1, keepdims=True), -jnp.inf)
     return Weighed(likelihood, standardised(q, first), first)
 
 
-def state_after(acting: Acting, items: jax.Array, events: jax.Array) -> jax.Array:
-    """The states [B, D] in which histories [B, H] leave their users."""
-    vectors = acting.recall.table(items, acting.features).vectors
-    state: jax.Array = acting.recall.reader(vectors, events)[:, -1]
+def state_after(acting: Acting, seen: Histories) -> jax.Array:
+    """The states [B, D] in which histories leave their users."""
+    vectors = acting.recall.table(seen.items, acting.features).vectors
+    state: jax.Array = acting.recall.reader(vectors, seen.events, user=seen.users)[:, -1]
     return state
 
 

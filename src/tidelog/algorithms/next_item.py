@@ -60,11 +60,10 @@ def facts(counts: np.ndarray[Any, Any], features: np.ndarray[Any, Any] | None) -
     return Facts(logged(often / often.sum()), logged(drawn), jnp.asarray(cumulative.astype(np.float32)), made)
 
 
-def read(
-    recall: Recall, known: Facts, items: jax.Array, events: jax.Array, dropout: Any = None, key: Any = None
-) -> jax.Array:
-    """What a history [B, H] reads as after each of its steps: [B, H, D]."""
-    return recall.reader(recall.table(items, known.features).vectors, events, dropout, key)
+def read(recall: Recall, known: Facts, visit: Visit, dropout: Any = None, key: Any = None) -> jax.Array:
+    """What windows [B, H + 1] read as after each of their steps: [B, H + 1, D]."""
+    vectors = recall.table(visit.items, known.features).vectors
+    return recall.reader(vectors, visit.events, dropout, key, user=visit.user)
 
 
 def likelihoods(states: jax.Array, items: Items) -> jax.Array:
@@ -78,7 +77,7 @@ def recall_loss(
     """Cross-entropy of the items that came next, over all items or over a sample; also what the metrics read."""
     visit: Visit = batch.data
     noise, drawn = (None, jax.random.key(0)) if key is None else jax.random.split(key)
-    states = visit.states(read(recall, known, visit.items, visit.events, h.dropout, noise))
+    states = visit.states(read(recall, known, visit, h.dropout, noise))
     if len(known.cumulative) <= h.full_softmax:
         logits = likelihoods(states, recall.table(None, known.features))
         error, first, looked = next_item_error(logits, visit.chosen), jnp.argmax(logits, axis=-1), batch.valid

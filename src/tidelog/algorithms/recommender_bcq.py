@@ -55,7 +55,7 @@ from tidelog.algorithms.optim import (
 )
 from tidelog.algorithms.proposals import GENERATORS, Propose, likeliest
 from tidelog.algorithms.rating import critic_loss, target_value, values
-from tidelog.algorithms.recommender_state import State, begin
+from tidelog.algorithms.recommender_state import State, begin, told_of_users
 from tidelog.algorithms.running import counted
 from tidelog.algorithms.scenes import passed_over, scene
 from tidelog.algorithms.visits import Visit, Windows
@@ -63,7 +63,7 @@ from tidelog.data import Interactions
 from tidelog.errors import ConfigError, SpecError
 from tidelog.losses.td import PointLoss, squared
 from tidelog.networks.sequence import READERS, MakeBody, recurrent
-from tidelog.types import Catalogue, Spec
+from tidelog.types import Catalogue, Histories, Spec
 
 # The updates.
 
@@ -178,6 +178,7 @@ class RecommenderBCQ:
     size: int = static(64, least=1, help="of item vectors and states")
     history: int = static(50, least=1, help="how many items back a state reaches")
     targets: int = static(10, least=1, help="events of a window that are learnt from; at most `history`")
+    profile: bool = static(True, help="the reader is told who the user is, where the log describes users")
     layers: int = static(2, least=1, help="attention: blocks")
     heads: int = static(1, least=1, help="attention: heads of a block")
     dropout: float | None = fields.dropout(0.2)
@@ -222,11 +223,12 @@ class RecommenderBCQ:
             raise ConfigError(f"RecommenderBCQ.size = {self.size} cannot be shared by heads = {self.heads}")
 
     def stores(self, spec: Spec) -> dict[str, Keep]:
-        """The interactions, with what was shown where that is learnt from."""
+        """The interactions, with what was shown and who users are where that is learnt from."""
         if self.content and not spec.action.features:  # type: ignore[union-attr]
             raise SpecError("content=True reads item features, and these interactions have none: item_features=...")
         slates = () if self.negative_weight is None else ("slate",)
-        return {"log": Keep(("reward", "terminated", *slates), targets=self.targets)}
+        users = ("user",) if told_of_users(self, spec) else ()
+        return {"log": Keep(("reward", "terminated", *slates, *users), targets=self.targets)}
 
     def phases(self) -> tuple[Phase, ...]:
         """Telling the next item alone, so many updates; then everything."""
@@ -273,15 +275,13 @@ class RecommenderBCQ:
         """Rows [N + 1, D + 1] to search among."""
         return listing.all_items(acting)
 
-    def seek(self, acting: Acting, items: jax.Array, events: jax.Array, key: jax.Array | None = None) -> jax.Array:
-        """Queries [B, 1 + n, D + 1] after histories [B, H]: what is likely, then n ideas of the generator's."""
-        return listing.seek(self, acting, items, events, key)
+    def seek(self, acting: Acting, seen: Histories, key: jax.Array | None = None) -> jax.Array:
+        """Queries [B, 1 + n, D + 1] after histories: what is likely, then n ideas of the generator's."""
+        return listing.seek(self, acting, seen, key)
 
-    def weigh(
-        self, acting: Acting, items: jax.Array, events: jax.Array, found: jax.Array, logits: jax.Array, ideas: jax.Array
-    ) -> Weighed:
+    def weigh(self, acting: Acting, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array) -> Weighed:
         """What found items [B, K] are worth after histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
-        return listing.weigh(self, acting, items, events, found, logits, ideas)
+        return listing.weigh(self, acting, seen, found, logits, ideas)
 
     def recipe(self, acting: Acting) -> dict[str, Any]:
         """How lists are made, for policies without JAX."""

@@ -51,6 +51,11 @@ class State(NamedTuple):
     key: jax.Array
 
 
+def told_of_users(h: Any, spec: Spec) -> bool:
+    """Whether the reader is told who the user is."""
+    return h.profile and "user" in spec.observation
+
+
 def begin(h: Any, spec: Spec, key: jax.Array, updates: int) -> State:
     """Fresh networks; targets start as what they follow. What the log knows of its items comes in `furnish`."""
     random, (one, two) = host_generator(key), jax.random.split(key)
@@ -58,7 +63,8 @@ def begin(h: Any, spec: Spec, key: jax.Array, updates: int) -> State:
     count, features = catalogue.n, len(catalogue.features) or None  # type: ignore[union-attr]
     table = Table.create(random, count, h.size, features if h.content else None, h.tower_hidden)
     kinds = len(history.events)  # type: ignore[union-attr]
-    reader = Reader.create(random, h.encoder, h.size, kinds, h.history + 1, h.layers, h.heads)
+    described = len(spec.observation["user"].columns) if told_of_users(h, spec) else 0  # type: ignore[union-attr]
+    reader = Reader.create(random, h.encoder, h.size, kinds, h.history + 1, h.layers, h.heads, described)
     critic = Raters(tuple(Pair.create(random, h.size, h.size, h.hidden, 1) for _ in range(h.critics)))
     imagination = latents = None
     if h.generator is not likeliest:

@@ -38,8 +38,8 @@ class Negatives(NamedTuple):
 def scene(recall: Recall, target: Reader, known: Facts, visit: Visit) -> Scene:
     """What the networks see, with no gradient to the table or a reader."""
     items = recall.table(None, known.features)
-    seen = read(recall, known, visit.items, visit.events)
-    later = read(Recall(recall.table, target), known, visit.items, visit.events)
+    seen = read(recall, known, visit)
+    later = read(Recall(recall.table, target), known, visit)
     columns = visit.reward.shape[1] + 1
     made = Scene(visit.states(seen), seen[:, -columns:], later[:, -columns:], items, items.vectors[visit.chosen])
     held: Scene = jax.tree.map(jax.lax.stop_gradient, made)

@@ -3,7 +3,8 @@
 Each window ends at one event of a user and reaches back over earlier ones, across sessions. Its last `targets` events
 are learnt from; windows follow each other so that every event is learnt from in exactly one of them.
 
-Letters: `M` events, `W` windows, `B` batch, `H` history length, `T` targets, `S` items of a slate.
+Letters: `M` events, `W` windows, `B` batch, `H` history length, `T` targets, `S` items of a slate, `U` users,
+`F` features.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Visits(NamedTuple):
     ends: jax.Array  # [W] int32: the last events of windows
     scored: jax.Array | None = None  # [M] bool: events that count; None: all
     slate: jax.Array | None = None  # [M, S] int32
+    user: jax.Array | None = None  # [M] int32: whose event it is, counted from 0
+    users: jax.Array | None = None  # [U, F]: what describes each user
 
 
 class Visit(NamedTuple):
@@ -40,6 +43,7 @@ class Visit(NamedTuple):
     reward: jax.Array  # [B, T]
     discount: jax.Array  # [B, T]: 0 where the session ended
     slate: jax.Array | None  # [B, T, S] int32
+    user: jax.Array | None = None  # [B, F]
 
     @property
     def chosen(self) -> jax.Array:
@@ -80,12 +84,13 @@ class Windows:
             reward=store.reward[late],
             discount=self.discount * going_on,
             slate=None if store.slate is None else store.slate[late],
+            user=None if store.users is None else store.users[store.user[rows]],  # type: ignore[index]
         )
         return Gathered(data, None, valid if store.scored is None else valid & store.scored[late])
 
 
-def visits(log: Interactions, targets: int, slates: bool) -> Visits:
-    """Interactions as a store whose windows have so many targets."""
+def visits(log: Interactions, targets: int, slates: bool, users: bool = False) -> Visits:
+    """Interactions as a store whose windows have so many targets, with what was shown and who the users are."""
     last = log.starts[1:][log.user] - 1
     ends = (last - np.arange(len(log))) % targets == 0
     if log.scored is not None:  # only windows in which something counts
@@ -101,6 +106,8 @@ def visits(log: Interactions, targets: int, slates: bool) -> Visits:
         ends=_index(np.flatnonzero(ends)),
         scored=None if log.scored is None else jnp.asarray(log.scored),
         slate=None if log.slate is None or not slates else _index(log.slate),
+        user=_index(log.user) if users else None,
+        users=jnp.asarray(log.user_features) if users else None,
     )
 
 

@@ -34,6 +34,8 @@ class Recommend:
     """the column of times; without one, rows stand in order"""
     event: str | None = None
     """the column of the kind of event"""
+    user_features: str | None = None
+    """a table with one row a user, where the policy was trained with one"""
     k: int = 10
     """how long the lists are"""
     exclude_seen: bool = True
@@ -43,7 +45,7 @@ class Recommend:
     exclude: str | None = None
     """a text file with an item a line: never recommend these"""
     unknown: Literal["error", "skip"] = "error"
-    """what becomes of items in histories that the log never had"""
+    """what becomes of items in histories that the log never had, and of what is not known of users"""
     seed: int | None = None
     """for a run folder: which seed recommends"""
 
@@ -61,6 +63,7 @@ def run(words: list[str]) -> int:
         item=options.item,
         time=options.time,
         event=options.event,
+        user_features=None if options.user_features is None else Path(options.user_features),
         k=options.k,
         exclude_seen=options.exclude_seen,
         candidates=_lines(options.candidates),

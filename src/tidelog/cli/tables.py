@@ -71,7 +71,9 @@ def show_run(run: Run) -> None:
 def _roles(run: Run) -> str:
     """The columns of the interactions that a run has learnt from, as flags."""
     roles = (run.record.data.get("origin") or {}).get("roles") or {}
-    return " ".join(f"--{role} {shlex.quote(roles.get(role) or role.upper())}" for role in ("user", "item", "time"))
+    flags = [f"--{role} {shlex.quote(roles.get(role) or role.upper())}" for role in ("user", "item", "time")]
+    flags += ["--user-features USERS.csv"] if roles.get("user_features") else []
+    return " ".join(flags)
 
 
 def _number(value: Any) -> str:

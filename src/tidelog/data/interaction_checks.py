@@ -149,7 +149,8 @@ def ids_without_features(raw: RawInteractions) -> Iterable[Finding]:
     for described, ids, column in pairs:
         if described is None or column is None:
             continue
-        lacking = [one for one in map(str, ids.tolist()) if one not in set(described.ids.drop_nulls().to_list())]
+        known = set(described.ids.drop_nulls().to_list())
+        lacking = [one for one in map(str, ids.tolist()) if one not in known]
         twice = described.ids.drop_nulls().filter(described.ids.drop_nulls().is_duplicated()).unique().sort().to_list()
         for odd, said in ((lacking, "are not described"), (twice, "are described twice")):
             if odd:

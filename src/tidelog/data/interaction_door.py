@@ -89,8 +89,8 @@ def _build(raw: RawInteractions, report: Report) -> Interactions:
         slate=None if raw.slate is None else order.sort(raw.slate),
         item_features=_features(raw.item_features, raw.catalogue, 1),
         user_features=_features(raw.user_features, order.ids, 0),
-        feature_names=() if raw.item_features is None else raw.item_features.names,
-        user_feature_names=() if raw.user_features is None else raw.user_features.names,
+        feature_names=() if raw.item_features is None else raw.item_features.profile.names,
+        profile=None if raw.user_features is None else raw.user_features.profile,
         scored=None,
         report=report,
     )

@@ -12,8 +12,9 @@ from tidelog.data.report import Report
 from tidelog.data.storage import read_column, refuse_target, write_array
 from tidelog.errors import LogError
 from tidelog.folders import Kind
+from tidelog.types import Profile
 
-INTERACTIONS = Kind("interactions", 1, LogError)
+INTERACTIONS = Kind("interactions", 2, LogError)
 
 
 def save(interactions: Interactions, path: Path, overwrite: bool = False) -> None:
@@ -36,7 +37,10 @@ def open_interactions(path: str | Path) -> Interactions:
         manifest = INTERACTIONS.manifest(folder)
         columns = {entry["column"]: read_column(INTERACTIONS, folder, entry, manifest) for entry in manifest["columns"]}
         arrays: dict[str, Any] = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in ARRAYS}
-        names = {name: tuple(words) for name, words in manifest["names"].items()}
+        names = manifest["names"]
+        words: dict[str, Any] = {name: tuple(names[name]) for name in ("events", "feature_names")}
+        about = names["profile"]
+        words["profile"] = None if about is None else Profile(**{name: tuple(part) for name, part in about.items()})
         report = Report.from_json(manifest["report"])
     except (LogError, KeyError, TypeError, AttributeError) as error:
         said = str(error) if isinstance(error, LogError) else f"an entry is missing or malformed ({error})"
@@ -44,4 +48,4 @@ def open_interactions(path: str | Path) -> Interactions:
         refused = refusal(str(folder), "unreadable file", said, "a folder that Interactions.save wrote", advice)
         raise LogError(refused.text(), refused) from error
     origin = {"source": str(folder.absolute()), "columns": None}
-    return Interactions(**{**arrays, **names}, report=report, origin=origin)
+    return Interactions(**{**arrays, **words}, report=report, origin=origin)

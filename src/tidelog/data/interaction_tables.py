@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -19,8 +19,10 @@ from tidelog.data.raw import Column, Finding
 from tidelog.data.roles import Roles
 from tidelog.data.sources import table_of
 from tidelog.data.tables import Table, absent, duplicates
+from tidelog.types import Profile
 
 MOST_WORDS = 1_000  # that a column of features may have
+_Entry: TypeAlias = tuple[str | None, float, float]  # of a `Profile`: a word or none, mean, spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +32,7 @@ class Described:
     source: str
     ids: pl.Series
     values: Values
-    names: tuple[str, ...]
+    profile: Profile
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,21 +178,24 @@ def _described(source: Any, key: str, found: list[tuple[str, Finding]]) -> Descr
         return None
     ids = words_of(_flat(table.series(key)))
     parts: list[Values] = []
-    names: list[str] = []
+    columns: list[str] = []
+    entries: list[_Entry] = []
     for name in table.columns:
         if name != key and table.has(name):
-            values, labels = _feature(table.series(name), table.source, found)
+            values, made = _feature(table.series(name), table.source, found)
             parts.append(values)
-            names += labels
-    if not names:
+            columns += [name] * len(made)
+            entries += made
+    if not entries:
         wrong = Finding(key, None, f"no feature beside the ids in {table.source}", "a column of features", "add one")
         found.append(("unusable features", wrong))
         return None
-    return Described(table.source, ids, np.concatenate(parts, axis=1), tuple(names))
+    profile = Profile(tuple(columns), *zip(*entries, strict=True))
+    return Described(table.source, ids, np.concatenate(parts, axis=1), profile)
 
 
-def _feature(series: pl.Series, source: str, found: list[tuple[str, Finding]]) -> tuple[Values, list[str]]:
-    """One column as numbers [R, F]: standardised, or one flag a word."""
+def _feature(series: pl.Series, source: str, found: list[tuple[str, Finding]]) -> tuple[Values, list[_Entry]]:
+    """One column as numbers [R, F]: standardised, or one flag a word; and what each of them stands for."""
     if isinstance(series.dtype, pl.List | pl.Array) or parse.is_categorical(series):
         lists = listed(series)
         words = lists.explode().drop_nulls().unique().sort()
@@ -202,12 +207,13 @@ def _feature(series: pl.Series, source: str, found: list[tuple[str, Finding]]) -
         codes = _padded(lists, words)
         flags = np.zeros((len(series), len(words) + 1), np.float32)
         np.put_along_axis(flags, codes.astype(np.int64), 1.0, axis=1)
-        return flags[:, 1:], [f"{series.name}={word}" for word in words]
+        return flags[:, 1:], [(word, 0.0, 1.0) for word in words]
     column = parse.number(series)
     usable = column.usable & np.isfinite(column.values)
     if not usable.all():
         said = f"{int((~usable).sum()):,} cells without a number in {source}"
         found.append(("unusable features", Finding(series.name, None, said, "a number in every row", "fill them in")))
     values = np.where(usable, column.values, 0.0).astype(np.float64)
-    spread = values.std()
-    return ((values - values.mean()) / (spread if spread > 1e-9 else 1.0)).astype(np.float32)[:, None], [series.name]
+    mean, spread = float(values.mean()), float(values.std())
+    spread = spread if spread > 1e-9 else 1.0
+    return ((values - mean) / spread).astype(np.float32)[:, None], [(None, mean, spread)]

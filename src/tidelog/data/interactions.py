@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import numpy as np
 from tidelog.data.order import Values
 from tidelog.data.report import Report
 from tidelog.errors import LogError
-from tidelog.types import Catalogue, History, Spec
+from tidelog.types import Catalogue, History, Profile, Spec
 
 if TYPE_CHECKING:
     from tidelog.data.periods import Split
@@ -53,7 +53,7 @@ class Interactions:
     item_features: Values | None  # [N + 1, F] float32; row 0 is zeros
     user_features: Values | None  # [U, F] float32
     feature_names: tuple[str, ...]
-    user_feature_names: tuple[str, ...]
+    profile: Profile | None  # what the user features are
     scored: Values | None  # [M] bool: events to learn from or to be judged by; the others are history only; None: all
     report: Report
     origin: Mapping[str, Any] | None = None  # what `tidelog.data.origin.reopen` reads it from again
@@ -67,10 +67,13 @@ class Interactions:
 
     @property
     def spec(self) -> Spec:
-        """A history is seen, an item of the catalogue is chosen."""
+        """A history is seen, and who the user is where that is described; an item of the catalogue is chosen."""
         items = Catalogue(tuple(self.items.tolist()), self.feature_names)
         usual = int(np.bincount(self.event, minlength=2)[1:].argmax()) + 1
-        return Spec({"history": History(self.events, usual)}, items)  # type: ignore[dict-item, arg-type]
+        seen: dict[str, Any] = {"history": History(self.events, usual)}
+        if self.profile is not None:
+            seen["user"] = self.profile
+        return Spec(seen, items)  # type: ignore[arg-type]
 
     @property
     def steps(self) -> int:
@@ -110,6 +113,12 @@ class Interactions:
         there = grid >= self.starts[self.user[rows]][:, None]
         within = np.where(there, grid, 0)
         return np.where(there, self.item[within], 0), np.where(there, self.event[within], 0)
+
+    def described(self, users: Values) -> Values:
+        """What describes users, by number: [B, F] float32, `F` 0 where nothing does."""
+        known = self.user_features
+        found: Values = np.zeros((len(users), 0), np.float32) if known is None else known[users]
+        return found
 
     def item_ids(self, indices: Any) -> Values:
         """The ids of item indices [...]; LogError for 0, which is no item."""
@@ -155,12 +164,12 @@ class Interactions:
         """Every array under its name."""
         return {name: getattr(self, name) for name in ARRAYS if getattr(self, name) is not None}
 
-    def names(self) -> dict[str, list[str]]:
-        """The words that belong to the arrays."""
+    def names(self) -> dict[str, Any]:
+        """What belongs to the arrays, as JSON holds it."""
         return {
             "events": list(self.events),
             "feature_names": list(self.feature_names),
-            "user_feature_names": list(self.user_feature_names),
+            "profile": None if self.profile is None else asdict(self.profile),
         }
 
     def fingerprint(self) -> str:

@@ -4,7 +4,8 @@ Two protocols make the same `Cases`. *Next event*: each held-out event is one ca
 is its history, held-out events included. *Next basket*: each user's first held-out purchase is one case, all items that
 were taken at that moment are its targets.
 
-Letters: `M` events of a log, `N` items, `U` users, `C` cases, `H` history length, `G` items of the largest basket.
+Letters: `M` events of a log, `N` items, `U` users, `C` cases, `H` history length, `G` items of the largest basket,
+`F` features of users.
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ class Events(Protocol):
     def truncated(self) -> Any:
         """[M] bool: the log ended with this event."""
 
+    @property
+    def user_features(self) -> Any:
+        """[U, F] float32: what describes each user; None where nothing does."""
+
 
 @dataclass(frozen=True, eq=False)
 class Cases:
@@ -67,6 +72,7 @@ class Cases:
     targets: Ints  # [C, G] the items that were taken, each once, 0 after the last
     rewards: NDArray[np.float32]  # [C, G] what taking them brought
     kind: Ints  # [C] kind of the event; 0 for a basket of several kinds
+    about: NDArray[np.float32] | None = None  # [C, F] what describes the user
 
     def __len__(self) -> int:
         return len(self.user)
@@ -78,7 +84,9 @@ class Cases:
 
     def take(self, rows: NDArray[Any]) -> Cases:
         """These cases, by number or by a mask [C]."""
-        return Cases(**{one.name: getattr(self, one.name)[rows] for one in fields(self)})
+        held: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        kept: dict[str, Any] = {name: None if values is None else values[rows] for name, values in held.items()}
+        return Cases(**kept)
 
     def by(self, owner: NDArray[Any]) -> Cases:
         """The same cases, owned by somebody else than the log's users: `owner` is [U] whole numbers."""
@@ -92,7 +100,8 @@ def next_events(log: Events, rows: NDArray[Any], length: int | None = 50) -> Cas
     """
     rows = _numbers(rows)
     history, events = histories(log, rows, length)
-    return Cases(log.user[rows], history, events, log.item[rows, None], log.reward[rows, None], log.event[rows])
+    about = _about(log, rows)
+    return Cases(log.user[rows], history, events, log.item[rows, None], log.reward[rows, None], log.event[rows], about)
 
 
 def next_baskets(log: Events, rows: NDArray[Any], length: int | None = None) -> Cases:
@@ -116,7 +125,8 @@ def next_baskets(log: Events, rows: NDArray[Any], length: int | None = None) -> 
     mixed = np.zeros(number, bool)
     np.logical_or.at(mixed, case, log.event[rows] != log.event[first][case])
     history, events = histories(log, first, length)
-    return Cases(log.user[first], history, events, targets, rewards, np.where(mixed, 0, log.event[first]))
+    kind = np.where(mixed, 0, log.event[first])
+    return Cases(log.user[first], history, events, targets, rewards, kind, _about(log, first))
 
 
 def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> tuple[Ints, Ints]:
@@ -129,6 +139,11 @@ def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> tuple
     there = back <= earlier[:, None]
     place = np.where(there, rows[:, None] - back, 0)
     return np.where(there, log.item[place], 0).astype(np.int32), np.where(there, log.event[place], 0).astype(np.int32)
+
+
+def _about(log: Events, rows: NDArray[Any]) -> NDArray[np.float32] | None:
+    """What describes the users of events [C, F]."""
+    return None if log.user_features is None else log.user_features[log.user[rows]]
 
 
 def _numbers(rows: NDArray[Any]) -> NDArray[np.int64]:

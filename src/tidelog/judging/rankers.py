@@ -28,10 +28,11 @@ _CHUNK = 4096  # items whose co-occurrences are in memory at once
 class Ranker(Protocol):
     """Whatever answers histories with ranked lists."""
 
-    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None) -> Lists:
+    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
         """Items and scores [B, K], the best first.
 
-        `histories` and `events` are [B, H], the most recent last, 0 before the first; `allowed` is [B, N + 1].
+        `histories` and `events` are [B, H], the most recent last, 0 before the first; `allowed` is [B, N + 1], `users`
+        [B, F] describes them (nobody's features are counted here).
         """
 
 
@@ -48,7 +49,7 @@ class Popularity:
         counts = np.bincount(log.item, minlength=len(log.items) + 1).astype(np.float64)
         return cls(counts, np.argsort(-counts[1:], kind="stable") + 1)
 
-    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None) -> Lists:
+    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
         """The same list for every history [B, H], but for what is not allowed."""
         items, _ = self.fill(*_empty(len(histories), k), allowed)
         return items, np.where(items > 0, self.counts[items], -np.inf).astype(np.float32)
@@ -94,7 +95,7 @@ class Markov:
         follows = _counted(keys, log.item[1:][joined], (size * (kinds + 1), size))
         return cls(follows, kinds, Popularity.of(log))
 
-    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None) -> Lists:
+    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
         """By the last item of each history [B, H]; without one, or never seen before, by popularity."""
         last = events[:, -1]
         unknown = (last > self.kinds) & (self.kinds > 0)
@@ -121,7 +122,7 @@ class ItemKNN:
         rows = [_nearest(unit, begin, min(begin + _CHUNK, size), neighbours) for begin in range(0, size, _CHUNK)]
         return cls(sparse.vstack(rows, format="csr"), window, Popularity.of(log))
 
-    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None) -> Lists:
+    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
         """By the last `window` items of each history [B, H], each counted once."""
         profile = _profile(histories[:, -self.window :], self.similarity.shape[0])
         profile.data[:] = 1.0
@@ -140,7 +141,7 @@ class OwnFrequency:
         """For the catalogue of a log."""
         return cls(len(log.items) + 1, Popularity.of(log) if filled else None)
 
-    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None) -> Lists:
+    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
         """By the counts within each history [B, H]."""
         lists = best(_profile(histories, self.size), k, allowed)
         return lists if self.popularity is None else self.popularity.fill(*lists, allowed)

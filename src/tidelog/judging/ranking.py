@@ -136,9 +136,10 @@ def lists(ranker: Ranker, cases: Cases, k: int, size: int, exclude_seen: bool = 
         raise ConfigError(f"k must be between 1 and the number of items, {size - 1}, found {k}")
     found = []
     for begin in range(0, len(cases), batch):
-        history, events = cases.history[begin : begin + batch], cases.events[begin : begin + batch]
+        rows = slice(begin, begin + batch)
+        history, events = cases.history[rows], cases.events[rows]
         allowed = unseen(history, size) if exclude_seen else None
-        items, _ = ranker.rank(history, events, k, allowed)
+        items, _ = ranker.rank(history, events, k, allowed, None if cases.about is None else cases.about[rows])
         found.append(_checked(np.asarray(items), len(history), k, size, allowed))
     return np.concatenate(found)
 

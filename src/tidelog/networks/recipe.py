@@ -158,7 +158,7 @@ def catalogue(table: Table, features: Any) -> Node:
 
 def reader(part: Reader) -> Node:
     """What makes states of histories."""
-    made = {"kind": "reader", "events": part.events, "empty": part.empty}
+    made = {"kind": "reader", "events": part.events, "empty": part.empty, "about": part.about}
     return {**made, "body": _body(part.body), "norm": _norm(part.norm)}
 
 

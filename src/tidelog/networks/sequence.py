@@ -1,7 +1,7 @@
 """Histories as states: causal readers of what a user took, item by item.
 
 A reader is handed a feature vector a step, and tells for every step what it has read up to there; a step that is not
-real tells what an empty history tells. Letters: `B` batch, `L` steps, `D` size.
+real tells what an empty history tells. Letters: `B` batch, `L` steps, `D` size, `F` features.
 """
 
 from __future__ import annotations
@@ -22,22 +22,32 @@ MakeBody: TypeAlias = Callable[..., Any]  # (generator, size, length, layers, he
 
 
 class Reader(eqx.Module):
-    """What was taken [B, L, D] and how (kinds of events [B, L], 0 for none) -> states [B, L, D]."""
+    """What was taken [B, L, D], how (kinds of events [B, L], 0 for none) and by whom [B, F] -> states [B, L, D]."""
 
     events: jax.Array  # [kinds + 1, D]
     empty: jax.Array  # [D]
     body: Any
     norm: LayerNorm
+    about: jax.Array | None  # [F, D]: what is known of the user, added to every state; zeros at first
 
     @classmethod
     def create(
-        cls, generator: np.random.Generator, make: MakeBody, size: int, kinds: int, length: int, layers: int, heads: int
+        cls,
+        generator: np.random.Generator,
+        make: MakeBody,
+        size: int,
+        kinds: int,
+        length: int,
+        layers: int,
+        heads: int,
+        features: int = 0,
     ) -> Reader:
-        """A reader of at most `length` steps."""
+        """A reader of at most `length` steps, told so many features of users."""
         body = make(generator, size, length, layers, heads)
         events = from_host(0.1 * generator.standard_normal((kinds + 1, size)))
         empty = from_host(generator.standard_normal(size))
-        return cls(events, empty, body, LayerNorm(from_host(np.ones(size)), zeros(size)))
+        about = zeros(features, size) if features else None
+        return cls(events, empty, body, LayerNorm(from_host(np.ones(size)), zeros(size)), about)
 
     def __call__(
         self,
@@ -45,6 +55,8 @@ class Reader(eqx.Module):
         events: jax.Array,
         dropout: jax.Array | float | None = None,
         key: jax.Array | None = None,
+        *,
+        user: jax.Array | None = None,
     ) -> jax.Array:
         real = events > 0
         x = math.sqrt(vectors.shape[-1]) * vectors + self.events[events]
@@ -52,7 +64,10 @@ class Reader(eqx.Module):
         if dropout is not None and key is not None:
             x = drop(x, dropout, key)
         read = self.body(x, real, dropout, key)
-        return self.norm(jnp.where(real[..., None], read, self.empty))
+        states = jnp.where(real[..., None], read, self.empty)
+        if self.about is not None and user is not None:
+            states = states + (user @ self.about)[:, None]
+        return self.norm(states)
 
 
 class Mean(eqx.Module):

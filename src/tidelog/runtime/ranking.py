@@ -1,6 +1,6 @@
 """Ranking items of a catalogue after histories, in numbers: exact search, then the order that an algorithm gives.
 
-Letters: `B` histories, `H` history length, `N` items, `K` items found, `Q` query size.
+Letters: `B` histories, `H` history length, `N` items, `K` items found, `Q` query size, `F` features of users.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from tidelog.errors import SpecError
 from tidelog.runtime.retrieval import top_k
+from tidelog.types import Histories
 
 NumpyArray = np.ndarray[Any, Any]
 ROWS = 1024  # histories read at once
@@ -30,14 +31,15 @@ class Found(NamedTuple):
 class Reading(NamedTuple):
     """How a policy reads histories: rows to search among, queries after histories, and what the items found are worth.
 
-    `seek(items, events)` gives queries [B, 1 + n, Q]; the first finds the likeliest items, the others what is imagined.
-    `weigh(items, events, found, logits, ideas)` gives likelihood, rating and support of found items, [B, K] each.
+    `seek(histories)` gives queries [B, 1 + n, Q]; the first finds the likeliest items, the others what is imagined.
+    `weigh(histories, found, logits, ideas)` gives likelihood, rating and support of found items, [B, K] each.
     """
 
     table: NumpyArray  # [N + 1, Q] float32
     seek: Callable[..., Any]
     weigh: Callable[..., Any]
     history: int  # H: how many steps are read
+    features: int  # F: how many numbers are read of a user
     width: int  # K: items that are looked at, at least
     q_weight: float  # of the rating in the score
 
@@ -62,18 +64,30 @@ class Ranker:
         return self._reading.history
 
     @property
+    def features(self) -> int:
+        """F: how many numbers are read of a user, 0 where nothing is."""
+        return self._reading.features
+
+    @property
     def width(self) -> int:
         """How many items are looked at for a list, at least."""
         return self._reading.width
 
     def rank(
-        self, histories: NumpyArray, events: NumpyArray, k: int, allowed: NumpyArray | None = None
+        self,
+        histories: NumpyArray,
+        events: NumpyArray,
+        k: int,
+        allowed: NumpyArray | None = None,
+        users: NumpyArray | None = None,
     ) -> tuple[NumpyArray, NumpyArray]:
         """The best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool. SpecError where there are fewer.
 
-        Supported items come first, by likelihood and Q; the others follow by likelihood.
+        `users` [B, F] describes them; without it nothing is known of anybody. Supported items come first, by
+        likelihood and Q; the others follow by likelihood.
         """
         check_histories(histories, events, allowed, self.items)
+        who = described(users, len(histories), self.features)
         most = max(1, MARKS // (self.items + 1))
         parts = []
         for begin in range(0, len(histories), most):
@@ -81,29 +95,37 @@ class Ranker:
             marks = np.ones((len(histories[rows]), self.items + 1), bool) if allowed is None else allowed[rows].copy()
             marks[:, 0] = False
             refuse_too_few(marks, k, begin)
-            found = self.find(histories[rows], events[rows], k, marks)
+            found = self.find(histories[rows], events[rows], k, marks, who[rows])
             parts.append(ordered(found, k, 0.0 if self._supervised else self._reading.q_weight, self._supervised))
         items, scores = zip(*parts, strict=True)
         return np.concatenate(items), np.concatenate(scores)
 
-    def find(self, histories: NumpyArray, events: NumpyArray, k: int, allowed: NumpyArray) -> Found:
+    def find(
+        self,
+        histories: NumpyArray,
+        events: NumpyArray,
+        k: int,
+        allowed: NumpyArray,
+        users: NumpyArray | None = None,
+    ) -> Found:
         """The likeliest allowed items and the nearest to what is imagined, with what they are worth."""
+        seen, done = (fitted(part, self.history) for part in (histories, events))
+        whole = Histories(seen, done, described(users, len(histories), self.features))
         parts = [
-            self._find(histories[i : i + ROWS], events[i : i + ROWS], k, allowed[i : i + ROWS])
+            self._find(Histories(*(part[i : i + ROWS] for part in whole)), k, allowed[i : i + ROWS])
             for i in range(0, len(histories), ROWS)
         ]
         return Found(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def _find(self, histories: NumpyArray, events: NumpyArray, k: int, allowed: NumpyArray) -> Found:
+    def _find(self, seen: Histories, k: int, allowed: NumpyArray) -> Found:
         reading = self._reading
-        seen, done = (fitted(part, reading.history) for part in (histories, events))
-        queries = np.asarray(reading.seek(seen, done))
+        queries = np.asarray(reading.seek(seen))
         found, ideas = self._search(queries, min(max(k, reading.width), self.items), allowed)
         there = np.take_along_axis(allowed, found, axis=1)
         vectors = reading.table[found]  # [B, K, Q]
         logits = np.where(there, np.einsum("bkq,bq->bk", vectors, queries[:, 0]), -np.inf).astype(np.float32)
         logits[_again(found)] = -np.inf
-        likelihood, rating, first = (np.asarray(part) for part in reading.weigh(seen, done, found, logits, ideas))
+        likelihood, rating, first = (np.asarray(part) for part in reading.weigh(seen, found, logits, ideas))
         return Found(found, likelihood, rating, first)
 
     def _search(self, queries: NumpyArray, width: int, allowed: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
@@ -161,6 +183,15 @@ def check_histories(histories: NumpyArray, events: NumpyArray, allowed: NumpyArr
         raise SpecError("where a history has an item it has a kind of event, and only there")
     if allowed is not None and allowed.shape != (len(histories), items + 1):
         raise SpecError(f"allowed must be [{len(histories)}, {items + 1}], found {list(allowed.shape)}")
+
+
+def described(users: NumpyArray | None, rows: int, features: int) -> NumpyArray:
+    """What describes users [B, F], zeros where nothing was said; SpecError where it does not fit what is read."""
+    if users is None or not features:
+        return np.zeros((rows, features), np.float32)
+    if users.shape != (rows, features) or not np.isfinite(users).all():
+        raise SpecError(f"users must be finite numbers [{rows}, {features}], found {list(users.shape)}")
+    return users.astype(np.float32)
 
 
 def _again(items: NumpyArray) -> NumpyArray:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tidelog.runtime.networks import Array, Node, gru, layer_norm, linear, mlp
 from tidelog.runtime.ranking import Reading
+from tidelog.types import Histories
 
 Step: TypeAlias = Callable[..., Array]  # (carry, *now) -> carry
 Loop: TypeAlias = Callable[[Step, Array, tuple[Array, ...]], Array]
@@ -24,12 +25,19 @@ def reading_of(node: Node) -> Reading:
     """How NumPy reads histories by a node."""
     return Reading(
         table=np.asarray(rows(np, node["catalogue"]), np.float32),
-        seek=lambda items, events: sought(np, node, states(np, node, items, events)),
-        weigh=lambda items, events, *found: weighed(np, node, states(np, node, items, events), *found),
+        seek=lambda seen: sought(np, node, states(np, node, seen)),
+        weigh=lambda seen, *found: weighed(np, node, states(np, node, seen), *found),
         history=node["history"],
+        features=features_of(node),
         width=node["width"],
         q_weight=node["q_weight"],
     )
+
+
+def features_of(node: Node) -> int:
+    """How many numbers are read of a user."""
+    about = node["reader"]["about"]
+    return 0 if about is None else about.shape[0]
 
 
 def rows(xp: Any, node: Node) -> Array:
@@ -75,14 +83,15 @@ def one_by_one(step: Step, carry: Array, along: tuple[Array, ...]) -> Array:
     return carry
 
 
-def states(xp: Any, node: Node, items: Array, events: Array, loop: Loop = one_by_one) -> Array:
-    """Where histories [B, H] leave their users: [B, D]."""
-    reader, real = node["reader"], events > 0
-    vectors = _vectors(xp, node["catalogue"], items)
-    seen = math.sqrt(vectors.shape[-1]) * vectors + reader["events"][events]
+def states(xp: Any, node: Node, seen: Histories, loop: Loop = one_by_one) -> Array:
+    """Where histories leave their users: [B, D]."""
+    reader, real = node["reader"], seen.events > 0
+    vectors = _vectors(xp, node["catalogue"], seen.items)
+    steps = math.sqrt(vectors.shape[-1]) * vectors + reader["events"][seen.events]
     body = reader["body"]
-    read = BODIES[body["kind"]](xp, body, xp.where(real[..., None], seen, 0.0), real, loop)
-    return layer_norm(xp, reader["norm"], xp.where(real[:, -1:], read, reader["empty"]))
+    read = BODIES[body["kind"]](xp, body, xp.where(real[..., None], steps, 0.0), real, loop)
+    read = xp.where(real[:, -1:], read, reader["empty"])
+    return layer_norm(xp, reader["norm"], read if reader["about"] is None else read + seen.users @ reader["about"])
 
 
 def _mean(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tidelog.errors import SpecError, nearest
+from tidelog.runtime.profiles import Profiles
 from tidelog.runtime.ranking import MARKS, refuse_too_few
 from tidelog.types import Catalogue, History, Spec
 
@@ -38,17 +39,26 @@ class Ranks(Protocol):
         """H: how many steps are read."""
 
     @property
+    def features(self) -> int:
+        """F: how many numbers are read of a user, 0 where nothing is."""
+
+    @property
     def width(self) -> int:
         """How many items are looked at for a list, at least."""
 
     def rank(
-        self, histories: NumpyArray, events: NumpyArray, k: int, allowed: NumpyArray | None = None
+        self,
+        histories: NumpyArray,
+        events: NumpyArray,
+        k: int,
+        allowed: NumpyArray | None = None,
+        users: NumpyArray | None = None,
     ) -> tuple[NumpyArray, NumpyArray]:
-        """The best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool."""
+        """The best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool, `users` [B, F]."""
 
 
 class Vocabulary:
-    """Items and kinds of events by name."""
+    """Items, kinds of events and what describes users, by name."""
 
     def __init__(self, spec: Spec) -> None:
         if not isinstance(spec.action, Catalogue):
@@ -59,6 +69,8 @@ class Vocabulary:
         self.kinds, self.usual = kinds.events, kinds.usual
         self._place = {str(one): i + 1 for i, one in enumerate(spec.action.ids)}
         self._kind = {word: i + 1 for i, word in enumerate(kinds.events)}
+        who: Any = spec.observation.get("user")
+        self.users = None if who is None else Profiles(who)
 
     def items(self, ids: Iterable[Any], where: str, skip: bool = False) -> list[int]:
         """Indices of ids; SpecError names one that the log never had, unless they are to be passed over (0)."""
@@ -98,6 +110,7 @@ def recommend(
     candidates: Iterable[Any] | None = None,
     exclude: Iterable[Any] | None = None,
     events: Any = None,
+    users: Any = None,
     unknown: str = "error",
 ) -> Recommendations:
     """The best `k` items after each history; see `Policy.recommend`."""
@@ -106,6 +119,7 @@ def recommend(
     if unknown not in ("error", "skip"):
         raise SpecError(f"unknown = {unknown!r}: expected 'error' or 'skip'")
     items, kinds = encoded(vocabulary, histories, events, unknown == "skip")
+    who = _described(ranker, vocabulary, users, len(items), unknown == "skip")
     offered = _offered(vocabulary, candidates, exclude)
     most = max(1, MARKS // (ranker.items + 1))
     parts = []
@@ -116,7 +130,7 @@ def recommend(
             allowed[i, taken] = False
         refuse_too_few(allowed, int(k), begin)
         read, done = (_left_padded(part[rows], ranker.history) for part in (items, kinds))
-        parts.append(ranker.rank(read, done, int(k), allowed))
+        parts.append(ranker.rank(read, done, int(k), allowed, None if who is None else who[rows]))
     found, scores = zip(*parts, strict=True)
     return Recommendations(vocabulary.ids[np.concatenate(found) - 1], np.concatenate(scores))
 
@@ -143,6 +157,14 @@ def encoded(
         rows.append([item for item, _ in pairs])
         kinds.append([kind for _, kind in pairs])
     return rows, kinds
+
+
+def _described(ranker: Ranks, vocabulary: Vocabulary, users: Any, rows: int, skip: bool) -> NumpyArray | None:
+    if users is None:
+        return None
+    if vocabulary.users is None or not ranker.features:
+        raise SpecError("this policy reads nothing of users: leave `users` away, or train with user_features=...")
+    return vocabulary.users.read(users, rows, skip)
 
 
 def _named(ids: tuple[str | int, ...]) -> NumpyArray:

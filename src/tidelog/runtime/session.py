@@ -18,8 +18,8 @@ from tidelog.runtime.acts import Made, Seen
 from tidelog.runtime.intake import column_names
 from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES
 from tidelog.runtime.policy import Policy
-from tidelog.runtime.ranking import ROWS, check_histories, fitted, refuse_too_few
-from tidelog.runtime.reading import LISTED
+from tidelog.runtime.ranking import ROWS, check_histories, described, fitted, refuse_too_few
+from tidelog.runtime.reading import LISTED, features_of
 from tidelog.runtime.recipe import Recipe, noise_of, restored
 from tidelog.runtime.recommender import Recommender
 from tidelog.runtime.saved import ONNX, Saved
@@ -75,7 +75,7 @@ def _run(session: Any, saved: Saved, outputs: list[str], feeds: Mapping[str, Num
 def _ranks(saved: Saved, recipe: Recipe, session: Any) -> Recommender:
     node, space = recipe["act"], saved.spec.action
     items = space.n if isinstance(space, Catalogue) else 0
-    lists = _Lists(saved, session, items, min(node["width"], items), node["history"])
+    lists = _Lists(saved, session, items, node)
     tried_lists(lambda: lists, saved.spec, saved.where)
     return Recommender(saved, lists)
 
@@ -83,11 +83,17 @@ def _ranks(saved: Saved, recipe: Recipe, session: Any) -> Recommender:
 class _Lists:
     """Ranks items by a file's lists, which are as long as `width`."""
 
-    def __init__(self, saved: Saved, session: Any, items: int, width: int, history: int) -> None:
-        self._saved, self._session, self.items, self.width, self.history = saved, session, items, width, history
+    def __init__(self, saved: Saved, session: Any, items: int, node: Recipe) -> None:
+        self._saved, self._session, self.items = saved, session, items
+        self.width, self.history, self.features = min(node["width"], items), node["history"], features_of(node)
 
     def rank(
-        self, histories: NumpyArray, events: NumpyArray, k: int, allowed: NumpyArray | None = None
+        self,
+        histories: NumpyArray,
+        events: NumpyArray,
+        k: int,
+        allowed: NumpyArray | None = None,
+        users: NumpyArray | None = None,
     ) -> tuple[NumpyArray, NumpyArray]:
         """The best `k` items and their scores, [B, k] each; SpecError where a list of the file is shorter."""
         check_histories(histories, events, allowed, self.items)
@@ -96,10 +102,12 @@ class _Lists:
         marks = np.ones((len(histories), self.items + 1), bool) if allowed is None else allowed
         refuse_too_few(marks, k)
         seen, done = (fitted(part, self.history) for part in (histories, events))
+        who = described(users, len(histories), self.features)
         parts = []
         for start in range(0, len(seen), ROWS):
             rows = slice(start, start + ROWS)
             feeds = {"history": seen[rows], "event": done[rows], "mask": marks[rows, 1:]}
+            feeds |= {"user": who[rows]} if self.features else {}
             parts.append(_run(self._session, self._saved, ["item", "score"], feeds))
         items, scores = (np.concatenate(column)[:, :k] for column in zip(*parts, strict=True))
         if items.shape != (len(seen), k):

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tidelog.errors import CheckpointError, TidelogError
-from tidelog.types import Catalogue, Codes, Continuous, Discrete, History, Image, MultiDiscrete, Spec, Vector
+from tidelog.types import Catalogue, Codes, Continuous, Discrete, History, Image, MultiDiscrete, Profile, Spec, Vector
 
 
 def read_spec(data: Any, where: str) -> Spec:
@@ -41,7 +41,7 @@ def described(spec: Spec) -> dict[str, Any]:
     return {"masks": masks, "missing": missing}
 
 
-_LEAVES = (Vector, Codes, Image, History)
+_LEAVES = (Vector, Codes, Image, History, Profile)
 
 
 def _sound(part: Any) -> bool:
@@ -56,6 +56,11 @@ def _sound(part: Any) -> bool:
     if isinstance(part, History):
         kinds = isinstance(part.events, tuple) and len(part.events) > 0 and _names(part.events, len(part.events))
         return kinds and _count(part.usual) and part.usual <= len(part.events)
+    if isinstance(part, Profile):
+        parts = (part.columns, part.words, part.mean, part.spread)
+        alike = all(isinstance(one, tuple) and 0 < len(one) == len(part.columns) for one in parts)
+        words = _all(part.columns, _word) and _all(part.words, lambda word: word is None or _word(word))
+        return alike and words and _all(part.mean, _number) and _all(part.spread, lambda one: _number(one) and one > 0)
     if isinstance(part, Catalogue):
         types = {type(one) for one in part.ids} if isinstance(part.ids, tuple) else set()
         ids = types == {str} or (types == {int} and all(abs(int(one)) < 2**63 for one in part.ids))
@@ -89,6 +94,10 @@ def _words(vocabularies: Any, sizes: tuple[int, ...]) -> bool:
 
 def _all(items: Any, holds: Any) -> bool:
     return isinstance(items, tuple) and all(holds(item) for item in items)
+
+
+def _word(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _count(value: Any) -> bool:

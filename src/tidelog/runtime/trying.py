@@ -24,6 +24,7 @@ from tidelog.types import (
     History,
     Image,
     MultiDiscrete,
+    Profile,
     Spec,
     Vector,
 )
@@ -49,6 +50,8 @@ def check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], wh
             sizes += [len(leaf.sizes), *leaf.sizes]
         elif isinstance(leaf, History):
             sizes.append(len(leaf.events))
+        elif isinstance(leaf, Profile):
+            sizes.append(len(leaf.columns))
         elif isinstance(leaf, Image):
             sizes += [leaf.height * leaf.width * leaf.channels // 4096]
     sizes += [recipe["carry"], *_action_sizes(spec.action)]
@@ -140,6 +143,9 @@ def tried_lists(make: Callable[[], Lists], spec: Spec, where: str) -> Lists:
         ranker = make()
         if not isinstance(spec.action, Catalogue) or ranker.items != spec.action.n:
             raise ValueError(f"its table has {ranker.items} items")
+        who = spec.observation.get("user")
+        if ranker.features not in (0, len(who.columns) if isinstance(who, Profile) else 0):
+            raise ValueError(f"it reads {ranker.features} features of users")
         ranker.rank(events * ranker.items // np.maximum(events, 1), events, 1)
         return ranker
 

@@ -11,8 +11,8 @@ from tidelog.serving.bodies import TOO_MANY, UNFIT, Refused, parsed
 MOST = 100_000  # items in one answer
 FEW = 20_000  # items that are looked at, and places of lists
 CHOICES = ("k", "exclude_seen", "candidates", "exclude", "unknown")
-ONE = ("history", "events", *CHOICES)
-MANY = ("histories", "events", *CHOICES)
+ONE = ("history", "events", "user", *CHOICES)
+MANY = ("histories", "events", "users", *CHOICES)
 
 
 class Asked(NamedTuple):
@@ -51,6 +51,8 @@ class Lists:
         _check(choices, len(histories))
         if body.get("events") is not None:
             choices["events"] = _rows(body["events"], "events", single)
+        if body.get(fields[2]) is not None:
+            choices["users"] = _users(body[fields[2]], fields[2], single)
         return Asked(histories, len(histories), single, choices)
 
     def quick(self, asked: Asked) -> bool:
@@ -74,6 +76,17 @@ def _rows(value: Any, name: str, single: bool) -> list[list[Any]]:
         if not isinstance(row, list):
             raise Refused(UNFIT, f"'{where}' must be a list, the latest last; [] is a user without a history")
         _check_ids(row, where)
+    return rows
+
+
+def _users(value: Any, name: str, single: bool) -> list[dict[str, Any] | None]:
+    """What is known of each user: columns by name."""
+    rows = [value] if single else value
+    if not isinstance(rows, list):
+        raise Refused(UNFIT, f"'{name}' must be a list with an object for each history")
+    for i, row in enumerate(rows):
+        if row is not None and not isinstance(row, dict):
+            raise Refused(UNFIT, f"'{name if single else f'{name}[{i}]'}' must be an object of columns and values")
     return rows
 
 

@@ -72,7 +72,7 @@ class Periods:
 def _stored(log: Interactions, keep: Keep) -> Visits:
     if len(log) < 2:
         raise LogError(f"{len(log)} event is too little to learn from: at least 2 are needed", log.report)
-    return visits(log, keep.targets, "slate" in keep.columns)
+    return visits(log, keep.targets, "slate" in keep.columns, "user" in keep.columns)
 
 
 def refuse_what_lists_lack(scale: str | None, split_seed: int, episodes: Mapping[str, int]) -> None:
@@ -102,7 +102,8 @@ class Weighing:
         histories, events = self._log.histories(self._rows, policy.algorithm.history)
         allowed = np.ones((len(self._rows), ranker.items + 1), bool)
         allowed[:, 0] = False
-        found = ranker.find(histories, events, k, allowed)
+        users = self._log.described(self._log.user[self._rows])
+        found = ranker.find(histories, events, k, allowed, users)
         given = policy.algorithm.q_weight
         results = [(w, self._measured(found, k, w)) for w in (WEIGHTS if given is None else (float(given),))]
         weight, best = max(results, key=lambda pair: (pair[1][_DECIDES], -pair[0]))
