@@ -16,6 +16,7 @@ from tidelog.algorithms import recommender_bcq as page
 from tidelog.algorithms.contract import Algorithm, Ranking
 from tidelog.algorithms.hyper import from_config, to_config
 from tidelog.algorithms.scenes import scene
+from tidelog.runtime.ranking import Ranker
 from tidelog.training.learner import as_arrays
 from tidelog.training.timed import LISTS, Weighing
 from tidelog.types import Histories
@@ -252,6 +253,14 @@ def test_the_chosen_weight_is_the_best_of_those_tried():
     assert measured["held_out/reward_ndcg@10"] >= max(others) - 1e-9
     assert weighing(policy(small(q_weight=0.7), log, state))[0] == 0.7
     assert weight == measured["held_out/q_weight"]
+
+
+def test_the_weight_of_q_is_chosen_with_what_is_known_of_users(monkeypatch):
+    log, asked = described().split(share=0.4).test, []
+    found = Ranker.find
+    monkeypatch.setattr(Ranker, "find", lambda self, *given: asked.append(given[-1]) or found(self, *given))
+    Weighing(log)(policy(small(), log))
+    np.testing.assert_array_equal(asked[0], log.user_features[log.user[log.targets]])
 
 
 def test_a_seed_alone_is_the_same_as_among_others(whole):
