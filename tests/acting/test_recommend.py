@@ -10,8 +10,10 @@ import tidelog as tl
 from tests.algorithms.recommenders import after, described, policy, small
 from tidelog.acting.lists import recommend_for_table
 from tidelog.errors import SpecError
+from tidelog.runtime.profiles import Profiles
 from tidelog.runtime.ranking import Found, ordered
 from tidelog.runtime.retrieval import top_k
+from tidelog.types import Profile
 
 ITEMS = [f"i{n}" for n in range(10)]
 
@@ -89,6 +91,15 @@ def test_what_is_not_said_of_a_user_counts_as_nothing_known():
     skipped = told.recommend([["i1"]], 4, users=[{"plan": "gold"}], unknown="skip").scores
     np.testing.assert_array_equal(skipped, nobody)
     assert np.abs(told.recommend([["i1"]], 4, users=[{"plan": " paid "}]).scores - nobody).max() > 1e-5
+
+
+def test_of_many_words_an_error_lists_none():
+    many = tuple(f"w{n}" for n in range(300))
+    profiles = Profiles(Profile(("plan",) * 300, many, (0.0,) * 300, (1.0,) * 300))
+    with pytest.raises(SpecError, match=r"holds 'zzz', which no user had; 300 words are known \(unknown='skip'"):
+        profiles.read([{"plan": "zzz"}], 1)
+    with pytest.raises(SpecError, match="did you mean 'w299'"):
+        profiles.read([{"plan": "w2999"}], 1)
 
 
 def test_users_are_refused_by_a_policy_that_reads_nothing_of_them():

@@ -16,6 +16,7 @@ from tidelog.types import Profile
 
 NumpyArray = np.ndarray[Any, Any]
 MOST = 1e38  # that 32 bits hold
+FEW = 20  # words that an error lists
 
 
 class Profiles:
@@ -80,6 +81,7 @@ class Profiles:
                 raise SpecError(f"{where} holds {word!r:.80}: expected words")
             elif plain and not skip:
                 guess = nearest(plain, [one for one in known if one is not None])
+                guess = guess if len(known) < FEW or guess.startswith("did") else f"{len(known)} words are known"
                 raise SpecError(
                     f"{where} holds {word!r:.80}, which no user had; {guess} (unknown='skip' passes over it)"
                 )
