@@ -133,6 +133,14 @@ def test_only_the_last_steps_of_a_long_history_are_read_but_all_are_left_out(rec
         ({"histories": [["i1"]], "events": [["view"]]}, "history 0 has the event 'view'"),
         ({"histories": [["i1"]], "events": [[]]}, "1 items and 0 events"),
         ({"histories": [["i1"]], "unknown": "drop"}, "expected 'error' or 'skip'"),
+        ({"histories": [["i1"]], "unknown": np.array(["skip", "error"])}, "expected 'error' or 'skip'"),
+        ({"histories": [["i1"]], "exclude_seen": "no"}, "exclude_seen = 'no': expected True or False"),
+        ({"histories": [["i1"]], "events": 5}, "events must be a list of lists"),
+        ({"histories": [["i1"]], "events": [None]}, "the events of history 0 must be a list"),
+        ({"histories": [["i1"]], "events": ["view"]}, "the events of history 0 must be a list"),
+        ({"histories": [["i1"]], "events": {0: ["buy"]}}, "events must be a list of lists"),
+        ({"histories": np.array(3)}, "must be a list of lists"),
+        ({"histories": [["i1"]], "exclude": np.array(3)}, "exclude must be a list"),
         ({"histories": [["i1"]], "users": {"age": 3}}, "users must be a list with a mapping for each history"),
         ({"histories": [["i1"]], "users": [{}, {}]}, "1 histories and 2 users"),
         ({"histories": [["i1"]], "users": ["u1"]}, r"users\[0\] must be a mapping"),
@@ -152,6 +160,32 @@ def test_only_the_last_steps_of_a_long_history_are_read_but_all_are_left_out(rec
 def test_what_is_handed_in_wrong_is_named(recommender, call, said):
     with pytest.raises(SpecError, match=said):
         recommender.recommend(**call)
+
+
+def test_a_kind_of_event_that_there_is_not_is_refused_by_index_too(recommender):
+    with pytest.raises(SpecError, match=r"kinds of events from 0 \(none\) to 2, found 3"):
+        recommender.ranker().rank(np.array([[1]]), np.array([[3]]), 2)
+
+
+def test_lists_keep_the_columns_of_the_table_whatever_they_are_called(recommender):
+    frame = pl.DataFrame({"score": [7, 7, 3], "rank": ["i1", "i2", "i5"]})
+    lists = recommend_for_table(recommender, frame, user="score", item="rank", k=2)
+    assert lists.columns == ["score", "rank_", "rank", "score_"]
+    assert lists["score"].to_list() == [7, 7, 3, 3]
+    assert lists["rank_"].to_list() == [1, 2, 1, 2]
+    assert set(lists["rank"]) <= set(ITEMS)
+    other = recommend_for_table(recommender, frame.rename({"rank": "x"}), user="x", item="x", k=1)
+    assert other.columns == ["x", "rank", "x_", "score"]
+
+
+def test_a_table_is_read_as_the_log_was(recommender):
+    frame = pl.DataFrame({"u": [1.0, 1.0], "i": [" i1", "i2"], "kind": [" buy", "click "], "t": [1.0, float("nan")]})
+    lists = recommend_for_table(recommender, frame, user="u", item="i", event="kind", k=2)
+    wanted = recommender.recommend([["i1", "i2"]], 2, events=[["buy", "click"]])
+    assert lists["i"].to_list() == wanted.items[0].tolist()
+    assert lists["u"].to_list() == [1, 1]
+    with pytest.raises(SpecError, match=r"column 't' has no value that can be read in 1 row\(s\): 2"):
+        recommend_for_table(recommender, frame, user="u", item="i", time="t", k=2)
 
 
 def test_unknown_items_are_passed_over_only_when_that_is_asked_for(recommender):

@@ -1,6 +1,7 @@
 """The door for interactions: what comes in, what is refused, and what a split does."""
 
 import json
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,76 @@ def test_a_split_by_time_keeps_the_future_out_of_the_past() -> None:
     assert log.split().at == pytest.approx(log.time.min() + 0.8 * np.ptp(log.time))
     dated = tl.read_interactions(clicks().with_columns(pl.from_epoch(pl.col("t").cast(pl.Int64))), **ROLES)
     assert str(dated.split("2001-09-09 01:50").at) == "2001-09-09T01:50:00.000000"
+
+
+def test_a_session_ended_at_the_cut_only_if_its_gap_had_passed_by_then() -> None:
+    rows = [
+        (1, "a", 0.0),
+        (1, "b", 99.0),
+        (1, "a", 200.0),
+        (2, "a", 10.0),
+        (2, "b", 220.0),
+        (3, "a", 0.0),
+        (3, "b", 1.0),
+    ]
+    frame = pl.DataFrame(rows, schema=["u", "i", "t"], orient="row")
+    log = tl.read_interactions(frame, user="u", item="i", time="t", session_gap=50)
+    assert log.terminated.tolist() == [True, True, False, True, False, False, True]
+    train = log.split(at=100).train
+    assert train.terminated.tolist() == [True, False, True, False, True]  # user 1 was there a moment ago
+    assert train.truncated.tolist() == [False, True, False, False, False]
+    dated = frame.with_columns(pl.from_epoch(pl.col("t").cast(pl.Int64)))
+    split = tl.read_interactions(dated, user="u", item="i", time="t", session_gap=50).split("1970-01-01T00:01:40")
+    np.testing.assert_array_equal(split.train.terminated, train.terminated)
+    sessions = frame.with_columns(s=pl.col("t") // 50)
+    plain = tl.read_interactions(sessions, user="u", item="i", time="t", session="s").split(at=100).train
+    assert plain.terminated.tolist() == [True, False, False, False, False]  # nothing says when one is over
+
+
+def test_a_moment_is_read_in_its_own_zone_and_a_number_is_no_date() -> None:
+    dated = tl.read_interactions(clicks().with_columns(pl.from_epoch(pl.col("t").cast(pl.Int64))), **ROLES)
+    zone = timezone(timedelta(hours=2))
+    for at in ("2001-09-09T03:50:00+02:00", datetime(2001, 9, 9, 3, 50, tzinfo=zone), datetime(2001, 9, 9, 1, 50)):
+        assert str(dated.split(at).at) == "2001-09-09T01:50:00.000000"
+    with pytest.raises(ConfigError, match="at = 20010909: expected a date"):
+        dated.split(20010909)
+
+
+def test_fractions_of_a_time_are_not_the_same_moment() -> None:
+    frame = pl.DataFrame({"u": [1, 1, 1], "i": ["a", "a", "b"], "t": [0.1, 0.6, 0.7]})
+    split = tl.read_interactions(frame, user="u", item="i", time="t").split(at=0.5)
+    assert not [one for one in split.report.warnings if one.check == "leakage between periods"]
+
+
+def test_slates_in_text_lists_and_numbers_name_the_same_items() -> None:
+    def read(items: list[Any], slates: list[Any]) -> list[list[Any]]:
+        frame = pl.DataFrame({"u": [1] * len(items), "i": items, "t": range(len(items)), "s": slates})
+        log = tl.read_interactions(frame, user="u", item="i", time="t", slate="s")
+        return [[log.items[place - 1] for place in row if place] for row in log.slate]
+
+    films = ["X (2000)", "a, b", "'q'"]
+    assert read(films, ["X (2000)|Film (1999)", "a, b|X (2000)", "'q'|a, b"])[0] == ["X (2000)", "Film (1999)"]
+    assert read(["a", "b"], ["['a', 'b']", "(b, a)"]) == [["a", "b"], ["b", "a"]]
+    assert read([1.0, 2.0], [[1.0, 2.0], [2.0]]) == [[1, 2], [2]]
+    assert read(["a", "b"], [[" a", "", "b "], ["b", None]]) == [["a", "b"], ["b"]]
+
+
+def test_a_number_that_is_none_is_an_empty_cell_and_changes_no_other_id() -> None:
+    frame = pl.DataFrame({"u": [1.0, 1.0, 2.0, 2.0], "i": [1.0, float("nan"), 2.0, 1.0], "t": range(4)})
+    roles = {"user": "u", "item": "i", "time": "t"}
+    for column in ("i", "u"):
+        broken = frame.rename({"u": "i", "i": "u"}) if column == "u" else frame
+        (error,) = tl.validate_interactions(broken, **roles).errors
+        assert (error.check, error.column, list(error.rows)) == ("empty cell", column, [2])
+
+
+def test_leaving_one_out_holds_out_nothing_that_was_history_only() -> None:
+    test = interactions().split().test
+    split = test.leave_one_out()
+    assert set(split.test.targets) <= set(test.targets)
+    for row in split.test.targets:  # the last of those of its user that count
+        assert row == test.targets[test.user[test.targets] == test.user[row]][-1]
+    assert len(split.train) + len(split.test.targets) == len(test.targets)
 
 
 def test_cold_items_and_users_are_named() -> None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -43,6 +44,12 @@ def test_channels_are_turned_and_nothing_else():
     assert shown[1, 2, 4].tolist() == [2, 12, 22]
     assert source.step(None)[1].tolist() == [1, 1]
     assert channels_last(source) is source
+    for shape, turned in (((12, 64, 64), True), ((4, 10, 10), True), ((64, 64, 12), False), ((10, 10, 6), False)):
+        stack = SimpleNamespace(
+            single_observation_space=spaces.Box(0, 255, shape, np.uint8), single_action_space=None, num_envs=1,
+            metadata={},
+        )  # fmt: skip
+        assert (channels_last(stack) is not stack) == turned, shape
 
 
 def test_without_the_extra_the_line_that_installs_it_is_said(monkeypatch):

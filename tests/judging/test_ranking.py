@@ -48,6 +48,15 @@ def cases_of(targets, rewards=None, user=None, kind=None):
     )
 
 
+def test_what_was_seen_long_ago_is_not_forgotten_silently():
+    log = events_of([(0, 3, 1, 0, 0), *[(0, 1, 1, 0, time) for time in range(1, 5)]], items=4)
+    cut, whole = (next_events(log, np.array([4]), length) for length in (3, None))
+    with pytest.raises(ConfigError, match="the histories of 1 cases are cut to 3 events"):
+        lists(Popularity.of(log), cut, 1, 5, exclude_seen=True)
+    assert lists(Popularity.of(log), whole, 1, 5, exclude_seen=True).tolist() == [[2]]
+    assert lists(Popularity.of(log), cut, 1, 5).tolist() == [[1]]
+
+
 def test_rankers_are_told_who_the_user_of_each_case_is():
     asked = []
 

@@ -12,11 +12,12 @@ from tests.algorithms.recommenders import after, batch, compiled, described, fre
 from tidelog.acting.arrays import named_arrays
 from tidelog.algorithms import proposals
 from tidelog.algorithms import recommender_bcq as page
-from tidelog.algorithms.next_item import recall_loss
+from tidelog.algorithms.next_item import facts, from_factors, recall_loss
 from tidelog.algorithms.optim import descend
-from tidelog.algorithms.proposals import GENERATORS, clipped, may_choose
+from tidelog.algorithms.proposals import GENERATORS, clipped, taken_before, without
 from tidelog.algorithms.scenes import scene
 from tidelog.losses.td import between
+from tidelog.networks.catalogue import Items
 from tidelog.training.learner import as_arrays
 
 GENERATED = pytest.mark.parametrize("generator", GENERATORS)
@@ -96,10 +97,48 @@ def test_targets_choose_among_items_that_are_allowed_and_never_padding(generator
             assert chosen[b, column] not in upto
 
 
+def test_every_position_of_the_attention_reader_is_learnt_and_read():
+    """A state behind the last event stands on the last position; one of its own would be random for ever."""
+    h, log = small(encoder="attention", targets=1, history=4, dropout=None), described()
+    state = fresh(h, log)
+    row = batch(h, log)
+    _, slope = eqx.filter_value_and_grad(recall_loss, has_aux=True)(state.recall, h, row, state.known, None)
+    told = np.abs(slope.reader.body.positions).max(axis=1)
+    assert told.shape == (4,)
+    assert told.min() > 1e-5
+    last = eqx.tree_at(
+        lambda one: one.reader.body.positions, state.recall, replace_fn=lambda p: p.at[-1].multiply(-2.0)
+    )
+    seen, other = (scene(recall, recall.reader, state.known, row.data).around for recall in (state.recall, last))
+    assert np.abs(seen - other)[:, -1].max() > 1e-2
+
+
+def test_items_are_drawn_as_often_as_is_said_among_a_million():
+    counts = np.append(0, np.random.default_rng(0).zipf(1.3, 1_000_000).clip(max=10**6))
+    known = facts(counts, None)
+    parts = np.diff(np.asarray(known.cumulative, np.int64), prepend=0)
+    said = np.exp(np.asarray(known.log_drawn, np.float64)[1:])
+    assert parts.min() >= 1
+    np.testing.assert_allclose(parts / parts.sum(), said, rtol=1e-4)
+    wanted = (counts[1:] + 1.0) ** 0.75
+    often = wanted > 1e-7 * wanted.sum()
+    np.testing.assert_allclose(said[often], (wanted / wanted.sum())[often], rtol=5e-3)
+    drawn = known.draw(jax.random.key(0), (10_000,))
+    assert int(drawn.min()) >= 1
+    assert int(drawn.max()) <= 1_000_000
+
+
+def test_a_table_of_factors_has_a_direction_for_what_nobody_took():
+    log = described()
+    assert (log.counts[1:] == 0).any()
+    rows = from_factors(log, 8, 0)
+    assert np.linalg.norm(rows, axis=1).min() > 1e-3
+
+
 def test_what_may_be_chosen_by_hand():
-    items = jnp.array([[0, 2, 3]])
-    assert may_choose(items, 2, 4, False)[0].tolist() == [[False, True, True, True, True]] * 2
-    assert may_choose(items, 2, 4, True)[0].tolist() == [
+    barred, scores = taken_before(jnp.array([[0, 2, 3]]), 2), jnp.zeros((1, 2, 5))
+    assert jnp.isfinite(without(scores, None))[0].tolist() == [[False, True, True, True, True]] * 2
+    assert jnp.isfinite(without(scores, barred))[0].tolist() == [
         [False, True, False, True, True],  # behind item 2
         [False, True, False, False, True],  # behind item 3
     ]
@@ -142,17 +181,33 @@ def test_threshold_1_is_the_likeliest_item():
     np.testing.assert_array_equal(chosen, 1 + jnp.argmax(logits[..., 1:], axis=-1))
 
 
-def test_candidates_are_the_same_however_many_states_are_looked_at_at_once(monkeypatch):
-    h, log = small(candidates=3, threshold=0.0), described()
-    items = fresh(h, log).recall.table(None, None)
+@GENERATED
+def test_candidates_are_the_same_however_many_states_are_looked_at_at_once(generator, monkeypatch):
+    h, log = small(generator=generator, candidates=3, threshold=0.0), described()
+    state = fresh(h, log)
+    items = state.recall.table(None, None)
     states = jax.random.normal(jax.random.key(1), (7, h.size))
-    allowed = jnp.ones((7, 11), bool).at[:, 0].set(False).at[2, 4].set(False)
-    whole = proposals.likeliest(h, None, states, items, allowed, jax.random.key(2))
-    monkeypatch.setattr(proposals, "CELLS", 22)  # two states at a time
-    parts = proposals.likeliest(h, None, states, items, allowed, jax.random.key(2))
-    np.testing.assert_array_equal(parts.items, whole.items)
-    np.testing.assert_array_equal(parts.kept, whole.kept)
+    for barred in (None, jnp.zeros((7, 2), jnp.int32).at[2, 1].set(4)):
+        asked = (h, state.imagination, states, items, barred, jax.random.key(2))
+        whole = h.generator(*asked)
+        monkeypatch.setattr(proposals, "CELLS", 66)  # a few states at a time
+        parts = h.generator(*asked)
+        monkeypatch.undo()
+        np.testing.assert_array_equal(parts.items, whole.items)
+        np.testing.assert_array_equal(parts.kept, whole.kept)
     assert 4 not in np.asarray(parts.items)[2]
+    assert np.asarray(parts.items).min() >= 1
+
+
+@GENERATED
+def test_one_update_keeps_no_row_of_the_catalogue_for_every_state(generator):
+    """The memory of a step among many items is bounded: 1,408 states of 100,000 would be 140 million marks."""
+    h = small(generator=generator, batch_size=128, targets=10, history=10, full_softmax=0, target_samples=10)
+    items, states = Items(jnp.zeros((100_001, 8)), jnp.zeros(100_001)), jnp.zeros((128 * 11, 8))
+    imagination = fresh(h, described()).imagination
+    traced = jax.jit(lambda states, key: h.generator(h, imagination, states, items, None, key))
+    used = traced.lower(states, jax.random.key(0)).compile().memory_analysis().temp_size_in_bytes
+    assert used < 120e6
 
 
 def test_imagined_candidates_snap_to_items_and_phi_0_is_the_generator():
@@ -161,7 +216,8 @@ def test_imagined_candidates_snap_to_items_and_phi_0_is_the_generator():
     items = state.recall.table(None, None)
     states = jax.random.normal(jax.random.key(1), (5, h.size))
     allowed = jnp.ones((5, 11), bool).at[:, 0].set(False).at[:, 4].set(False)
-    proposed = h.generator(h, state.imagination, states, items, allowed, jax.random.key(2))
+    barred = jnp.full((5, 1), 4, jnp.int32)
+    proposed = h.generator(h, state.imagination, states, items, barred, jax.random.key(2))
     made = state.imagination.generator.decode(states, clipped(h, jax.random.key(2), (3, 5, h.latent_size)))
     nearest = 1 + jnp.argmax(jnp.where(allowed[:, 1:], made @ items.vectors[1:].T, -jnp.inf), axis=-1)
     np.testing.assert_array_equal(proposed.items, nearest.T)

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tidelog.networks import convolve
 from tidelog.networks.convolution import SMALL, Convolutions, Layer, by_size, features, nature
 from tidelog.types import Image
 
@@ -36,6 +37,26 @@ def test_values_and_gradients_are_those_of_xla(image: Image) -> None:
     theirs = eqx.filter_grad(loss)(net, lambda n: reference(n, jnp.asarray(picture)))
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         np.testing.assert_allclose(a, b, rtol=5e-5, atol=5e-5)
+
+
+@pytest.mark.parametrize(("kernel", "padding"), [(2, 1), (4, 2), (3, 1)])
+def test_a_kernel_that_changes_the_size_has_gradients_too(kernel, padding) -> None:
+    x, weight = (
+        jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate(((2, 5, 6, 3), (kernel, kernel, 3, 3)))
+    )
+    numbers = ("NHWC", "HWIO", "NHWC")
+
+    def ours(x, weight):
+        return convolve._shifted(x, weight.reshape(-1, 3), kernel, 1, padding)
+
+    def theirs(x, weight):
+        return jax.lax.conv_general_dilated(x, weight, (1, 1), ((padding,) * 2,) * 2, dimension_numbers=numbers)
+
+    one, two = (jax.vjp(apply, x, weight) for apply in (ours, theirs))
+    np.testing.assert_allclose(one[0], two[0], atol=1e-5)
+    slope = jax.random.normal(jax.random.key(2), one[0].shape)
+    for a, b in zip(one[1](slope), two[1](slope), strict=True):
+        np.testing.assert_allclose(a, b, atol=5e-5)
 
 
 def test_windows_of_pictures_keep_their_leading_axes() -> None:

@@ -44,7 +44,7 @@ def recommend_for_table(
     if not len(users):
         raise SpecError(f"{table.source} has no rows: there is nobody to recommend for")
     rows = _ordered(table, time)
-    kinds = None if event is None else _column(table, event).cast(pl.String)
+    kinds = None if event is None else words_of(_column(table, event))
     names = list(dict.fromkeys(users.to_list()))
     histories: dict[str, list[str]] = {name: [] for name in names}
     done: dict[str, list[str | None]] = {name: [] for name in names}
@@ -57,14 +57,25 @@ def recommend_for_table(
     lists = policy.recommend(
         [histories[name] for name in names], k, events=events, users=who, unknown=unknown, **choices
     )
+    who_took = np.repeat(np.asarray(_as_they_were(names, _column(table, user).dtype)), k)
+    ranks, item = np.tile(np.arange(1, k + 1), len(names)), _free(item, user)
+    places, scores = _free("rank", user, item), _free("score", user, item)
     return pl.DataFrame(
-        {
-            user: np.repeat(np.asarray(names), k),
-            "rank" if user != "rank" else "place": np.tile(np.arange(1, k + 1), len(names)),
-            item if item != user else "item": lists.items.reshape(-1),
-            "score": lists.scores.reshape(-1),
-        }
+        {user: who_took, places: ranks, item: lists.items.reshape(-1), scores: lists.scores.reshape(-1)}
     )
+
+
+def _free(name: str, *taken: str) -> str:
+    """A name for a column beside others."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _as_they_were(names: list[str], kind: pl.DataType) -> list[Any]:
+    """Users as the table had them: numbers where they were whole ones."""
+    whole = kind.is_integer() or (kind.is_float() and all(name.lstrip("-").isdigit() for name in names))
+    return [int(name) for name in names] if whole else names
 
 
 def _described(
@@ -111,7 +122,12 @@ def _ordered(table: Table, time: str | None) -> Any:
     if time is None:
         return np.arange(table.rows)
     column = parse.moment(_column(table, time))
-    _refuse_holes(time, ~column.usable)
+    known = (
+        column.usable & ~np.isnat(column.values)
+        if column.values.dtype.kind == "M"
+        else (column.usable & np.isfinite(column.values))
+    )
+    _refuse_holes(time, ~known)
     return np.argsort(column.values, kind="stable")
 
 

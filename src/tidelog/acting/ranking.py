@@ -25,6 +25,7 @@ def ranker(algorithm: Any, acting: Any, supervised: bool = False) -> Ranker:
         seek=partial(_padded, partial(_seek, numbers, acting)),
         weigh=partial(_padded, partial(_weigh, numbers, acting)),
         history=algorithm.history,
+        kinds=len(acting.recall.reader.events) - 1,
         features=0 if acting.recall.reader.about is None else len(acting.recall.reader.about),
         width=algorithm.candidates,
         q_weight=float(acting.weight),

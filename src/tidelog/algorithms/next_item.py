@@ -23,6 +23,7 @@ from tidelog.networks.sequence import Reader
 
 Begin: TypeAlias = Callable[[Interactions, int, int], Any]  # (log, D, seed) -> rows [N, D] of the table, or None
 LOOKED = 16  # windows whose likeliest item is looked at, of a catalogue too large to look at all
+PARTS = 2**31 - 1  # of probability at most: 32-bit fractions are too coarse for a million items
 POWER = 0.75  # of popularity, at which items are drawn (Mikolov et al. 2013)
 
 
@@ -31,13 +32,13 @@ class Facts(NamedTuple):
 
     log_share: jax.Array  # [N + 1]: log of the share of all events
     log_drawn: jax.Array  # [N + 1]: log of the probability with which an item is drawn
-    cumulative: jax.Array  # [N]: of those probabilities
+    cumulative: jax.Array  # [N] int32: of those probabilities, in parts of its last
     features: jax.Array | None  # [N + 1, F]
 
     def draw(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Random items, counted from 1."""
-        at = jnp.searchsorted(self.cumulative, jax.random.uniform(key, shape), side="right")
-        return jnp.minimum(at, len(self.cumulative) - 1).astype(jnp.int32) + 1
+        place = jax.random.randint(key, shape, 0, self.cumulative[-1])
+        return jnp.searchsorted(self.cumulative, place, side="right").astype(jnp.int32) + 1
 
 
 class Recall(NamedTuple):
@@ -50,14 +51,14 @@ class Recall(NamedTuple):
 def facts(counts: np.ndarray[Any, Any], features: np.ndarray[Any, Any] | None) -> Facts:
     """Facts of items that were taken so often, [N + 1]; each counts once more, so that none is impossible."""
     often = counts[1:].astype(np.float64) + 1.0
-    drawn = often**POWER / (often**POWER).sum()
-    cumulative = np.cumsum(drawn)
+    parts = np.maximum(np.rint(often**POWER / (often**POWER).sum() * (PARTS - len(often))), 1.0)
+    cumulative, drawn = np.cumsum(parts), parts / parts.sum()  # what is said is what is drawn
 
     def logged(share: np.ndarray[Any, Any]) -> jax.Array:
         return jnp.asarray(np.append(0.0, np.log(share)).astype(np.float32))
 
     made = None if features is None else jnp.asarray(features)
-    return Facts(logged(often / often.sum()), logged(drawn), jnp.asarray(cumulative.astype(np.float32)), made)
+    return Facts(logged(often / often.sum()), logged(drawn), jnp.asarray(cumulative.astype(np.int32)), made)
 
 
 def read(recall: Recall, known: Facts, visit: Visit, dropout: Any = None, key: Any = None) -> jax.Array:
@@ -127,6 +128,8 @@ def from_factors(log: Interactions, size: int, seed: int) -> np.ndarray[Any, Any
         start = np.random.default_rng(seed).standard_normal(min(users, items))
         _, values, directions = sparse.linalg.svds(taken, k=rank, v0=start)
         rows[:, :rank] = directions.T * np.sqrt(np.maximum(values, 0.0))
+    none = ~rows.any(axis=1)  # a row of zeros has no direction, and a slope without bounds
+    rows[none] = np.random.default_rng(seed).standard_normal((int(none.sum()), size)) / np.sqrt(size)
     return rows
 
 

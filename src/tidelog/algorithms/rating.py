@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.contract import Batch
-from tidelog.algorithms.proposals import Imagination, may_choose
+from tidelog.algorithms.proposals import Imagination, taken_before
 from tidelog.algorithms.running import deviation
 from tidelog.algorithms.scenes import Negatives, Scene
 from tidelog.algorithms.visits import Visit
@@ -23,9 +23,11 @@ from tidelog.types import same_shape
 def values(h: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """What the best supported item is worth around every step [B, T + 1], and which it is."""
     flat, later = (around.reshape(-1, around.shape[-1]) for around in (seen.around, seen.target_around))
-    allowed = may_choose(batch.data.items, seen.around.shape[1], len(state.known.cumulative), h.exclude_seen)
+    barred = None
+    if h.exclude_seen:
+        barred = taken_before(batch.data.items, seen.around.shape[1]).reshape(len(flat), -1)
     imagination = state.imagination and Imagination(state.imagination.generator, state.target_perturbation)
-    proposed = h.generator(h, imagination, flat, seen.items, allowed.reshape(len(flat), -1), key)
+    proposed = h.generator(h, imagination, flat, seen.items, barred, key)
     worth = between(state.target_critic.among(later, seen.items.vectors, proposed.items), h.mix)
     best = jnp.argmax(jnp.where(proposed.kept, worth, -jnp.inf), axis=-1)[:, None]
     some = jnp.any(proposed.kept, axis=-1)

@@ -64,7 +64,7 @@ def begin(h: Any, spec: Spec, key: jax.Array, updates: int) -> State:
     table = Table.create(random, count, h.size, features if h.content else None, h.tower_hidden)
     kinds = len(history.events)  # type: ignore[union-attr]
     described = len(spec.observation["user"].columns) if told_of_users(h, spec) else 0  # type: ignore[union-attr]
-    reader = Reader.create(random, h.encoder, h.size, kinds, h.history + 1, h.layers, h.heads, described)
+    reader = Reader.create(random, h.encoder, h.size, kinds, h.history, h.layers, h.heads, described)
     critic = Raters(tuple(Pair.create(random, h.size, h.size, h.hidden, 1) for _ in range(h.critics)))
     imagination = latents = None
     if h.generator is not likeliest:

@@ -177,6 +177,19 @@ def repeated_event(raw: RawInteractions) -> Iterable[Finding]:
         yield Finding(raw.item.name, np.flatnonzero(again), "copies of another event", "events that differ", advice)
 
 
+@check("repeated in a slate", "warning", INTERACTION_CHECKS)
+def repeated_in_a_slate(raw: RawInteractions) -> Iterable[Finding]:
+    """A list of what was shown holds an item more than once, as lists do that are filled up to one length."""
+    if raw.slate is None or raw.roles.slate is None:
+        return
+    placed = np.sort(raw.slate, axis=1)
+    twice = (placed[:, 1:] == placed[:, :-1]) & (placed[:, 1:] > 0)
+    if twice.any():
+        item = raw.catalogue[int(placed[:, 1:][twice][0]) - 1]
+        advice = "leave away what fills lists up: it would be an item, and could be recommended"
+        yield Finding(raw.roles.slate, np.flatnonzero(twice.any(axis=1)), f"'{item}' twice", "each item once", advice)
+
+
 @check("unordered events", "warning", INTERACTION_CHECKS)
 def unordered_events(raw: RawInteractions) -> Iterable[Finding]:
     """Events of a user do not stand in order of time; they were sorted."""
@@ -259,6 +272,7 @@ def worth_of(raw: RawInteractions) -> Values | None:
 
 def pauses(times: Values, last: Values) -> Values:
     """[M] float64: what passes behind each event before its user's next one, or before the log ends; dates: seconds."""
+    times = times if times.dtype.kind == "M" else times.astype(np.float64)
     steps = np.where(last, times.max(), np.roll(times, -1)) - times
     found: Values = steps / np.timedelta64(1, "s") if times.dtype.kind == "M" else steps.astype(np.float64)
     return found

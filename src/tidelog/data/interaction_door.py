@@ -93,6 +93,7 @@ def _build(raw: RawInteractions, report: Report) -> Interactions:
         profile=None if raw.user_features is None else raw.user_features.profile,
         scored=None,
         report=report,
+        session_gap=raw.roles.session_gap,  # type: ignore[arg-type]
     )
 
 

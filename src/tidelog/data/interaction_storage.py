@@ -40,6 +40,7 @@ def open_interactions(path: str | Path) -> Interactions:
         names = manifest["names"]
         words: dict[str, Any] = {name: tuple(names[name]) for name in ("events", "feature_names")}
         about = names["profile"]
+        words["session_gap"] = None if names["session_gap"] is None else float(names["session_gap"])
         words["profile"] = None if about is None else Profile(**{name: tuple(part) for name, part in about.items()})
         report = Report.from_json(manifest["report"])
     except (LogError, KeyError, TypeError, AttributeError) as error:

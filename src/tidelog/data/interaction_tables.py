@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -110,8 +111,11 @@ def _read(table: Table, name: str | None, read: Callable[[pl.Series], Column]) -
 
 
 def words_of(series: pl.Series) -> pl.Series:
-    """Ids as the words that they are matched by: integers as they are written, text stripped; empty text is null."""
+    """Ids as the words that they are matched by: whole numbers as integers, text stripped; NaN and no text are null."""
+    if isinstance(series.dtype, pl.List | pl.Array):
+        series = parse.spelled(series)
     if series.dtype.is_float():
+        series = series.fill_nan(None)
         whole = series.cast(pl.Int64, strict=False)
         series = whole if (whole.cast(series.dtype) == series).fill_null(series.is_null()).all() else series
     text = series.cast(pl.String).str.strip_chars()
@@ -119,21 +123,34 @@ def words_of(series: pl.Series) -> pl.Series:
 
 
 def listed(series: pl.Series) -> pl.Series:
-    """Lists of words [M]: of a column of lists, or of text such as `a|b|c`, `a, b` or `["a", "b"]`."""
+    """Lists of words [M]: of a column of lists, or of text such as `a|b|c`, `a, b` or `["a", "b"]`.
+
+    Text is split by the first of `|`, `;` and `,` that stands anywhere in the column. Brackets and quotes are taken off
+    a cell that is bracketed as a whole, and belong to the words elsewhere.
+    """
     if isinstance(series.dtype, pl.List | pl.Array):
         inner = series.cast(pl.List(series.dtype.inner)) if isinstance(series.dtype, pl.Array) else series
-        return inner.cast(pl.List(pl.String)).fill_null([]).list.drop_nulls()
-    bare = series.cast(pl.String).str.strip_chars().str.strip_chars("[]()").fill_null("")
-    split = bare.str.replace_all(r"\s*[|;,]\s*", "|").str.split("|")
-    stripped = split.list.eval(pl.element().str.strip_chars(" \"'"))
-    return stripped.list.eval(pl.element().filter(pl.element() != ""))
+        lengths = inner.list.len().fill_null(0)
+        words = words_of(inner.filter(lengths > 0).explode()).to_list()
+        ends = lengths.cum_sum().to_list()
+        lists = [[word for word in words[a:b] if word is not None] for a, b in pairwise([0, *ends])]
+        return pl.Series(series.name, lists, pl.List(pl.String))
+    text = series.cast(pl.String).str.strip_chars().fill_null("")
+    bracketed = text.str.contains(r"^(\[[^\[\]]*\]|\([^()]*\))$")
+    bare = pl.select(pl.when(bracketed).then(text.str.slice(1, text.str.len_chars() - 2)).otherwise(text)).to_series()
+    sign = next((one for one in "|;," if bare.str.contains(one, literal=True).any()), "|")
+    quotes = pl.select(pl.when(bracketed).then(pl.lit(" \"'")).otherwise(pl.lit(" "))).to_series()
+    cells = pl.DataFrame({"words": bare.str.split(sign), "quotes": quotes}).with_row_index("row").explode("words")
+    plain = cells.with_columns(pl.col("words").str.strip_chars().str.strip_chars(pl.col("quotes")))
+    kept = pl.col("words").filter(pl.col("words") != "")
+    return plain.group_by("row", maintain_order=True).agg(kept)["words"].rename(series.name)
 
 
 def _items(table: Table, roles: Roles, described: Described | None) -> tuple[Column | None, Values | None, Values]:
     """The items as codes into one catalogue, the slates likewise, and the catalogue."""
     if not table.has(roles.item):
         return None, None, np.zeros(0, np.int64)
-    taken = words_of(_flat(table.series(roles.item)))
+    taken = words_of(table.series(roles.item))
     shown = listed(table.series(roles.slate)) if roles.slate is not None and table.has(roles.slate) else None
     parts = [taken.rename("word")]
     if shown is not None:
@@ -146,10 +163,6 @@ def _items(table: Table, roles: Roles, described: Described | None) -> tuple[Col
     missing = np.flatnonzero(taken.is_null().to_numpy())
     column = Column(roles.item, _codes(taken, words).fill_null(0).to_numpy(), missing=missing)
     return column, None if shown is None else _padded(shown, words), catalogue
-
-
-def _flat(series: pl.Series) -> pl.Series:
-    return parse.spelled(series) if isinstance(series.dtype, pl.List | pl.Array) else series
 
 
 def _codes(series: pl.Series, words: pl.Series) -> pl.Series:
@@ -176,7 +189,7 @@ def _described(source: Any, key: str, found: list[tuple[str, Finding]]) -> Descr
     if not table.has(key):
         found += [("missing column", one) for one in absent(table, {f"the ids of {table.source}": key})]
         return None
-    ids = words_of(_flat(table.series(key)))
+    ids = words_of(table.series(key))
     parts: list[Values] = []
     columns: list[str] = []
     entries: list[_Entry] = []

@@ -56,6 +56,7 @@ class Interactions:
     profile: Profile | None  # what the user features are
     scored: Values | None  # [M] bool: events to learn from or to be judged by; the others are history only; None: all
     report: Report
+    session_gap: float | None = None  # a longer pause ended a session; dates: seconds
     origin: Mapping[str, Any] | None = None  # what `tidelog.data.origin.reopen` reads it from again
 
     def __len__(self) -> int:
@@ -169,6 +170,7 @@ class Interactions:
         return {
             "events": list(self.events),
             "feature_names": list(self.feature_names),
+            "session_gap": self.session_gap,
             "profile": None if self.profile is None else asdict(self.profile),
         }
 

@@ -188,6 +188,7 @@ def _dates(series: pl.Series, text: pl.Series, absent: pl.Series) -> Column:
 def _text(series: pl.Series) -> pl.Series:
     """The column as stripped text, with 2.0 written as 2 so that all sources agree."""
     if series.dtype.is_float():
+        series = series.fill_nan(None)
         whole = series.cast(pl.Int64, strict=False)
         if (whole.cast(series.dtype) == series).fill_null(series.is_null()).all():
             series = whole

@@ -7,6 +7,8 @@ shown to whoever comes next. Holding out each user's last event instead lets the
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -56,10 +58,16 @@ def split_at(log: Interactions, at: Any = None, share: float = 0.2) -> Split:
 
 def leave_one_out(log: Interactions) -> Split:
     """Each user's last event against all before it; see `Interactions.leave_one_out`."""
-    counted = np.append(log.user[1:] != log.user[:-1], True) & (log.place > 0)
+    rows = log.targets  # of those events that count, each user's last
+    last_one = np.append(log.user[rows][1:] != log.user[rows][:-1], True)
+    counted = np.zeros(len(log), bool)
+    counted[rows[last_one]] = True
+    counted &= log.place > 0
     if not counted.any():
         raise LogError("no user has two events: there is nothing to hold out", log.report)
-    before = np.append(log.user[1:] == log.user[:-1], False) | (log.place == 0)
+    ends = np.full(len(log.users), len(log))
+    ends[log.user[counted]] = np.flatnonzero(counted)
+    before = np.arange(len(log)) < ends[log.user]
     first, last = log.time[counted].min(), log.time[before].max()
     seen = int((log.time[before] > first).sum())
     leak = _warning(
@@ -74,12 +82,23 @@ def leave_one_out(log: Interactions) -> Split:
 def _split(log: Interactions, before: Values, counted: Values, at: Any, found: list[Problem]) -> Split:
     if log.scored is not None:
         before = before & log.scored
-    train = log.take(np.flatnonzero(before))
-    train = replace(train, scored=None)
+    train = replace(log.take(np.flatnonzero(before)), scored=None)
+    if at is not None:
+        train = _as_known(train, at)
     test = replace(log, scored=counted, origin=None)
     problems = [*found, *_cold(train, test), *_copies(log, before, counted)]
     report = Report(f"{log.report.source}, split at {at}", len(log), tuple(problems))
     return Split(train, test, at, report)
+
+
+def _as_known(train: Interactions, at: Any) -> Interactions:
+    """What was known of sessions at that moment: a user's last one ended only if its gap had passed by then."""
+    last = np.append(train.user[1:] != train.user[:-1], True)
+    away = np.full(len(train), at) - train.time
+    away = away / np.timedelta64(1, "s") if train.time.dtype.kind == "M" else away
+    ended = np.zeros(len(train), bool) if train.session_gap is None else away > train.session_gap
+    terminated = np.where(last, ended, train.terminated)
+    return replace(train, terminated=terminated, truncated=last & ~terminated)
 
 
 def _moment(log: Interactions, at: Any, share: float) -> Any:
@@ -91,13 +110,27 @@ def _moment(log: Interactions, at: Any, share: float) -> Any:
         return times.min() + (times.max() - times.min()) * (1.0 - share)
     dates = log.time.dtype.kind == "M"
     try:
-        moment = np.datetime64(str(at).strip().replace(" ", "T"), "us") if dates else float(at)
+        moment = _date(at) if dates else float(at)
     except (ValueError, TypeError) as error:
         kind = "a date such as 1999-01-01" if dates else "a number, as the log's times are"
         raise ConfigError(f"at = {at!r}: expected {kind}") from error
     if moment != moment:
         raise ConfigError(f"at = {at!r} is no moment")
     return moment
+
+
+def _date(at: Any) -> np.datetime64:
+    """A moment in UTC, of a date, a time (one without a zone is UTC) or their text."""
+    if isinstance(at, Real):
+        raise TypeError("a number is no date")
+    if isinstance(at, str):
+        try:
+            at = datetime.fromisoformat(at.strip())
+        except ValueError:
+            return np.datetime64(at.strip().replace(" ", "T"), "us")
+    if isinstance(at, datetime) and at.tzinfo is not None:
+        at = at.astimezone(UTC).replace(tzinfo=None)
+    return np.datetime64(at, "us")
 
 
 def _cold(train: Interactions, test: Interactions) -> list[Problem]:
@@ -124,7 +157,8 @@ def _cold(train: Interactions, test: Interactions) -> list[Problem]:
 
 def _copies(log: Interactions, before: Values, counted: Values) -> list[Problem]:
     """Events of the test period that also stand, to the letter, among those to learn from."""
-    keys = np.stack([log.user.astype(np.int64), log.item.astype(np.int64), log.time.astype(np.int64)], axis=1)
+    moments = np.unique(log.time, return_inverse=True)[1]
+    keys = np.stack([log.user.astype(np.int64), log.item.astype(np.int64), moments.astype(np.int64)], axis=1)
     past, future = np.unique(keys[before], axis=0), keys[counted]
     joined, inverse = np.unique(np.concatenate([past, future]), axis=0, return_inverse=True)
     known = np.zeros(len(joined), bool)

@@ -68,7 +68,9 @@ class Roles:
             raise ConfigError("reward says what each kind of event is worth, and no column says the kind: name event=")
         for kind, worth in self.reward.items():
             usable = isinstance(worth, Real) and not isinstance(worth, bool) and math.isfinite(worth)
-            if not isinstance(kind, str) or not usable:
+            if not isinstance(kind, str):
+                raise ConfigError(f"reward names the kind {kind!r}: kinds are text, write {str(kind)!r}")
+            if not usable:
                 raise ConfigError(f"reward[{kind!r}] = {worth!r}: expected a finite number for each kind of event")
 
     def used(self) -> dict[str, str]:

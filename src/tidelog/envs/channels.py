@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+MOST = 16  # channels that stand first: four pictures of three colours, or a few more
+
 
 class ChannelsLast:
     """A vector environment of pictures [W, C, H, W'] uint8 that shows them [W, H, W', C]; all else is its own."""
@@ -40,4 +42,5 @@ def channels_last(source: Any) -> Any:
     """The source, its pictures turned where their channels stand first."""
     space = source.single_observation_space
     first = space.shape is not None and len(space.shape) == 3 and space.dtype == np.uint8
-    return ChannelsLast(source) if first and space.shape[0] <= 4 < space.shape[2] else source
+    turned = first and (space.shape[0] <= 4 < space.shape[2] or space.shape[0] <= MOST < space.shape[2])
+    return ChannelsLast(source) if turned else source

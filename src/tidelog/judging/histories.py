@@ -73,6 +73,7 @@ class Cases:
     rewards: NDArray[np.float32]  # [C, G] what taking them brought
     kind: Ints  # [C] kind of the event; 0 for a basket of several kinds
     about: NDArray[np.float32] | None = None  # [C, F] what describes the user
+    earlier: Ints | None = None  # [C] how many events came before, more than a cut history holds
 
     def __len__(self) -> int:
         return len(self.user)
@@ -100,8 +101,8 @@ def next_events(log: Events, rows: NDArray[Any], length: int | None = 50) -> Cas
     """
     rows = _numbers(rows)
     history, events = histories(log, rows, length)
-    about = _about(log, rows)
-    return Cases(log.user[rows], history, events, log.item[rows, None], log.reward[rows, None], log.event[rows], about)
+    items, rewards = log.item[rows, None], log.reward[rows, None]
+    return Cases(log.user[rows], history, events, items, rewards, log.event[rows], *_beside(log, rows))
 
 
 def next_baskets(log: Events, rows: NDArray[Any], length: int | None = None) -> Cases:
@@ -126,14 +127,14 @@ def next_baskets(log: Events, rows: NDArray[Any], length: int | None = None) -> 
     np.logical_or.at(mixed, case, log.event[rows] != log.event[first][case])
     history, events = histories(log, first, length)
     kind = np.where(mixed, 0, log.event[first])
-    return Cases(log.user[first], history, events, targets, rewards, kind, _about(log, first))
+    return Cases(log.user[first], history, events, targets, rewards, kind, *_beside(log, first))
 
 
 def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> tuple[Ints, Ints]:
     """Items and kinds of the events before the given ones, both [C, H], the most recent last, 0 before the first."""
     if length is not None and length < 1:
         raise ConfigError(f"a history holds at least 1 event, found length {length}")
-    earlier = rows - np.searchsorted(log.user, log.user[rows])
+    earlier = _earlier(log, rows)
     longest = max(1, int(earlier.max(initial=0)))
     back = np.arange(longest if length is None else length, 0, -1)
     there = back <= earlier[:, None]
@@ -141,9 +142,15 @@ def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> tuple
     return np.where(there, log.item[place], 0).astype(np.int32), np.where(there, log.event[place], 0).astype(np.int32)
 
 
-def _about(log: Events, rows: NDArray[Any]) -> NDArray[np.float32] | None:
-    """What describes the users of events [C, F]."""
-    return None if log.user_features is None else log.user_features[log.user[rows]]
+def _beside(log: Events, rows: NDArray[Any]) -> tuple[NDArray[np.float32] | None, Ints]:
+    """What describes the users of events [C, F], and how many events of theirs came before [C]."""
+    about = None if log.user_features is None else log.user_features[log.user[rows]]
+    return about, _earlier(log, rows)
+
+
+def _earlier(log: Events, rows: NDArray[Any]) -> Ints:
+    earlier: Ints = (rows - np.searchsorted(log.user, log.user[rows])).astype(np.int32)
+    return earlier
 
 
 def _numbers(rows: NDArray[Any]) -> NDArray[np.int64]:

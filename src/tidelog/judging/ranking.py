@@ -134,6 +134,12 @@ def lists(ranker: Ranker, cases: Cases, k: int, size: int, exclude_seen: bool = 
     """What a ranker recommends in every case, [C, K] of items below `size`; SpecError for lists that are none."""
     if not 1 <= k < size:
         raise ConfigError(f"k must be between 1 and the number of items, {size - 1}, found {k}")
+    cut = 0 if cases.earlier is None else int((cases.earlier > cases.history.shape[1]).sum())
+    if exclude_seen and cut:
+        raise ConfigError(
+            f"exclude_seen=True and the histories of {cut:,} cases are cut to {cases.history.shape[1]} events: what "
+            "was taken before them could be listed; next_events(..., length=None) keeps histories whole"
+        )
     found = []
     for begin in range(0, len(cases), batch):
         rows = slice(begin, begin + batch)

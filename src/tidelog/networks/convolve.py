@@ -70,7 +70,7 @@ def _backwards(
     kernel: int, stride: int, padding: int, kept: tuple[jax.Array, jax.Array], slope: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     x, weight = kept
-    if stride > 1 or padding != kernel // 2:
+    if stride > 1 or 2 * padding != kernel - 1:
         return _of_views(x, weight, slope, kernel, stride, padding)
     shaped = weight.reshape(kernel, kernel, x.shape[-1], -1)
     turned = _hold(jnp.swapaxes(shaped[::-1, ::-1], 2, 3)).reshape(-1, x.shape[-1])

@@ -42,7 +42,7 @@ class Reader(eqx.Module):
         heads: int,
         features: int = 0,
     ) -> Reader:
-        """A reader of at most `length` steps, told so many features of users."""
+        """A reader of states up to `length` steps long, told so many features of users."""
         body = make(generator, size, length, layers, heads)
         events = from_host(0.1 * generator.standard_normal((kinds + 1, size)))
         empty = from_host(generator.standard_normal(size))
@@ -91,14 +91,17 @@ class Recurrent(eqx.Module):
 
 
 class Attention(eqx.Module):
-    """Blocks of causal self-attention over positions counted from the first step (Kang and McAuley 2018)."""
+    """Blocks of causal self-attention over positions counted from the first step (Kang and McAuley 2018).
 
-    positions: jax.Array  # [L, D]
+    A step behind the last position has the last one: nothing would ever teach it one of its own.
+    """
+
+    positions: jax.Array  # [P, D]
     blocks: tuple[Block, ...]
 
     def __call__(self, x: jax.Array, real: jax.Array, dropout: Any = None, key: Any = None) -> jax.Array:
         steps = x.shape[1]
-        x = x + self.positions[:steps]
+        x = x + self.positions[jnp.minimum(jnp.arange(steps), len(self.positions) - 1)]
         seen = jnp.tril(jnp.ones((steps, steps), bool)) & real[:, None, :]  # [B, L, L]
         seen = seen | jnp.eye(steps, dtype=bool)  # a step that is not real sees itself, and nobody sees it
         for i, block in enumerate(self.blocks):

@@ -39,6 +39,7 @@ class Reading(NamedTuple):
     seek: Callable[..., Any]
     weigh: Callable[..., Any]
     history: int  # H: how many steps are read
+    kinds: int  # of events
     features: int  # F: how many numbers are read of a user
     width: int  # K: items that are looked at, at least
     q_weight: float  # of the rating in the score
@@ -86,7 +87,7 @@ class Ranker:
         `users` [B, F] describes them; without it nothing is known of anybody. Supported items come first, by
         likelihood and Q; the others follow by likelihood.
         """
-        check_histories(histories, events, allowed, self.items)
+        check_histories(histories, events, allowed, self.items, self._reading.kinds)
         who = described(users, len(histories), self.features)
         most = max(1, MARKS // (self.items + 1))
         parts = []
@@ -171,7 +172,9 @@ def refuse_too_few(allowed: NumpyArray, k: int, before: int = 0) -> None:
         )
 
 
-def check_histories(histories: NumpyArray, events: NumpyArray, allowed: NumpyArray | None, items: int) -> None:
+def check_histories(
+    histories: NumpyArray, events: NumpyArray, allowed: NumpyArray | None, items: int, kinds: int
+) -> None:
     """SpecError unless histories hold items and events that there are, padded alike, and `allowed` fits them."""
     if histories.ndim != 2 or histories.shape != events.shape:
         raise SpecError(f"histories and events must both be [B, H], found {histories.shape} and {events.shape}")
@@ -179,6 +182,8 @@ def check_histories(histories: NumpyArray, events: NumpyArray, allowed: NumpyArr
         raise SpecError("no history was handed in")
     if histories.size and (histories.min() < 0 or histories.max() > items):
         raise SpecError(f"histories hold item indices from 0 (none) to {items}, found {histories.max()}")
+    if events.size and (events.min() < 0 or events.max() > kinds):
+        raise SpecError(f"events are kinds of events from 0 (none) to {kinds}, found {events.max()}")
     if ((histories > 0) != (events > 0)).any():
         raise SpecError("where a history has an item it has a kind of event, and only there")
     if allowed is not None and allowed.shape != (len(histories), items + 1):

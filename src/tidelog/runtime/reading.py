@@ -28,6 +28,7 @@ def reading_of(node: Node) -> Reading:
         seek=lambda seen: sought(np, node, states(np, node, seen)),
         weigh=lambda seen, *found: weighed(np, node, states(np, node, seen), *found),
         history=node["history"],
+        kinds=len(node["reader"]["events"]) - 1,
         features=features_of(node),
         width=node["width"],
         q_weight=node["q_weight"],

@@ -17,7 +17,7 @@ from tidelog.types import Catalogue, History, Spec
 
 NumpyArray = np.ndarray[Any, Any]
 LONGEST = 128  # letters of ids that are kept in an array of text
-MOST_GUESSES = 20_000  # items among which a misspelt one is looked for
+MOST_GUESSES = 2_000  # items among which a misspelt one is looked for
 
 
 class Recommendations(NamedTuple):
@@ -116,7 +116,9 @@ def recommend(
     """The best `k` items after each history; see `Policy.recommend`."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
         raise SpecError(f"k = {k!r}: expected a whole number")
-    if unknown not in ("error", "skip"):
+    if not isinstance(exclude_seen, bool | np.bool_):
+        raise SpecError(f"exclude_seen = {exclude_seen!r:.80}: expected True or False")
+    if not isinstance(unknown, str) or unknown not in ("error", "skip"):
         raise SpecError(f"unknown = {unknown!r}: expected 'error' or 'skip'")
     items, kinds = encoded(vocabulary, histories, events, unknown == "skip")
     who = _described(ranker, vocabulary, users, len(items), unknown == "skip")
@@ -139,16 +141,20 @@ def encoded(
     vocabulary: Vocabulary, histories: Any, events: Any = None, skip: bool = False
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Histories by name as indices, each as long as it is: items and kinds of events."""
-    if isinstance(histories, str | bytes) or not isinstance(histories, Sequence | np.ndarray):
+    if not _is_list(histories):
         raise SpecError(f"histories must be a list of lists of item ids, found {type(histories).__name__}")
     if len(histories) == 0:
         raise SpecError("no history was handed in; a user without one is an empty list: [[]]")
+    if events is not None and not _is_list(events):
+        raise SpecError(f"events must be a list of lists of kinds of events, found {type(events).__name__}")
     if events is not None and len(events) != len(histories):
         raise SpecError(f"{len(histories)} histories and {len(events)} lists of events were handed in")
     rows, kinds = [], []
     for i, history in enumerate(histories):
-        if isinstance(history, str | bytes) or not isinstance(history, Sequence | np.ndarray):
-            raise SpecError(f"history {i} must be a list of item ids, found {history!r}")
+        if not _is_list(history):
+            raise SpecError(f"history {i} must be a list of item ids, found {history!r:.80}")
+        if events is not None and not _is_list(events[i]):
+            raise SpecError(f"the events of history {i} must be a list of kinds of events, found {events[i]!r:.80}")
         found = vocabulary.items(history, f"history {i}", skip)
         done = [vocabulary.usual] * len(found) if events is None else vocabulary.events(events[i], f"history {i}")
         if len(done) != len(found):
@@ -157,6 +163,11 @@ def encoded(
         rows.append([item for item, _ in pairs])
         kinds.append([kind for _, kind in pairs])
     return rows, kinds
+
+
+def _is_list(value: Any) -> bool:
+    several = isinstance(value, np.ndarray) and value.ndim > 0
+    return several or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
 
 
 def _described(ranker: Ranks, vocabulary: Vocabulary, users: Any, rows: int, skip: bool) -> NumpyArray | None:
@@ -186,7 +197,7 @@ def _offered(vocabulary: Vocabulary, candidates: Iterable[Any] | None, exclude: 
 
 
 def _listed(ids: Any, name: str) -> Iterable[Any]:
-    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable):
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable) or (isinstance(ids, np.ndarray) and not ids.ndim):
         raise SpecError(f"{name} must be a list of item ids, found {ids!r}")
     return ids
 

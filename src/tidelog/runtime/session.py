@@ -86,6 +86,7 @@ class _Lists:
     def __init__(self, saved: Saved, session: Any, items: int, node: Recipe) -> None:
         self._saved, self._session, self.items = saved, session, items
         self.width, self.history, self.features = min(node["width"], items), node["history"], features_of(node)
+        self._kinds = len(node["reader"]["events"]) - 1
 
     def rank(
         self,
@@ -96,7 +97,7 @@ class _Lists:
         users: NumpyArray | None = None,
     ) -> tuple[NumpyArray, NumpyArray]:
         """The best `k` items and their scores, [B, k] each; SpecError where a list of the file is shorter."""
-        check_histories(histories, events, allowed, self.items)
+        check_histories(histories, events, allowed, self.items, self._kinds)
         if k > self.width:
             raise SpecError(f"k = {k}: the ONNX file makes lists of {self.width} items; NumPy makes longer ones")
         marks = np.ones((len(histories), self.items + 1), bool) if allowed is None else allowed
