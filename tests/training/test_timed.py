@@ -15,7 +15,9 @@ def row(coverage, member=0):
 
 
 def test_a_fall_below_a_quarter_of_the_best_is_told_when_it_happens():
-    watched = ("coverage", "entropy")
+    watched = small().watched
+    early = {"update": 0, "member": 0, "pretrain/coverage": 0.1}  # a fresh reader names anything
+    assert fallen(watched, early, [early | {"pretrain/coverage": 0.9}]) == []
     assert fallen(watched, row(0.1), [row(0.2), row(0.5), row(0.3)]) == ["main/coverage"]
     assert fallen(watched, row(0.2), [row(0.5)]) == []
     assert fallen(watched, row(0.1), [row(0.5), row(0.11)]) == []  # told already

@@ -187,7 +187,7 @@ class Algorithm(Protocol):
 class Ranking(Algorithm, Protocol):
     """An algorithm that learns from interactions and ranks items of a catalogue; `H` history length, `N` items."""
 
-    watched: ClassVar[tuple[str, ...]]  # metrics whose fall is a warning
+    watched: ClassVar[tuple[str, ...]]  # metrics of reports whose fall is a warning
 
     def furnish(self, state: State, log: Any, seed: int) -> State:
         """A fresh state with what the interactions say of their items before anything is learnt."""

@@ -205,7 +205,9 @@ class RecommenderBCQ:
     item_vectors: Begin | None = own("makes rows [N, size] of the table from the interactions, `size` and a seed")
 
     takes: ClassVar[tuple[type, ...]] = (Catalogue,)
-    watched: ClassVar[tuple[str, ...]] = ("coverage", "entropy")  # a run warns where one of them collapses
+    watched: ClassVar[tuple[str, ...]] = tuple(  # a run warns where one of them collapses; a fresh reader may narrow
+        f"{where}/{what}" for where in ("main", "held_out") for what in ("coverage", "entropy")
+    )
 
     @property
     def latent_size(self) -> int:

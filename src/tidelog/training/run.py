@@ -283,7 +283,7 @@ class CollapseWarning(UserWarning):
 def fallen(watched: Sequence[str], row: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> list[str]:
     """The watched metrics that this report is the first to see below a quarter of their best."""
     found = []
-    for name in (name for name in row if name.split("/")[-1] in watched):
+    for name in (name for name in row if name in watched):
         values = [old[name] for old in before if name in old and old["member"] == row["member"]]
         if values and row[name] < FALLEN * max(values) <= values[-1]:
             found.append(name)
