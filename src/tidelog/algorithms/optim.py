@@ -48,7 +48,12 @@ OPTIMISERS: Mapping[str, Transformation] = {
 
 def optimiser_memory(optimiser: Transformation, network: Any) -> Any:
     """The optimiser's fresh state for all arrays of a network."""
-    return eqx.filter_jit(optimiser().init)(eqx.filter(network, eqx.is_inexact_array))
+    return _first_memory(optimiser, eqx.filter(network, eqx.is_inexact_array))
+
+
+@eqx.filter_jit
+def _first_memory(optimiser: Transformation, arrays: Any) -> Any:
+    return optimiser().init(arrays)
 
 
 def descend(
