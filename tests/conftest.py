@@ -26,6 +26,13 @@ def cache(tmp_path_factory):
         del os.environ["TIDELOG_CACHE"]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def imported():
+    """What was imported stays, and is not looked through again for garbage; nor is everything else so often."""
+    gc.freeze()
+    gc.set_threshold(50_000)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def room_for_programs():
     """Thousands of tests compile thousands of programs; XLA crashes where no more memory can be mapped."""

@@ -29,9 +29,9 @@ def small(**changes: Any) -> RecommenderBCQ:
 
 
 @cache
-def described() -> Interactions:
+def described(users: int = 16) -> Interactions:
     """Users on a ring of items, sessions, slates of four, features; the tenth item was only shown."""
-    frame = clicks(users=16)
+    frame = clicks(users=users)
     places = frame["i"].str.slice(1).cast(pl.Int64).to_numpy()
     shown = ["|".join(f"i{(place + step) % 10}" for step in range(4)) for place in places]
     features = pl.DataFrame({"i": [f"i{n}" for n in range(10)], "x": np.cos(np.arange(10.0)), "y": ["a", "b"] * 5})
