@@ -1,13 +1,36 @@
-"""What the whole suite needs: compiled programs are forgotten before a process may hold no more of them."""
+"""What the whole suite needs: programs are compiled once, and forgotten before a process may hold no more of them."""
 
 import gc
+import os
 from pathlib import Path
 
 import jax
 import pytest
 
+from tidelog.training.cache import use_cache
+
 MAPS = Path("/proc/self/maps")
 MANY = 20_000  # mapped regions; Linux allows a process 65,530, and each compiled program takes several
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """Compiled programs go where this session ends, not into the user's cache; workers and commands share them."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    before = os.environ.get("TIDELOG_CACHE")
+    os.environ["TIDELOG_CACHE"] = before or str(shared / "programs")
+    use_cache()
+    yield
+    if before is None:
+        del os.environ["TIDELOG_CACHE"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def imported():
+    """What was imported stays, and is not looked through again for garbage; nor is everything else so often."""
+    gc.freeze()
+    gc.set_threshold(50_000)
 
 
 @pytest.fixture(scope="module", autouse=True)

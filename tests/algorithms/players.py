@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from tidelog import PPG, OffPolicyPPG
 from tidelog.envs.functional import Moved
 from tidelog.training.beginners import fresh_players
-from tidelog.training.cache import use_cache
 from tidelog.training.learn import _places
 from tidelog.training.rounds import Rounds
 from tidelog.training.trainer import Member
@@ -43,7 +42,6 @@ def replaying(**changes: Any) -> OffPolicyPPG:
 
 def players(*members: tuple[Any, int], env: Any = ENV, together: bool = False, steps: int = 10_000) -> Rounds:
     """A trainer of (algorithm, seed) pairs."""
-    use_cache()
     numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members or ((tiny(), 0),))]
     places = _places(env, numbered, False)
     learners = fresh_players(numbered, places.spec, places.source, steps, False)

@@ -28,21 +28,22 @@ def small(**changes: Any) -> RecommenderBCQ:
     return RecommenderBCQ(**(SMALL | changes))
 
 
-def users() -> pl.DataFrame:
-    """Who the 16 users are: a number, words, lists of words."""
-    ages, likes = 20.0 + np.arange(16.0) ** 2, ["a;b", "", "b", "c"] * 4
-    return pl.DataFrame({"u": [f"u{n}" for n in range(16)], "age": ages, "plan": ["free", "paid"] * 8, "likes": likes})
+def people(users: int = 16) -> pl.DataFrame:
+    """Who the users are: a number, words, lists of words."""
+    ages = 20.0 + np.arange(float(users)) ** 2
+    words = {"plan": (["free", "paid"] * users)[:users], "likes": (["a;b", "", "b", "c"] * users)[:users]}
+    return pl.DataFrame({"u": [f"u{n}" for n in range(users)], "age": ages, **words})
 
 
 @cache
-def described() -> Interactions:
+def described(users: int = 16) -> Interactions:
     """Users on a ring of items, sessions, slates of four, features of both; the tenth item was only shown."""
-    frame = clicks(users=16)
+    frame = clicks(users=users)
     places = frame["i"].str.slice(1).cast(pl.Int64).to_numpy()
     shown = ["|".join(f"i{(place + step) % 10}" for step in range(4)) for place in places]
     features = pl.DataFrame({"i": [f"i{n}" for n in range(10)], "x": np.cos(np.arange(10.0)), "y": ["a", "b"] * 5})
     frame = frame.with_columns(shown=pl.Series(shown), visit=(pl.col("t") // 150).cast(pl.Int64))
-    roles = {**ROLES, "slate": "shown", "item_features": features, "user_features": users(), "session": "visit"}
+    roles = {**ROLES, "slate": "shown", "item_features": features, "user_features": people(users), "session": "visit"}
     return read_interactions(frame, **roles)
 
 

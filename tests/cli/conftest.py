@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.training.logs import cache, log, saved
+from tests.training.logs import log, saved
 from tidelog.cli import main
 
-__all__ = ["cache", "log", "saved"]
+__all__ = ["log", "saved"]
 
 MAPPING = """\
 episode = "patient"

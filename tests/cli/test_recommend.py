@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import tidelog.runtime
-from tests.algorithms.recommenders import users
+from tests.algorithms.recommenders import people
 from tests.data.clicks import clicks
 from tidelog.cli import main
 
@@ -46,7 +46,7 @@ def test_a_run_becomes_lists(shop, tmp_path, capsys):
 
 def test_a_table_of_users_goes_into_training_and_lists(tmp_path, capsys):
     clicks(users=16).write_csv(tmp_path / "clicks.csv")
-    users().write_csv(tmp_path / "users.csv")
+    people().write_csv(tmp_path / "users.csv")
     words = ["train", "recommender-bcq", "--data", str(tmp_path / "clicks.csv"), *ROLES, *TINY, "--pretrain", "2"]
     words += ["--user-features", str(tmp_path / "users.csv"), "--learning-rate", "0.1"]
     assert main([*words, "--steps", "4", "--every", "2", "--held-out", "0.3", "--out", str(tmp_path / "run")]) == 0
@@ -58,11 +58,11 @@ def test_a_table_of_users_goes_into_training_and_lists(tmp_path, capsys):
     assert (one - two).abs().max() > 1e-4
     capsys.readouterr()
     broken = {
-        "few": (users().head(3), "does not describe 13 users (u3, u4, u5, u6, u7, ...)"),
-        "twice": (pl.concat([users(), users().head(1)]), "must have one row a user, found 17 rows of 16 users"),
-        "lacking": (users().drop("plan"), "lacks the column 'plan'"),
-        "text": (users().with_columns(age=pl.lit("old")), "row 1: 'age' is 'old', expected a number"),
-        "word": (users().with_columns(plan=pl.lit("gold")), "holds 'gold', which no user had"),
+        "few": (people().head(3), "does not describe 13 users (u3, u4, u5, u6, u7, ...)"),
+        "twice": (pl.concat([people(), people().head(1)]), "must have one row a user, found 17 rows of 16 users"),
+        "lacking": (people().drop("plan"), "lacks the column 'plan'"),
+        "text": (people().with_columns(age=pl.lit("old")), "row 1: 'age' is 'old', expected a number"),
+        "word": (people().with_columns(plan=pl.lit("gold")), "holds 'gold', which no user had"),
     }
     for name, (frame, message) in broken.items():
         frame.write_csv(tmp_path / f"{name}.csv")

@@ -10,7 +10,6 @@ import pytest
 import tidelog as tl
 from tests.algorithms.recommenders import SMALL, after, batch, compiled, described, fresh, policy, small, unshown
 from tests.conformance.cases import differ, finite, same
-from tests.training.logs import cache as compilation_cache
 from tidelog import ConfigError, RecommenderBCQ, SpecError
 from tidelog.algorithms import recommender_bcq as page
 from tidelog.algorithms.contract import Algorithm, Ranking
@@ -20,8 +19,6 @@ from tidelog.runtime.ranking import Ranker
 from tidelog.training.learner import as_arrays
 from tidelog.training.timed import LISTS, Weighing
 from tidelog.types import Histories
-
-__all__ = ["compilation_cache"]
 
 
 @cache

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidelog as tl
-from tests.algorithms.recommenders import described, users
+from tests.algorithms.recommenders import described, people
 from tests.data.clicks import ROLES, clicks, interactions
 from tests.shared import shared
 from tidelog.data.interaction_checks import INTERACTION_CHECKS
@@ -129,7 +129,7 @@ def test_users_are_described_as_a_caller_describes_them_later() -> None:
     log, spec = described(), described().spec.observation["user"]
     assert spec.names == ("age", "plan=free", "plan=paid", "likes=a", "likes=b", "likes=c")
     ids = np.asarray(log.users).tolist()
-    rows = users().with_columns(pl.col("likes").str.split(";")).to_dicts()
+    rows = people().with_columns(pl.col("likes").str.split(";")).to_dicts()
     told = {row.pop("u"): row for row in rows}
     again = Profiles(spec).read([told[one] for one in ids], len(ids))
     np.testing.assert_array_equal(again, log.user_features)

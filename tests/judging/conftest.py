@@ -1,5 +1,5 @@
 """Programs are compiled once for all tests of judging."""
 
-from tests.training.logs import cache, log, origin, saved
+from tests.training.logs import log, origin, saved
 
-__all__ = ["cache", "log", "origin", "saved"]
+__all__ = ["log", "origin", "saved"]

@@ -5,11 +5,11 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.training.logs import cache, log, origin, saved
+from tests.training.logs import log, origin, saved
 from tests.training.runs import bc, begin, finish, iql
 from tidelog import Log
 
-__all__ = ["cache", "log", "origin", "saved"]
+__all__ = ["log", "origin", "saved"]
 
 
 @pytest.fixture(scope="session")

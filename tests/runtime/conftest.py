@@ -3,9 +3,6 @@
 import pytest
 
 from tests.runtime.cases import CASES, policy
-from tests.training.logs import cache
-
-__all__ = ["cache"]
 
 
 @pytest.fixture(scope="session")

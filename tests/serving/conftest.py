@@ -5,10 +5,7 @@ import importlib.util
 import pytest
 
 from tests.runtime.cases import policy
-from tests.training.logs import cache
 from tidelog import runtime
-
-__all__ = ["cache"]
 
 if not all(importlib.util.find_spec(name) for name in ("starlette", "uvicorn", "httpx")):
     collect_ignore_glob = ["test_*.py"]  # the extra [serve] is not installed

@@ -1,5 +1,5 @@
 """One log for all tests of training: programs are compiled for its shapes once."""
 
-from tests.training.logs import cache, log, origin, saved
+from tests.training.logs import log, origin, saved
 
-__all__ = ["cache", "log", "origin", "saved"]
+__all__ = ["log", "origin", "saved"]

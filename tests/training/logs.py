@@ -1,6 +1,4 @@
-"""Fixtures: a compilation cache for this session, and a small treatment log in memory, on disk and opened from it."""
-
-import os
+"""Fixtures: a small treatment log in memory, on disk and opened from it."""
 
 import pytest
 
@@ -8,16 +6,6 @@ from tidelog import collect
 from tidelog.data.origin import read_any
 
 EPISODES = 30
-
-
-@pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory):
-    """Programs compiled in this session go where it ends, not into the user's cache; commands in a process share it."""
-    before = os.environ.get("TIDELOG_CACHE")
-    os.environ["TIDELOG_CACHE"] = before or str(tmp_path_factory.mktemp("cache"))
-    yield
-    if before is None:
-        del os.environ["TIDELOG_CACHE"]
 
 
 @pytest.fixture(scope="session")

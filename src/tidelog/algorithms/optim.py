@@ -47,8 +47,11 @@ OPTIMISERS: Mapping[str, Transformation] = {
 
 
 def optimiser_memory(optimiser: Transformation, network: Any) -> Any:
-    """The optimiser's fresh state for all arrays of a network."""
-    return eqx.filter_jit(optimiser().init)(eqx.filter(network, eqx.is_inexact_array))
+    """The optimiser's fresh state for all arrays of a network, in buffers of its own: training takes both over."""
+    arrays = eqx.filter(network, eqx.is_inexact_array)
+    shared = {id(leaf) for leaf in jax.tree.leaves(arrays)}
+    memory = optimiser().init(arrays)
+    return jax.tree.map(lambda leaf: jnp.array(leaf) if id(leaf) in shared else leaf, memory)
 
 
 def descend(
