@@ -30,7 +30,7 @@ def small(**changes: Any) -> RecommenderBCQ:
 
 def people(users: int = 16) -> pl.DataFrame:
     """Who the users are: a number, words, lists of words."""
-    ages = 20.0 + np.arange(float(users)) ** 2
+    ages = 20.0 + (np.arange(users) % 16.0) ** 2  # of 16 or 48 users alike in mean and spread
     words = {"plan": (["free", "paid"] * users)[:users], "likes": (["a;b", "", "b", "c"] * users)[:users]}
     return pl.DataFrame({"u": [f"u{n}" for n in range(users)], "age": ages, **words})
 
