@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import polars as pl
 
+from tests.algorithms.worlds import QUICK
 from tests.data.clicks import ROLES, clicks
 from tidelog.acting.policy import Policy
 from tidelog.algorithms.recommender_bcq import RecommenderBCQ
@@ -64,7 +65,7 @@ def batch(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
 
 @cache
 def compiled(step: Any) -> Any:
-    return eqx.filter_jit(step)
+    return eqx.filter_jit(step, compiler_options=QUICK)
 
 
 def after(h: RecommenderBCQ, log: Interactions, updates: int = 2, phase: int = 1) -> Any:

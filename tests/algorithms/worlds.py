@@ -17,6 +17,7 @@ from tidelog.training.learner import as_arrays
 from tidelog.training.stores import stores_of
 from tidelog.types import Continuous, Discrete
 
+QUICK = {"xla_backend_optimization_level": 0}  # of programs that run a few times: they are made in half the time
 KINDS = {"discrete": Discrete, "continuous": Continuous}
 ACTIONS = 4
 SMALL = {
@@ -80,5 +81,5 @@ def drawn(algorithm: Any, log: Log, seed: int = 0) -> Batch:
 @cache
 def compiled(step: Callable[..., Any]) -> Callable[..., Any]:
     """A phase's step, compiled once for all tests of a process; numbers are arguments of the program."""
-    program = eqx.filter_jit(step)
+    program = eqx.filter_jit(step, compiler_options=QUICK)
     return lambda algorithm, state, batch: program(as_arrays(algorithm), state, batch)
