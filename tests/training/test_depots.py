@@ -204,11 +204,29 @@ def test_blocks_are_bounded(tmp_path, monkeypatch):
     assert (store.block(Draw("memory", 2, Whole(), Epochs())), store.chunk()) == (1, 3)
 
 
+def test_what_a_phase_prepares_is_the_same_by_parts_but_for_rounding(tmp_path, monkeypatch):
+    """Products of fewer rows are rounded otherwise on some processors."""
+
+    def prepared(where):
+        made, prepare = [], depot_visits._prepared
+        with monkeypatch.context() as patch:
+            patch.setattr(depot_visits, "_prepared", lambda *given: made.append(prepare(*given)) or made[-1])
+            finish(begin("host", tmp_path / where, steps=128))  # to the end of the first auxiliary phase
+        return [jax.tree.map(np.asarray, part) for part in made]
+
+    (whole,) = prepared("whole")
+    monkeypatch.setattr(Depot, "chunk", lambda self: 3)
+    parts = prepared("parts")
+    assert len(parts) == 3
+    joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:8], *parts)
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(joined), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
 def test_small_blocks_give_the_same_bits(away, tmp_path, monkeypatch):
     where, (states, _), _ = away
     asked = []
     monkeypatch.setattr(Depot, "block", lambda self, draw: 3)
-    monkeypatch.setattr(Depot, "chunk", lambda self: 3)
     fetch = depot_visits._fetched
     monkeypatch.setattr(depot_visits, "_fetched", lambda *given: asked.append(given[2].shape) or fetch(*given))
     assert all_of(finish(begin(where, tmp_path / "run", seeds=2)))[0] == states
