@@ -60,7 +60,8 @@ def learn(
     it on `start_decisions` (16,384) that it plays first, uncounted.
     `ahead` lets a thread play an environment on the host one round before what it plays is learnt from.
     `phase_memory` "device", "host" or "disk" says where segments wait for the auxiliary phase (the results are the
-    same, but for rounding where they are too many to be looked at at once), `phase_memory_limit` how many GB they may take.
+    same, but for rounding where they are too many to be looked at at once), `phase_memory_limit` how many GB they may
+    take.
     Of a run also `offline`, the share of a minibatch that comes from its log (0.5), `updates` a decision (1), and
     `collect_every`, how many decisions are made before updates follow (10).
     Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
