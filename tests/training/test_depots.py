@@ -20,6 +20,7 @@ from tidelog.envs.functional import Moved
 from tidelog.training import depot_visits, depots, storage
 from tidelog.training.depots import Depot
 from tidelog.training.learn import prepare_learning
+from tidelog.training.rounds import Rounds
 from tidelog.types import Discrete, Image, Spec
 
 STEPS, EVERY = 320, 128  # five rounds of 64: two auxiliary phases, and a round more
@@ -140,6 +141,15 @@ def test_pieces_go_when_no_checkpoint_names_them(tmp_path, monkeypatch):
     counts = [len(list(place.glob("*"))) for _ in run.stream()]
     assert max(counts) == 4  # two rounds of a phase, and what it prepares beside them
     assert counts[-1] == 1  # the last round began a phase
+
+
+def test_members_under_one_vmap_keep_no_segments_elsewhere(away):
+    _, _, run = away
+    with pytest.raises(tl.ConfigError, match="members under one vmap keep theirs on the device"):
+        tl.load(run.folder, together=True)
+    trainer = run._trainer
+    places, host = trainer._places, storage.Storage("host")
+    assert not Rounds(trainer.members, places, trainer.learners, STEPS, together=True, storage=host)._together
 
 
 def test_a_damaged_piece_is_refused(tmp_path, monkeypatch):
@@ -277,6 +287,7 @@ def test_a_memory_that_has_no_room_is_refused_before_anything_is_written(tmp_pat
         ({"phase_memory": "dish"}, "phase_memory = 'dish': did you mean 'disk'"),
         ({"phase_memory": "disk"}, "lies in the run's folder: name one"),
         ({"phase_memory": "host", "phase_memory_limit": -1.0}, "expected a number of GB above 0"),
+        ({"phase_memory_limit": "1"}, "phase_memory_limit = '1': expected a number"),
         ({"phase_memory": "host", "together": True}, "members under one vmap"),
         ({"phase_memory": "host", "algorithm": tl.PPO()}, "keeps no segments from phase to phase"),
         ({"phase_memory": "host", "algorithm": tl.OffPolicyPPG()}, "OffPolicyPPG as it is set keeps no segments"),
