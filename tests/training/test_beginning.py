@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tests.algorithms.players import Doors, replaying, tiny
+from tests.algorithms.players import Dials, Doors, replaying, tiny
 from tests.conformance.cases import differ, same
 from tests.training.runs import chunks_of, finish, stop_at
 from tidelog.acting.align import Aligned
@@ -19,11 +19,14 @@ from tidelog.acting.rollout import log_of
 from tidelog.acting.teacher import lesson_of
 from tidelog.algorithms.cloning import Lesson, clone_loss
 from tidelog.cli import main
+from tidelog.envs import registry
+from tidelog.envs.hosted import Hosted
 from tidelog.envs.play import play
 from tidelog.envs.registry import make
 from tidelog.networks.distributions import Categorical
+from tidelog.training import learn
 from tidelog.training.learn import prepare_learning
-from tidelog.types import Continuous
+from tidelog.types import Continuous, MultiDiscrete
 
 CART, HOST, SEEN = "CartPole-v1", "point-mass", ("position", "speed", "angle", "turning")
 BRIEF = {"start_decisions": 512, "start_updates": 400}
@@ -123,6 +126,26 @@ def test_masks_are_part_of_a_lesson():
     assert 0.0 <= run.record.data["start"]["divergence"][0] < 1e-3
 
 
+def test_a_policy_of_several_choices_plays_where_it_learnt_and_is_begun_as(monkeypatch):
+    monkeypatch.setitem(registry._BUILT_IN, "dials", lambda count: Hosted(Dials(), count))
+    policy = prepare_learning(tiny(), "dials", 64, evaluate={"dials": 1}).policy()
+    assert tl.rollout(policy, "dials", 2).shape == (2,)
+    drawn, _ = policy.sample_with_propensity(np.zeros((500, 2), np.float32))
+    found, counts = np.unique(drawn, axis=0, return_counts=True)
+    assert len(found) == 6
+    likely = np.exp(policy.log_probability(np.zeros((6, 2), np.float32), found))
+    assert likely.sum() == pytest.approx(1.0, abs=1e-5)
+    np.testing.assert_allclose(counts / 500, likely, atol=0.1)
+    for wrong, said in (([[0, 3]], "action 1"), ([0], "actions of shape")):
+        with pytest.raises(tl.SpecError, match=said):
+            policy.log_probability(np.zeros((1, 2), np.float32), wrong)
+    told = begin(tiny(), Dials(), policy, start_updates=200, start_decisions=64).record.data["start"]
+    assert 0.0 <= told["divergence"][0] < 1e-3
+    wider = replace(policy.spec, action=MultiDiscrete((2, 4)))
+    with pytest.raises(tl.SpecError, match=r"takes MultiDiscrete\(sizes=\(2, 4\)\), the policy acts with"):
+        Aligned(policy, wider)
+
+
 def test_what_taught_the_teacher_is_known_of_the_run(held):
     _, teacher = held
     run = begin(tiny(), f"jax:{CART}", teacher.policy(), start_updates=1)
@@ -214,6 +237,15 @@ def test_a_log_in_place_of_an_environment_is_refused_with_what_is_offered_instea
     assert "`tidelog train off-policy-ppg --env NAME --start runs/iql`" in " ".join(capsys.readouterr().err.split())
     assert main(["train", "iql", "--env=CartPole-v1"]) == 2
     assert "iql learns from a log (--data LOG), not in an environment" in " ".join(capsys.readouterr().err.split())
+
+
+def test_places_that_are_taken_are_refused_before_anybody_plays(held, tmp_path, monkeypatch):
+    _, teacher = held
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine").write_text("")
+    monkeypatch.setattr(learn, "begun_as", None)
+    with pytest.raises(tl.ConfigError, match="exists and is not empty"):
+        begin(tiny(), HOST, teacher, out=tmp_path / "run")
 
 
 def test_wrong_starts_are_refused_by_name(held):

@@ -20,6 +20,7 @@ from tidelog.envs.functional import Moved
 from tidelog.training import depot_visits, depots, storage
 from tidelog.training.depots import Depot
 from tidelog.training.learn import prepare_learning
+from tidelog.training.rounds import Rounds
 from tidelog.types import Discrete, Image, Spec
 
 STEPS, EVERY = 320, 128  # five rounds of 64: two auxiliary phases, and a round more
@@ -142,13 +143,22 @@ def test_pieces_go_when_no_checkpoint_names_them(tmp_path, monkeypatch):
     assert counts[-1] == 1  # the last round began a phase
 
 
+def test_members_under_one_vmap_keep_no_segments_elsewhere(away):
+    _, _, run = away
+    with pytest.raises(tl.ConfigError, match="members under one vmap keep theirs on the device"):
+        tl.load(run.folder, together=True)
+    trainer = run._trainer
+    places, host = trainer._places, storage.Storage("host")
+    assert not Rounds(trainer.members, places, trainer.learners, STEPS, together=True, storage=host)._together
+
+
 def test_a_damaged_piece_is_refused(tmp_path, monkeypatch):
     chunks_of(2, monkeypatch)
     stop_at(begin("disk", tmp_path / "run", save_seconds=0.0), 10)
-    path = sorted((tmp_path / "run/memory").rglob("observation*.npy"))[0]
+    path = sorted((tmp_path / "run/memory").rglob("*.npy"))[0]
     *kept, last = path.read_bytes()
     path.write_bytes(bytes([*kept, last ^ 1]))
-    with pytest.raises(tl.CheckpointError, match=r"observation.*npy was changed after it was written"):
+    with pytest.raises(tl.CheckpointError, match=r"brought.*npy was changed after it was written"):
         tl.load(tmp_path / "run")
     shutil.rmtree(path.parent)
     with pytest.raises(tl.CheckpointError, match="is no tidelog piece of a phase memory"):
@@ -195,6 +205,42 @@ def test_a_depot_gives_what_it_was_given(tmp_path, on_disk, chunk, monkeypatch):
     np.testing.assert_array_equal(told["made"].ravel(), 2.0 * np.arange(24))
     assert valid.shape == (6, 4)
     assert (store.filled, store.count(Whole()), store.count(Whole(2))) == (6, 6, 12)
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_leaves_and_columns_are_kept_apart_whatever_their_names(tmp_path, on_disk):
+    names = ("left eye", "left_eye", "Left_eye", "left.eye", "é", "a" * 300, "..")
+    one = jax.ShapeDtypeStruct((1, 2), np.float32)
+    shapes = {"seen": dict.fromkeys(names, one), "seen_before": one, "made": one}
+    store = Depot(shapes, 1, 1, tmp_path, on_disk)
+    values = {name: np.full((1, 2), i, np.float32) for i, name in enumerate(names)}
+    store.add(0, {"seen": values, "seen_before": values["é"]})
+    shown = []
+    store.prepare(lambda columns: shown.append(set(columns)) or {"made": columns["seen_before"]})
+    assert shown == [{"seen", "seen_before"}]
+    store.saved()
+    again = Depot(shapes, 1, 1, tmp_path, on_disk)
+    again.put_back(store.saved())
+    for found in (store, again):
+        columns = found.fetch(np.asarray([0]), Whole()).store.columns
+        jax.tree.map(np.testing.assert_array_equal, columns["seen"], values)
+        np.testing.assert_array_equal(columns["made"], values["é"])
+
+
+def test_a_piece_that_goes_while_the_run_needs_it_is_named(tmp_path):
+    store = depot(tmp_path, True)
+    shutil.rmtree(tmp_path / "00000008-brought")
+    with pytest.raises(tl.CheckpointError, match="00000008-brought is gone while the run needs it"):
+        store.prepare(lambda columns: {"made": columns["valid"]})
+
+
+def test_only_pieces_are_tidied_away(tmp_path):
+    store = depot(tmp_path, True)
+    (tmp_path / ".DS_Store").write_text("of a file browser")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / ".writing-00000009-brought-x").mkdir()
+    store.clear()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".DS_Store", "mine"]
 
 
 def test_blocks_are_bounded(tmp_path, monkeypatch):
@@ -259,6 +305,7 @@ def test_a_memory_that_has_no_room_is_refused_before_anything_is_written(tmp_pat
         ({"phase_memory": "dish"}, "phase_memory = 'dish': did you mean 'disk'"),
         ({"phase_memory": "disk"}, "lies in the run's folder: name one"),
         ({"phase_memory": "host", "phase_memory_limit": -1.0}, "expected a number of GB above 0"),
+        ({"phase_memory_limit": "1"}, "phase_memory_limit = '1': expected a number"),
         ({"phase_memory": "host", "together": True}, "members under one vmap"),
         ({"phase_memory": "host", "algorithm": tl.PPO()}, "keeps no segments from phase to phase"),
         ({"phase_memory": "host", "algorithm": tl.OffPolicyPPG()}, "OffPolicyPPG as it is set keeps no segments"),

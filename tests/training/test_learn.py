@@ -230,6 +230,11 @@ REFUSALS = {
     "steps": ({"steps": 0}, "steps = 0"),
     "best": ({"best": "collect/retrun"}, "did you mean 'collect/return'"),
     "evaluate": ({"evaluate": {"nowhere": 1}}, "nowhere"),
+    "evaluate as a list": ({"evaluate": [FUNCTION]}, r"evaluate = \['jax:.*expected \{environment: episodes\}"),
+    "no place": ({"out": 3}, "out = 3: expected a path"),
+    "no place for a log": ({"log_out": 3}, "log_out = 3: expected a path"),
+    "together": ({"together": "yes"}, "together = 'yes': expected true, false or nothing"),
+    "time": ({"save_seconds": float("nan")}, "save_seconds = nan: expected 0 or more"),
 }
 
 

@@ -10,9 +10,11 @@ import pytest
 import tidelog as tl
 from tests.conformance.cases import differ
 from tests.training.runs import chunks_of, finish, stop_at
+from tests.training.test_learn import Breaking
 from tidelog.acting.arrays import fingerprint
 from tidelog.cli import main
 from tidelog.data.scaling import Scaler
+from tidelog.envs import registry
 from tidelog.training import streams
 from tidelog.training.learn import prepare_learning
 from tidelog.training.tuning import check_same_spaces
@@ -116,6 +118,29 @@ def test_a_log_on_disk_is_fetched_in_parts_and_resume_is_bit_equal(tmp_path, mon
     assert half.update == 18
     assert half._trainer.position.taken == 8
     assert all_of(finish(tl.load(tmp_path / "run")))[0] == all_of(whole)[0]
+
+
+def test_rounds_without_an_update_are_saved_too(offline, tmp_path, monkeypatch):
+    run, env = offline
+    if env == FUNCTION:
+        return  # one is enough
+    monkeypatch.setitem(registry._BUILT_IN, "breaking", Breaking)
+    monkeypatch.setattr(Breaking, "broken_at", 15)
+    out, log = tmp_path / "run", tmp_path / "log"
+    broken = begin(run, "breaking", out, updates=0.04, save_seconds=1e9, log_out=log)  # updates in two of six rounds
+    with pytest.raises(tl.EnvironmentFailure, match="it broke"):
+        finish(broken)
+    again = tl.load(out)
+    assert (again.update, again.done) == (0, 10)
+    monkeypatch.setattr(Breaking, "broken_at", -1)
+    ended = finish(again)
+    assert (ended.update, ended.done) == (2, STEPS)
+    loaded = tl.load(out)
+    assert loaded.finished
+    assert all_of(finish(loaded)) == all_of(ended)
+    assert tl.open_log(log).steps == 2 * STEPS
+    with pytest.raises(tl.CheckpointError, match="is in .*log already and cannot be added to"):
+        finish(tl.load(out, checkpoint=0))
 
 
 def test_what_was_played_is_in_the_store_and_in_the_log_with_its_propensity(offline, whole):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tidelog.acting.policy import Policy
 from tidelog.errors import SpecError
 from tidelog.runtime.memory import Memory
-from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
+from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
 
 Translation = Callable[[NDArray[Any]], NDArray[Any]]
 
@@ -154,5 +154,7 @@ def action_orders(ours: Spec, theirs: Spec, name: str) -> tuple[NDArray[np.int64
                 f"the log's action bounds {mine.low} to {mine.high} reach beyond those of {name}, {yours.low} to "
                 f"{yours.high}: declare the bounds when the log is read"
             )
+        return None, None
+    if isinstance(mine, MultiDiscrete) and mine == yours:
         return None, None
     raise SpecError(f"{name} takes {yours}, the policy acts with {mine}")

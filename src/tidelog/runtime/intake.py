@@ -82,16 +82,18 @@ def read_mask(intake: Intake, mask: Any, spec: Spec) -> Intake:
 
 
 def read_action(intake: Intake, action: Any, spec: Spec) -> NumpyArray:
-    """Given actions as networks see them, [P] or [P, A]; SpecError where their shape, kind or range does not fit."""
+    """Given actions as networks see them, [P], [P, M] or [P, A]; SpecError where their shape, kind or range does not fit."""
     space, given = spec.action, _as_array(action, "action")
     given = given[None] if intake.single else given
-    if isinstance(space, MultiDiscrete):
-        raise SpecError("no policy says how likely several choices at once are")
-    wanted = [intake.size, space.size] if isinstance(space, Continuous) else [intake.size]
+    sizes = space.sizes if isinstance(space, MultiDiscrete) else ()
+    wanted = [intake.size, *((space.size,) if isinstance(space, Continuous) else (len(sizes),) if sizes else ())]
     if list(given.shape) != wanted:
         raise SpecError(f"{intake.size} observation(s) need actions of shape {wanted}, found {list(given.shape)}")
     if isinstance(space, Continuous):
         return _padded(space.to_unit(_numbers(given, "action")), intake.rows)
+    if isinstance(space, MultiDiscrete):
+        choices = [_codes(given[:, i], f"action {i}", size, ()) for i, size in enumerate(sizes)]
+        return _padded(np.stack(choices, axis=1), intake.rows)
     return _padded(_codes(given, "action", space.n, ()), intake.rows)
 
 

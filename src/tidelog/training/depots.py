@@ -10,6 +10,7 @@ Letters: `C` segments in a store, `W` segments of a piece, `T` steps, `R` rows d
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -24,13 +25,14 @@ from numpy.typing import NDArray
 from tidelog.algorithms.draws import Draw, Unit
 from tidelog.algorithms.segments import Columns, Segments
 from tidelog.errors import CheckpointError
-from tidelog.folders import Kind
+from tidelog.folders import ASIDE, Kind
 from tidelog.training.streams import LONGEST_BLOCK, MOST_BYTES
 
-PIECE = Kind("piece of a phase memory", 1)
+PIECE = Kind("piece of a phase memory", 2)
 BROUGHT, PREPARED = "brought", "prepared"
+OURS = re.compile(rf"\d+-({BROUGHT}|{PREPARED})$|{re.escape(ASIDE)}")  # what a piece, and one half written, is called
 Rows = NDArray[np.int64]
-Leaves = dict[str, NDArray[Any]]  # by column and leaf
+Leaves = dict[str, NDArray[Any]]  # by their files' names
 
 
 class Fetched(NamedTuple):
@@ -48,6 +50,8 @@ class Depot:
 
     def __init__(self, shapes: Columns, capacity: int, width: int, folder: Path | None, on_disk: bool) -> None:
         self._shapes, self.capacity, self._width = shapes, capacity, width
+        paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(shapes)[0]]
+        self._files = {path: str(i) for i, path in enumerate(paths)}  # of leaves: their numbers, whatever their names
         self._folder, self._on_disk = folder, on_disk
         self._rounds: list[int] = []  # of the pieces, in the order in which they came
         self._prepared = False
@@ -150,7 +154,8 @@ class Depot:
 
     def _known(self) -> Columns:
         """The shapes of the columns that are there by now."""
-        names = set(_columns_of(self._piece(_name(self._rounds[0], BROUGHT))))
+        piece = self._piece(_name(self._rounds[0], BROUGHT))
+        names = {path[0].key for path, file in self._files.items() if file in piece}
         return {name: shape for name, shape in self._shapes.items() if self._prepared or name in names}
 
     def _at(self, rows: Rows, shapes: Columns) -> Columns:
@@ -162,7 +167,7 @@ class Depot:
             here = np.flatnonzero(places == place)
             piece = self._all_of(self._rounds[place])
             for (path, _), array in zip(leaves, found, strict=True):
-                array[here] = piece[_file(path)][within[here]]
+                array[here] = piece[self._files[path]][within[here]]
         columns: Columns = jax.tree.unflatten(form, found)
         return columns
 
@@ -174,7 +179,9 @@ class Depot:
         """The leaves of a piece; those on disk are mapped until the caller lets go of them."""
         if name in self._here:
             return self._here[name]
-        paths = self._path(name).glob("*.npy")
+        paths = list(self._path(name).glob("*.npy"))
+        if not paths:
+            raise CheckpointError(f"{self._path(name)} is gone while the run needs it: resume from an older checkpoint")
         return {path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in paths}
 
     def _path(self, name: str) -> Path:
@@ -184,7 +191,7 @@ class Depot:
 
     def _put(self, name: str, columns: Columns) -> None:
         leaves = jax.tree_util.tree_flatten_with_path(columns)[0]
-        piece = {_file(path): np.asarray(leaf) for path, leaf in leaves}
+        piece = {self._files[path]: np.asarray(leaf) for path, leaf in leaves}
         if self._on_disk:
             self._write(name, piece)
         else:
@@ -232,7 +239,7 @@ class Depot:
             return
         needed = self._needed | {_name(round, part) for round in self._rounds for part in (BROUGHT, PREPARED)}
         for path in self._folder.iterdir():
-            if path.name not in needed:
+            if OURS.match(path.name) and path.name not in needed:
                 shutil.rmtree(path)
                 self._written.discard(path.name)
 
@@ -255,16 +262,6 @@ def size(count: float) -> str:
 
 def _name(round: int, part: str) -> str:
     return f"{round:08d}-{part}"
-
-
-def _file(path: Any) -> str:
-    """What a leaf's file is called: its path, in signs that every file system takes."""
-    words = "".join(sign if sign.isalnum() else " " for sign in jax.tree_util.keystr(path)).split()
-    return ".".join(words)
-
-
-def _columns_of(leaves: Leaves) -> set[str]:
-    return {file.split(".")[0] for file in leaves}
 
 
 def _save(leaf: NDArray[Any], path: Path) -> None:

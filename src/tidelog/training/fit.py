@@ -22,7 +22,7 @@ from tidelog.training.evaluation import check_playable, evaluated
 from tidelog.training.learn import reopened
 from tidelog.training.learner import Learner, reported
 from tidelog.training.parts import Parts
-from tidelog.training.preparing import as_algorithms, evaluators, new_folder
+from tidelog.training.preparing import as_algorithms, as_path, evaluators, new_folder
 from tidelog.training.progress import Screen
 from tidelog.training.record import Record
 from tidelog.training.run import Run
@@ -104,6 +104,7 @@ def prepare(
     check_source(algorithms[0], False)
     for one in algorithms:
         check_fit(one, log.spec)
+    out = as_path("out", out)
     episodes, own_evaluators = evaluators(evaluate or {})
     if isinstance(log, Interactions):
         refuse_what_lists_lack(scale, split_seed, episodes)

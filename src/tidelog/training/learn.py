@@ -21,7 +21,7 @@ from tidelog.training.checkpoints import Checkpoints
 from tidelog.training.evaluation import check_playable, evaluated
 from tidelog.training.learner import reported
 from tidelog.training.places import Places, place_name, places_for, restored
-from tidelog.training.preparing import as_algorithms, evaluators, new_folder
+from tidelog.training.preparing import as_algorithms, as_path, check_free, evaluators, new_folder
 from tidelog.training.progress import Screen
 from tidelog.training.record import Record
 from tidelog.training.recorder import Recorder
@@ -104,6 +104,7 @@ def prepare_learning(
 ) -> Run:
     """Check everything and make a run that has not played a step; `run.stream()` trains it chunk by chunk."""
     use_cache()
+    out, log_out = as_path("out", out), as_path("log_out", log_out)
     mix = {"offline": offline, "updates": updates, "collect_every": collect_every}
     begin = Start.of(start, decisions=start_decisions, updates=start_updates)
     if isinstance(algorithm, Run):
@@ -154,6 +155,7 @@ def prepare_learning(
     recorder = None if log_out is None else Recorder(log_out, places.spec, len(members))
     if recorder is not None:
         recorder.check_free()
+    check_free(out)
     learners, told = (learners, None) if begin is None else begun_as(begin, members, learners, places)
     trainer = Rounds(
         members,
@@ -168,7 +170,7 @@ def prepare_learning(
     data = {
         "environment": place_name(env, places),
         "named": isinstance(env, str),
-        "log_out": None if log_out is None else str(Path(log_out).resolve()),
+        "log_out": None if log_out is None else str(log_out.resolve()),
     }
     if told is not None:
         data["start"] = told
@@ -203,6 +205,7 @@ def reopened(
 ) -> Run:
     """A run that learns in an environment, as its checkpoint left it."""
     settings, algorithms = record.settings, record.algorithms(algorithm)
+    settings = settings if together is None else replace(settings, together=together)
     log_out = record.data["log_out"]
     members = as_members(algorithms, settings.seeds)
     if env is None and not record.data["named"]:
@@ -220,14 +223,13 @@ def reopened(
     if recorder is not None:
         recorder.go_on(int(found.learners[0].played.rounds))
     learners = restored(places, found.learners, found.environments)
-    together = settings.together if together is None else together
     trainer = Rounds(
         members,
         places,
         learners,
         settings.steps,
         found.position,
-        together,
+        settings.together,
         recorder,
         ahead=settings.ahead,
         waiting=found.waiting,

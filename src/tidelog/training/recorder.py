@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tidelog.data.log import Log
-from tidelog.errors import ConfigError
+from tidelog.errors import CheckpointError, ConfigError
 from tidelog.types import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
 
 Named = dict[str, np.ndarray[Any, Any]]
@@ -34,7 +34,12 @@ class Recorder:
                 raise ConfigError(f"{path} exists: choose another place for the log, nothing was written")
 
     def take(self, member: int, round: int, columns: Named, begins: bool) -> None:
-        """Keep one rollout, leaves [W, T, ...]; `begins`: every copy started anew before it."""
+        """Keep one rollout, leaves [W, T, ...]; `begins`: every copy started anew before it.
+
+        CheckpointError where the rollouts before it are a log already, as when a run goes back from its end.
+        """
+        if round and not self._piece(member, round - 1).exists():
+            raise CheckpointError(f"what was played before is in {self.target} already and cannot be added to")
         self._pieces.mkdir(parents=True, exist_ok=True)
         aside = self._pieces / f".{member}-{round}.npz"
         np.savez(aside, begins=np.asarray(begins), **columns)  # type: ignore[arg-type]

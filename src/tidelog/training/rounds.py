@@ -90,8 +90,9 @@ class Rounds:
         self._timetable = Timetable(first, self._size)
         self._updates = planned_updates(first, steps)
         self._depots = Depots(storage or Storage(), self._players, learners[0].state, places.spec)
-        together = jax.default_backend() != "cpu" and not self._depots if together is None else together
-        self._together = together and len(members) > 1 and places.source is not None and not self._streams
+        together = jax.default_backend() != "cpu" if together is None else together
+        here = places.source is not None and not self._streams and not self._depots
+        self._together = together and len(members) > 1 and here
         numbers = [as_arrays(player) for player in self._players]
         self._algorithms = [stack(numbers)] if self._together else numbers
         self._learners = [stack(learners)] if self._together else list(learners)

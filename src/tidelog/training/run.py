@@ -55,7 +55,7 @@ class Run:
         self._evaluators, self._sinks = dict(evaluators or {}), list(sinks)
         self._selection = Selection(record.settings, memory)
         self._best: dict[int, Policy] = {}
-        self._saved = -1
+        self._saved: Any = None
 
     @property
     def members(self) -> list[Member]:
@@ -159,6 +159,8 @@ class Run:
     def _train(self, interrupts: Interrupts, sinks: list[Sink]) -> Iterator[Progress]:
         settings, pace = self.record.settings, _Pace(settings_steps=self.record.settings.steps)
         saved = time.monotonic()
+        if self.finished:  # a kill may have come after the last checkpoint and before that was closed
+            self._trainer.close()
         while not self.finished:
             if self._trainer.needs_compiling():
                 yield Progress("compiling", self.done, settings.steps, unit=self.unit)
@@ -171,11 +173,11 @@ class Run:
             live = self._trainer.peek()
             rows = self._report(sinks) if self.done >= boundary else ()
             due = time.monotonic() - saved >= settings.save_seconds
-            if self.finished:
-                self._trainer.close()
             if self.folder is not None and (due or self.finished or interrupts.received is not None):
                 self._save()
                 saved = time.monotonic()
+            if self.finished:
+                self._trainer.close()
             rate = self._trainer.rate(pace.rate)
             left = (settings.steps - self.done) / rate if rate else 0.0
             every = rate * len(self.members)
@@ -259,7 +261,7 @@ class Run:
         return Checkpoints(self.folder / "checkpoints", self.record.settings.keep)
 
     def _save(self, environments: list[Any] | None = None) -> None:
-        if self._saved != self.update:
+        if self._saved != (self.update, self._trainer.position):  # rounds may move on without an update
             places = self._trainer.environments() if environments is None else environments
             memory = self._selection.memory()
             trainer = self._trainer
@@ -268,7 +270,7 @@ class Run:
             )
             self._checkpoints().save(self.update, checkpoint)
             trainer.keep_only(self._checkpoints().deposited())
-            self._saved = self.update
+            self._saved = (self.update, trainer.position)
 
 
 def _around(update: int) -> str:

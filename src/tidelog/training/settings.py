@@ -41,7 +41,8 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("steps", "every", "split_seed", "keep", *(("patience",) if self.patience is not None else ())):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
-        for name in ("held_out", "save_seconds"):
+        limited = ("phase_memory_limit",) if self.phase_memory_limit is not None else ()
+        for name in ("held_out", "save_seconds", *limited):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
         if not 1 <= self.steps <= MOST:
             raise ConfigError(f"steps = {self.steps}: a run takes 1 to {MOST:,} updates")
@@ -57,6 +58,10 @@ class Settings:
             )
         if not isinstance(self.ahead, bool):
             raise ConfigError(f"ahead = {self.ahead!r}: expected true or false")
+        if self.together is not None and not isinstance(self.together, bool):
+            raise ConfigError(f"together = {self.together!r}: expected true, false or nothing")
+        if not self.save_seconds >= 0.0:
+            raise ConfigError(f"save_seconds = {self.save_seconds}: expected 0 or more between checkpoints")
         if self.keep < 1:
             raise ConfigError(f"keep = {self.keep}: at least 1 checkpoint has to stay")
 
