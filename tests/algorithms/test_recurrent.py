@@ -233,6 +233,14 @@ def test_a_memory_of_ours_and_a_network_of_your_own_are_refused_together():
         tl.OffPolicyPPG(memory=4)
 
 
+@pytest.mark.parametrize("algorithm", [tl.PPG, tl.OffPolicyPPG])
+def test_a_network_of_your_own_with_a_memory_is_refused(algorithm):
+    spec = functional(ENV).spec
+    network = tiny(memory=4).init(spec, jax.random.key(0), 1).network
+    with pytest.raises(tl.ConfigError, match=rf"{algorithm.__name__}\.network makes a network with a memory"):
+        algorithm(network=lambda spec, key: network).init(spec, jax.random.key(0), 1)
+
+
 def test_what_is_played_ahead_carries_on_and_resumes(tmp_path, monkeypatch):
     whole = finish(begin("point-mass", tmp_path / "whole", ahead=True))
     now = finish(begin("point-mass", tmp_path / "now"))

@@ -31,8 +31,9 @@ from tidelog.algorithms.hyper import from_config, to_config
 from tidelog.algorithms.off_policy_ppg import judged
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import Phasic
+from tidelog.training import trainer
 from tidelog.training.beginners import fresh_players
-from tidelog.training.learner import as_arrays
+from tidelog.training.learner import as_arrays, report, unstack
 from tidelog.training.rounds import Rounds
 from tidelog.training.trainer import Position
 from tidelog.types import Codes, Image, Spec
@@ -274,7 +275,7 @@ def test_a_run_saved_in_the_middle_of_a_phase_goes_on_bit_equal(player, whole, a
     same(whole.learners[0], second.learners[0])
 
 
-def test_seeds_side_by_side_are_seeds_alone(player, whole):
+def test_seeds_side_by_side_are_seeds_alone(player, whole, monkeypatch):
     threads = players((player.made(), 0), (player.made(), 1))
     together = players((player.made(), 0), (player.made(), 1), together=True)
     for training in (threads, together):
@@ -283,6 +284,14 @@ def test_seeds_side_by_side_are_seeds_alone(player, whole):
         same(one.state.network, two.state.network, atol=1e-4)  # later a last bit can decide a sampled action
         same(*({name: store.lives for name, store in learner.segments.items()} for learner in (one, two)))
     assert differ(together.learners[0].state, together.learners[1].state, by=0.01)
+    same(together.state(1), together.learners[1].state)
+    told, copied = [report(learner) for learner in together.learners], []
+    monkeypatch.setattr(trainer, "unstack", lambda whole, i: copied.append(whole) or unstack(whole, i))
+    assert together.peek() == told[0]
+    assert not together.failures()
+    assert all(row | mine == row for row, mine in zip(together.report(), told, strict=True))
+    assert copied
+    assert not any(one.segments or one.state or one.played.worlds for one in copied)  # so little for each report
     for training in (threads, together):
         moved(training, ROUNDS + 3 - POLICY_UPDATES)
         assert [int(learner.played.decisions) for learner in training.learners] == [3 * 64, 3 * 64]

@@ -110,7 +110,9 @@ def test_a_thread_whose_environment_breaks_says_what_would_have_been_said_withou
         said.append(str(raised.value).replace(f"{ahead}", ""))
         loaded = tl.load(tmp_path / f"{ahead}", env=PointMass(4))
         assert loaded._trainer.position == Position(2)
-        assert all_of(finish(loaded))[0] == all_of(finish(begin(PointMass(4), ahead=ahead)))[0]
+        through = all_of(finish(begin(PointMass(4), ahead=ahead)))[0]
+        assert all_of(finish(loaded))[0] == through
+        assert all_of(finish(run))[0] == through
     assert said[0] == said[1]
 
 

@@ -248,6 +248,14 @@ def test_places_that_are_taken_are_refused_before_anybody_plays(held, tmp_path, 
         begin(tiny(), HOST, teacher, out=tmp_path / "run")
 
 
+def test_a_start_that_diverges_is_refused(held, tmp_path, monkeypatch):
+    _, teacher = held
+    monkeypatch.setattr(tl.PPG, "taught", lambda self, state, *rest: (state, jnp.nan))
+    with pytest.raises(tl.DivergenceError, match="the divergence of PPG with seed 0 from the policy that it begins as"):
+        begin(tiny(), CART, teacher, out=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
 def test_wrong_starts_are_refused_by_name(held):
     _, teacher = held
     with pytest.raises(tl.ConfigError, match=r"start: expected a policy or a run, found str: .*tl.load_policy"):

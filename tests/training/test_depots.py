@@ -17,12 +17,15 @@ from tidelog.algorithms.draws import Draw
 from tidelog.algorithms.segments import Epochs, Whole
 from tidelog.cli import main
 from tidelog.envs.functional import Moved
+from tidelog.envs.registry import functional
 from tidelog.training import depot_visits, depots, storage
 from tidelog.training.depots import Depot
 from tidelog.training.learn import prepare_learning
+from tidelog.training.plan import planned_stores
 from tidelog.training.rounds import Rounds
 from tidelog.types import Discrete, Image, Spec
 
+SPEC = functional(ENV).spec
 STEPS, EVERY = 320, 128  # five rounds of 64: two auxiliary phases, and a round more
 
 
@@ -292,11 +295,45 @@ def test_a_memory_that_has_no_room_is_refused_before_anything_is_written(tmp_pat
         monkeypatch.setattr(storage, "available_memory", lambda: int(5e9))
         with pytest.raises(tl.SpaceError, match=r"this machine's memory has 5\.00 GB: ask .* or set phase_memory to"):
             prepare_learning(paper(), Pictures(), 10**6, phase_memory=where)
+    monkeypatch.setattr(storage, "available_memory", lambda: int(1e12))
+    with pytest.raises(tl.SpaceError, match=r"4 times over because each of 3 checkpoints .* and the disk of"):
+        prepare_learning(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_memory="host")
     assert not list(tmp_path.iterdir())
     command = ["train", "ppg", "--env", ENV, "--out", str(tmp_path / "run"), "--phase-memory-limit", "0.001"]
     assert main(command) == 2
     assert "the phase memory takes" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("algorithm", [tl.OffPolicyPPG(), tl.PPO()], ids=["rings", "rollouts"])
+def test_stores_in_which_nothing_waits_need_room_too(algorithm, monkeypatch):
+    with pytest.raises(tl.SpaceError, match=r"the stores of segments take .* than phase_memory_limit = 1e-06 GB"):
+        prepare_learning(algorithm, ENV, 64, phase_memory_limit=1e-6)
+    monkeypatch.setattr(storage, "available_memory", lambda: 1000)
+    with pytest.raises(tl.SpaceError, match=r"and this machine's memory has 1\.0 kB: .* or steps$"):
+        prepare_learning(algorithm, ENV, 64)
+
+
+def test_members_side_by_side_need_room_for_both_copies(monkeypatch):
+    planned = planned_stores(tiny(), tiny().init(SPEC, jax.random.key(0), 1), SPEC)
+    each = storage.store_bytes(*planned["memory"])
+    monkeypatch.setattr(storage, "available_memory", lambda: 3 * each)
+    prepare_learning(tiny(), ENV, 64, seeds=2)
+    with pytest.raises(tl.SpaceError, match=r"for each of 2 members, twice over while they are put side by side"):
+        prepare_learning(tiny(), ENV, 64, seeds=2, together=True)
+
+
+def test_what_a_run_has_written_is_room_that_it_has(away, monkeypatch):
+    _, _, run = away
+    lies = sum(path.stat().st_size for path in (run.folder / "memory").rglob("*.npy"))
+    each = run._trainer._depots._depots[0]["memory"]
+    needed = 4 * 2 * each.capacity * each.segment_bytes
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, needed - lies))
+    assert 0 < lies < needed
+    assert tl.load(run.folder).finished
+    monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, needed - lies - 1))
+    with pytest.raises(tl.SpaceError, match="4 times over"):
+        tl.load(run.folder)
 
 
 @pytest.mark.parametrize(

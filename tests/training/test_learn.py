@@ -145,6 +145,7 @@ def test_a_run_whose_environment_breaks_is_saved_and_goes_on(tmp_path):
     assert loaded.done == 128
     through = finish(begin(PointMass(4)))
     assert all_of(finish(loaded))[0] == all_of(through)[0]
+    assert all_of(finish(run))[0] == all_of(through)[0]  # in the same process, the environment repaired
 
 
 def test_where_one_members_environment_breaks_the_others_go_on_from_where_they_stood(tmp_path, monkeypatch):
@@ -198,6 +199,10 @@ def test_a_run_in_an_environment_that_cannot_be_saved_says_so_and_goes_on(tmp_pa
     with pytest.raises(tl.CheckpointError, match=r"point-mass, has no name: pass it again, as in resume\(folder, env="):
         tl.load(tmp_path / "run")
     loaded = tl.load(tmp_path / "run", env=Forgetful(4))
+    (learner,) = loaded.learners()
+    assert not learner.played.sums.any()
+    assert not learner.state.rewards.sums.any()
+    assert int(learner.state.rewards.returns.seen) > 0
     (note,) = loaded.notes()
     assert "point-mass cannot be saved: a resumed run starts new episodes" in note
     assert finish(loaded).finished

@@ -139,7 +139,7 @@ def test_rounds_without_an_update_are_saved_too(offline, tmp_path, monkeypatch):
     assert loaded.finished
     assert all_of(finish(loaded)) == all_of(ended)
     assert tl.open_log(log).steps == 2 * STEPS
-    with pytest.raises(tl.CheckpointError, match="is in .*log already and cannot be added to"):
+    with pytest.raises(tl.CheckpointError, match=r"is in .*log already and cannot be added to"):
         finish(tl.load(out, checkpoint=0))
 
 

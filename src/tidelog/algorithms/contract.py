@@ -227,3 +227,11 @@ class Taught(Collecting, Protocol):
 
     def taught(self, state: State, lesson: Lesson, key: jax.Array, updates: int) -> tuple[State, jax.Array]:
         """A fresh state that does what a lesson says, and its mean divergence from that."""
+
+
+@runtime_checkable
+class Counting(Collecting, Protocol):
+    """An algorithm whose state counts along the episodes under way."""
+
+    def begun_anew(self, state: State) -> State:
+        """The state where all copies begin new episodes."""

@@ -275,6 +275,7 @@ class OffPolicyPPG:
         state, divergence = phasic.taught(self, state, lesson, key, updates)
         return state._replace(proximal=restarted(copied(state.network))), divergence
 
+    begun_anew = phasic.begun_anew
     acting = phasic.acting
     start = phasic.start
     act = phasic.act

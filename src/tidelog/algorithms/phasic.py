@@ -17,6 +17,7 @@ from tidelog.algorithms.cloning import Lesson, cloned
 from tidelog.algorithms.contract import Feedback, one_reward
 from tidelog.algorithms.optim import brought, improve
 from tidelog.algorithms.running import Running, nothing_seen
+from tidelog.errors import ConfigError
 from tidelog.networks import phasic, recipe
 from tidelog.networks.distributions import Distribution
 from tidelog.networks.encode import Sight
@@ -30,13 +31,19 @@ from tidelog.types import Act, Observation, Spec
 def fresh_network(h: Any, spec: Spec, key: jax.Array, memory: int | None = None) -> Any:
     """The user's network, or one of the named architecture, with a `memory` of that width or None.
 
-    SpecError where there are several rewards.
+    SpecError where there are several rewards, ConfigError where the user's has a memory.
     """
     one_reward(type(h).__name__, spec)
     sight = Sight(h.embedding, h.picture_width, h.convolutions, memory)
     shape = Shape(h.hidden, h.activation, h.layer_norm, sight)
     generator = host_generator(key)
-    return brought(h.network, lambda: phasic.create(h.architecture, generator, spec, shape), spec, key)
+    network = brought(h.network, lambda: phasic.create(h.architecture, generator, spec, shape), spec, key)
+    if memory is None and isinstance(network, Phasic) and network.start(1) is not None:
+        raise ConfigError(
+            f"{type(h).__name__}.network makes a network with a memory, which it learns nothing by: leave the memory "
+            "away there, or network, as in PPG(memory=64)"
+        )
+    return network
 
 
 def unseen_rewards(h: Any) -> Rewards | None:
@@ -53,6 +60,13 @@ def taught(h: Any, state: Any, lesson: Lesson, key: jax.Array, updates: int) -> 
     """A fresh state whose policy does what a lesson says, and its mean divergence from that; values begin fresh."""
     network, divergence = cloned(h, state.network, lesson, key, updates)
     return state._replace(network=network), divergence
+
+
+def begun_anew(h: Any, state: Any) -> Any:
+    """The state where all copies begin new episodes: what their returns were so far is forgotten."""
+    if state.rewards is None:
+        return state
+    return state._replace(rewards=state.rewards._replace(sums=jnp.zeros_like(state.rewards.sums)))
 
 
 # One step.

@@ -259,6 +259,7 @@ class PPG:
         return init(self, spec, key, updates)
 
     taught = phasic.taught
+    begun_anew = phasic.begun_anew
     acting = phasic.acting
     start = phasic.start
     act = phasic.act

@@ -82,7 +82,7 @@ def read_mask(intake: Intake, mask: Any, spec: Spec) -> Intake:
 
 
 def read_action(intake: Intake, action: Any, spec: Spec) -> NumpyArray:
-    """Given actions as networks see them, [P], [P, M] or [P, A]; SpecError where their shape, kind or range does not fit."""
+    """Given actions as networks see them, [P], [P, M] or [P, A]; SpecError where shape, kind or range does not fit."""
     space, given = spec.action, _as_array(action, "action")
     given = given[None] if intake.single else given
     sizes = space.sizes if isinstance(space, MultiDiscrete) else ()

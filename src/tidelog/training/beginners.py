@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from tidelog.algorithms.contract import Collecting
 from tidelog.envs.functional import Functional
@@ -54,10 +53,12 @@ def beginners(
     """Learners in given states, for players and their seeds, before their first decision."""
     numbers, storage = as_arrays(players[0][0]), storage or Storage()
     planned = planned_stores(numbers, states[0], spec, recorded)
-    check_room(storage, numbers, planned, len(players))
+    stacked = source is not None and storage.stacked(len(players))
+    check_room(storage, numbers, planned, len(players), stacked)
     depots = storage.depots(numbers, planned, 0)
-    segments = make_stores({name: plan for name, plan in planned.items() if name not in depots})
-    metrics = metric_names(numbers, states[0], {**stores, **segments, **depots})
+    kept = {name: plan for name, plan in planned.items() if name not in depots}
+    segments = [make_stores(kept) for _ in players]
+    metrics = metric_names(numbers, states[0], {**stores, **segments[0], **depots})
     metrics |= extra_metrics(numbers, states[0], planned)
     return [
         create_learner(
@@ -66,8 +67,8 @@ def beginners(
             {**stores, **depots},
             seed,
             metrics,
-            jax.tree.map(jnp.array, segments),
+            own,
             played_at_first(player, state, source, seed),
         )
-        for (player, seed), state in zip(players, states, strict=True)
+        for (player, seed), state, own in zip(players, states, segments, strict=True)
     ]

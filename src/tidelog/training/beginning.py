@@ -6,6 +6,7 @@ begins as it does among others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from tidelog.acting.teacher import lesson_of
 from tidelog.algorithms.contract import Taught
 from tidelog.data.overlap import Sketch
 from tidelog.envs.hosted import Hosted
-from tidelog.errors import ConfigError
+from tidelog.errors import ConfigError, DivergenceError
 from tidelog.training.learner import Learner
 from tidelog.training.places import Places
 from tidelog.training.run import Run
@@ -70,7 +71,8 @@ def begun_as(
 ) -> tuple[list[Learner], dict[str, Any]]:
     """Fresh learners whose policies do what the start's does, and what a record says of it.
 
-    ConfigError where they have a memory: what a teacher did is learnt decision by decision.
+    ConfigError where they have a memory: what a teacher did is learnt decision by decision. DivergenceError where what
+    is learnt from is not finite.
     """
     first = members[0].algorithm
     if first.start(first.acting(learners[0].state), 1) is not None:
@@ -85,6 +87,11 @@ def begun_as(
         state, divergence = member.algorithm.taught(learner.state, lesson, key, start.updates)
         found.append(learner._replace(state=state))
         apart.append(float(divergence))
+        if not math.isfinite(apart[-1]):
+            raise DivergenceError(
+                f"the divergence of {type(first).__name__} with seed {member.seed} from the policy that it begins as "
+                "became NaN or infinite: look at that policy, and at what the environment shows it"
+            )
     told = {
         "algorithm": type(start.policy.algorithm).__name__,
         "decisions": int(np.shape(jax.tree.leaves(lesson.observation)[0])[0]),

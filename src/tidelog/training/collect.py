@@ -254,8 +254,8 @@ class Host:
 
     def restore(self, saved: Named | None) -> None:
         """Go on from a saved state; without one, copies start anew at the next rollout."""
-        if saved is not None and isinstance(self.environment, Resumable):
-            self._observed = self.environment.restore_state(saved)
+        place = self.environment
+        self._observed = place.restore_state(saved) if saved is not None and isinstance(place, Resumable) else None
 
     def _begin(self, round: int) -> Observed:
         self.began = self._observed is None

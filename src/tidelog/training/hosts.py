@@ -60,6 +60,7 @@ class Hosts:
         self._collection = algorithms[0].collection()
         self._keys = [jnp.array(learner.key) for learner in learners]  # learners' own buffers are taken over
         self._ahead, self._coming = ahead, coming
+        self._failed = False  # whether environments stand somewhere in a rollout that is to be played again
         self.began = [False] * len(members)  # whether the last rollout started every copy anew
 
     def begin(self) -> None:
@@ -109,13 +110,17 @@ class Hosts:
             try:
                 return Rollout(*host.rollout(algorithm, *mine, asked.steps, carried[index], asked.pieces), host.began)
             except EnvironmentFailure as error:
+                self._failed = True
                 raise EnvironmentFailure(f"{error} (seed {self._members[index].seed})") from error
 
         return on_threads(one, len(self._hosts), round > 0)
 
     def _remember(self) -> None:
         for host in self._hosts:
+            if self._failed:
+                host.restore(host.before())
             host.remember()
+        self._failed = False
 
     def rest(self) -> None:
         """Wait until no thread plays; what was played stays."""

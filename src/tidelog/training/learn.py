@@ -222,7 +222,7 @@ def reopened(
     recorder = None if log_out is None else Recorder(log_out, record.spec, len(members))
     if recorder is not None:
         recorder.go_on(int(found.learners[0].played.rounds))
-    learners = restored(places, found.learners, found.environments)
+    learners = restored(places, [member.algorithm for member in members], found.learners, found.environments)
     trainer = Rounds(
         members,
         places,

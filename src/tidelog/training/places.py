@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from tidelog.algorithms.contract import Counting
 from tidelog.envs.functional import Functional
 from tidelog.envs.hosted import Hosted
 from tidelog.envs.protocol import Environment
@@ -46,12 +47,15 @@ def place_name(env: Any, places: Places) -> str:
     return source.name
 
 
-def restored(places: Places, learners: Sequence[Learner], environments: Sequence[Named]) -> list[Learner]:
+def restored(
+    places: Places, players: Sequence[Any], learners: Sequence[Learner], environments: Sequence[Named]
+) -> list[Learner]:
     """Learners where they stood, with environments on the host put back; what cannot be put back starts anew."""
     found = list(learners)
     for i, host in enumerate(places.hosts):
         host.restore(environments[i] or None)
         if not environments[i]:  # copies start anew, and with them the episodes that are counted
-            played = found[i].played
-            found[i] = found[i]._replace(played=played._replace(sums=jnp.zeros_like(played.sums)))
+            played, state = found[i].played, found[i].state
+            state = players[i].begun_anew(state) if isinstance(players[i], Counting) else state
+            found[i] = found[i]._replace(state=state, played=played._replace(sums=jnp.zeros_like(played.sums)))
     return found

@@ -22,17 +22,7 @@ from tidelog.training.beginners import planned_updates
 from tidelog.training.collect import Named, shapes
 from tidelog.training.depot_visits import Depots
 from tidelog.training.hosts import Coming, Hosts, on_threads
-from tidelog.training.learner import (
-    Learner,
-    Stores,
-    Work,
-    as_arrays,
-    fetch_ahead,
-    report,
-    stack,
-    unstack,
-    without_tallies,
-)
+from tidelog.training.learner import Learner, Stores, Work, as_arrays, fetch_ahead, report, stack, without_tallies
 from tidelog.training.places import Places
 from tidelog.training.plan import (
     PLAYED,
@@ -49,7 +39,7 @@ from tidelog.training.recorder import Recorder, flat_columns
 from tidelog.training.storage import Storage
 from tidelog.training.streams import Stream
 from tidelog.training.timetable import Timetable
-from tidelog.training.trainer import Member, Position
+from tidelog.training.trainer import Member, Position, apart, reporting, state_of
 from tidelog.training.watch import Watch
 
 
@@ -113,9 +103,11 @@ class Rounds:
     @property
     def learners(self) -> list[Learner]:
         """One learner a member; their buffers are taken over by the next `advance`."""
-        if self._together:
-            return [unstack(self._learners[0], i) for i in range(len(self.members))]
-        return self._learners
+        return apart(self._learners, len(self.members))
+
+    def state(self, index: int) -> Any:
+        """The state of one member."""
+        return state_of(self._learners, len(self.members), index)
 
     def needs_compiling(self) -> bool:
         """Whether nothing was compiled yet."""
@@ -279,19 +271,20 @@ class Rounds:
 
     def failures(self) -> list[tuple[Member, int]]:
         """Members with a metric that was not finite, and the update at which it first was so."""
-        failed = [int(learner.failed) for learner in self.learners]
+        failed = [int(learner.failed) for learner in reporting(self._learners, len(self.members))]
         return [(member, at) for member, at in zip(self.members, failed, strict=True) if at >= 0]
 
     def report(self) -> list[dict[str, float]]:
         """Decisions, mean metrics and time of every member since the last call."""
         times = self._watch.report(len(self.members))
-        rows = [{"decisions": int(learner.played.decisions)} | report(learner) | times for learner in self.learners]
+        light = reporting(self._learners, len(self.members))
+        rows = [{"decisions": int(learner.played.decisions)} | report(learner) | times for learner in light]
         self._learners = [without_tallies(learner) for learner in self._learners]
         return rows
 
     def peek(self) -> dict[str, float]:
         """The first member's metrics so far, without starting a new window."""
-        return report(self.learners[0])
+        return report(reporting(self._learners, len(self.members))[0])
 
     def rate(self, updates: float) -> float:
         """Decisions a second, whatever the rate of updates."""

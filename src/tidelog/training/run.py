@@ -120,7 +120,7 @@ class Run:
         return self.members[member * len(seeds) + (0 if seed is None else seeds.index(seed))]
 
     def _policy_of(self, member: Member, *, best: bool = False) -> Policy:
-        acting = member.algorithm.acting(self._trainer.learners[member.index].state)
+        acting = member.algorithm.acting(self._trainer.state(member.index))
         origin = self.record.origin(best=best, update=self.update, seed=member.seed)
         return Policy(member.algorithm, self.record.spec, self.record.scaler, _copy(acting), origin)
 
@@ -216,10 +216,10 @@ class Run:
             policy = self._policy_of(member)
             if self._weighing is not None and isinstance(self._trainer, Trainer):
                 weight, lists = self._weighing(policy)
-                state = self._trainer.learners[member.index].state
+                state = self._trainer.state(member.index)
                 self._trainer.put(member.index, member.algorithm.weighted(state, weight))
                 policy, training = self._policy_of(member), training | lists
-            state = self._trainer.learners[member.index].state
+            state = self._trainer.state(member.index)
             held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
             played = evaluate(policy, self.record.settings.episodes or {}, self._evaluators)
             row: dict[str, Any] = {"update": self.update, "member": member.index, "seed": member.seed}

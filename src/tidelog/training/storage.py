@@ -6,9 +6,9 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -32,6 +32,12 @@ class Storage:
     folder: Path | None = None  # of the run
     limit: float | None = None  # GB that the segments of all members may take
     keep: int = 1  # checkpoints kept, of which each may need the segments of another time
+    together: bool | None = None  # members under one vmap; None: where there is an accelerator
+
+    def stacked(self, members: int) -> bool:
+        """Whether so many members are put side by side where the environment is a function."""
+        together = jax.default_backend() != "cpu" if self.together is None else self.together
+        return together and members > 1 and self.where == "device"
 
     def depots(self, algorithm: Collecting, planned: Planned, member: int) -> dict[str, Depot]:
         """The stores of a member that lie off the device, empty."""
@@ -63,28 +69,53 @@ def storage_for(
         )
     if where != "device" and together:
         raise ConfigError(f"phase_memory = {where!r} and together: members under one vmap keep theirs on the device")
-    return Storage(where, None if out is None else Path(out), limit, keep)
+    return Storage(where, None if out is None else Path(out), limit, keep, together)
 
 
-def check_room(storage: Storage, algorithm: Collecting, planned: Planned, members: int) -> None:
-    """Raise SpaceError, with the numbers, unless there is room for what waits between rounds."""
-    each = sum(store_bytes(*planned[name]) for name in waiting(algorithm))
+def check_room(storage: Storage, algorithm: Collecting, planned: Planned, members: int, stacked: bool = False) -> None:
+    """Raise SpaceError, with the numbers, unless there is room for what waits between rounds, or else for all stores.
+
+    `stacked` members are there twice while they begin: one by one, and side by side.
+    """
+    waits = waiting(algorithm)
+    each = sum(store_bytes(*planned[name]) for name in waits or planned)
     needed, words = members * each, f"{size(each)}" + (f" for each of {members} members" if members > 1 else "")
-    mend = "ask for fewer policy_iterations, environments or rollout_steps"
+    what, mend = "the phase memory takes", "ask for fewer policy_iterations, environments or rollout_steps"
+    if not waits:
+        what, mend = "the stores of segments take", "ask for less capacity, fewer environments, rollout_steps or steps"
     if storage.limit is not None and needed > storage.limit * 1e9:
-        raise SpaceError(f"the phase memory takes {words}, more than phase_memory_limit = {storage.limit:g} GB: {mend}")
-    times = 1 + storage.keep if storage.where == "disk" else 1
+        raise SpaceError(f"{what} {words}, more than phase_memory_limit = {storage.limit:g} GB: {mend}")
+    demands = [_demand(storage, needed, stacked)]
+    if storage.where == "host" and storage.folder is not None:  # checkpoints make files of it
+        demands.append(_demand(replace(storage, where="disk"), needed, False))
+    for demand in demands:
+        if demand.free is not None and demand.bytes > demand.free:
+            raise SpaceError(
+                f"{what} {words}{demand.why}, {size(demand.bytes)} in all, and {demand.place} has "
+                f"{size(demand.free)}: {mend}{demand.other if waits else ''}"
+            )
+
+
+class Demand(NamedTuple):
+    """Bytes that are needed and free (None: unknown) in a place, why so many, and where else they could lie."""
+
+    bytes: int
+    free: int | None
+    place: str
+    why: str
+    other: str
+
+
+def _demand(storage: Storage, needed: int, stacked: bool) -> Demand:
     free, place, other = _free(storage)
-    if free is not None and needed * times > free:
-        times_over = (
-            f", {times} times over because each of {storage.keep} checkpoints may need an older one (keep=1: twice)"
-            if times > 1
-            else ""
-        )
-        raise SpaceError(
-            f"the phase memory takes {words}{times_over}, {size(needed * times)} in all, and {place} has {size(free)}: "
-            f"{mend}{other}"
-        )
+    if storage.where == "disk":
+        times = 1 + storage.keep
+        why = f", {times} times over because each of {storage.keep} checkpoints may need an older one (keep=1: twice)"
+        return Demand(needed * times, free, place, why, other)
+    if stacked:
+        why = ", twice over while they are put side by side (together=False: once)"
+        return Demand(2 * needed, free, place, why, other)
+    return Demand(needed, free, place, "", other)
 
 
 def store_bytes(shapes: Columns, keep: Keep) -> int:
@@ -100,7 +131,9 @@ def _free(storage: Storage) -> tuple[int | None, str, str]:
         there = storage.folder or Path()
         while not there.exists():
             there = there.parent
-        return shutil.disk_usage(there).free, f"the disk of {there}", ""
+        written = (storage.folder or Path()) / FOLDER  # by this run, before it was resumed
+        ours = sum(path.stat().st_size for path in written.rglob("*.npy"))
+        return shutil.disk_usage(there).free + ours, f"the disk of {there}", ""
     if storage.where == "device" and jax.default_backend() != "cpu":
         told = jax.devices()[0].memory_stats() or {}
         free = told["bytes_limit"] - told.get("bytes_in_use", 0) if "bytes_limit" in told else None

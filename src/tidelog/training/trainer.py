@@ -98,9 +98,11 @@ class Trainer:
     @property
     def learners(self) -> list[Learner]:
         """One learner a member; their buffers are taken over by the next `advance`."""
-        if self._together:
-            return [unstack(self._learners[0], i) for i in range(len(self.members))]
-        return self._learners
+        return apart(self._learners, len(self.members))
+
+    def state(self, index: int) -> Any:
+        """The state of one member."""
+        return state_of(self._learners, len(self.members), index)
 
     def visit(self) -> tuple[int, int]:
         """The phase that is to run now, and how many updates its visit has left; 0 at the end of the run."""
@@ -207,12 +209,12 @@ class Trainer:
 
     def failures(self) -> list[tuple[Member, int]]:
         """Members with a metric that was not finite, and the update at which it first was so."""
-        failed = [int(learner.failed) for learner in self.learners]
+        failed = [int(learner.failed) for learner in reporting(self._learners, len(self.members))]
         return [(member, at) for member, at in zip(self.members, failed, strict=True) if at >= 0]
 
     def report(self) -> list[dict[str, float]]:
         """Mean metrics of every member since the last call."""
-        rows = [report(learner) for learner in self.learners]
+        rows = [report(learner) for learner in reporting(self._learners, len(self.members))]
         self._learners = [without_tallies(learner) for learner in self._learners]
         return rows
 
@@ -225,7 +227,26 @@ class Trainer:
 
     def peek(self) -> dict[str, float]:
         """The first member's metrics so far, without starting a new window."""
-        return report(self.learners[0])
+        return report(reporting(self._learners, len(self.members))[0])
+
+
+def apart(learners: list[Learner], members: int) -> list[Learner]:
+    """One learner a member, of learners that may be stacked."""
+    return learners if len(learners) == members else [unstack(learners[0], i) for i in range(members)]
+
+
+def state_of(learners: list[Learner], members: int, index: int) -> Any:
+    """The state of one member, of learners that may be stacked."""
+    return learners[index].state if len(learners) == members else unstack(learners[0].state, index)
+
+
+def reporting(learners: list[Learner], members: int) -> list[Learner]:
+    """The same with what reports read alone, so that of stacked ones little is copied."""
+    if len(learners) == members:
+        return learners
+    (whole,) = learners
+    played = None if whole.played is None else whole.played._replace(worlds=None, carried=None)
+    return apart([whole._replace(state=None, orders={}, segments={}, played=played)], members)
 
 
 def fresh_learners(members: list[Member], spec: Any, stores: Stores, steps: int) -> list[Learner]:

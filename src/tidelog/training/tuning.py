@@ -135,7 +135,7 @@ def reopened_tuning(
         recorder.go_on(int(found.learners[0].played.rounds))
     learners = [
         learner if places.source or found.environments[i] else _cut(learner)
-        for i, learner in enumerate(restored(places, found.learners, found.environments))
+        for i, learner in enumerate(restored(places, players, found.learners, found.environments))
     ]
     together = settings.together if together is None else together
     trainer = Rounds(
