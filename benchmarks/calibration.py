@@ -187,7 +187,9 @@ def kept_of(seen: Shown) -> dict:
     """What was shown as plain values."""
     plain = seen._asdict()
     plain["support"] = asdict(seen.support)
-    plain["by_visits"] = None if seen.by_visits is None else asdict(seen.by_visits)
+    for part in ("by_visits", "by_products"):
+        found = getattr(seen, part)
+        plain[part] = None if found is None else asdict(found)
     return plain
 
 
@@ -200,10 +202,11 @@ def decision(row: dict, limits: Limits | None = None) -> dict:
 def shown_of(row: dict) -> Shown:
     """What was shown, from a kept row."""
     kept = dict(row["shown"])
-    for part in ("against", "against_by_visits", "unable"):
-        kept[part] = [Finding(*one) for one in kept[part]]
+    for part in ("against", "against_by_visits", "unable", "against_by_products"):
+        kept[part] = [Finding(*one) for one in kept.get(part, ())]
     kept["difference"], kept["support"] = Interval(*kept["difference"]), Support(**kept["support"])
-    kept["by_visits"] = None if kept["by_visits"] is None else Support(**kept["by_visits"])
+    for part in ("by_visits", "by_products"):
+        kept[part] = None if kept.get(part) is None else Support(**kept[part])
     return Shown(**kept)
 
 

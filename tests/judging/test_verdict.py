@@ -19,7 +19,7 @@ from tests.judging.cases import (
     treated,
 )
 from tests.training.runs import LOSS, bc, begin, finish
-from tidelog import ConfigError, Log, LogError, SpecError, judge
+from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge
 from tidelog.data.overlap import Overlap
 from tidelog.envs.treatment import clinician, exact_value
 from tidelog.judging import gather
@@ -27,6 +27,7 @@ from tidelog.judging.deciding import CELLS, Case, ruled, shown, some, worst_case
 from tidelog.judging.estimate import ESTIMATORS, Supports
 from tidelog.judging.limits import Limits
 from tidelog.judging.refusals import hopeless
+from tidelog.judging.results import weight_histogram
 from tidelog.judging.reuse import Reuse
 from tidelog.judging.sequential import logged_return
 from tidelog.judging.tabular import Values
@@ -83,6 +84,42 @@ def test_actions_that_the_logger_hardly_took_are_unsupported():
     assert rules(found) == ["unsupported_mass"]
     assert "80.0% of what the policy does" in found.findings[0].sentence
     assert outcome(bandit(behaviour_all=rare), dataclasses.replace(QUICK, unsupported_mass=0.81)).decision == "better"
+
+
+def test_weight_that_went_where_the_log_never_is_is_no_error_of_estimates():
+    """A quarter of what the policy does was never tried; the mean weight lacks that quarter, within odds of 1.5."""
+    lost = bandit(2.0, target=0.75 * bandit().target, estimated=True, behaviour_all=np.full((600, 2), 0.5))
+    assert outcome(lost).decision == "better", "wrong propensities, as far as these can say"
+    rare = np.tile([0.02, 0.5], (600, 1))
+    asked = dataclasses.replace(QUICK, unsupported_mass=0.3)
+    found = outcome(dataclasses.replace(lost, behaviour_all=rare, target_all=np.tile([0.25, 0.75], (600, 1))), asked)
+    assert (found.decision, rules(found)) == ("unsupported", ["mean_weight"])
+    assert "the policy does what the logger never did" in found.findings[0].sentence
+
+
+def test_what_few_episodes_earned_is_no_basis():
+    reward = np.zeros(600)
+    reward[[3, 101, 333]] = 9.0
+    flat = {"model": np.full(600, 0.045), "model_target": np.full(600, 0.045), "model_all": np.full((600, 2), 0.045)}
+    rare = bandit(reward=reward, **flat)
+    found = outcome(rare)
+    assert (found.decision, rules(found)) == ("unsupported", ["earning_episodes"])
+    assert "rests on about 3.1 episodes" in found.findings[0].sentence
+    assert outcome(rare, dataclasses.replace(QUICK, earning_episodes=2.0)).decision != "unsupported"
+
+
+def test_long_products_contradict_where_they_have_support():
+    """Nearly no weight on what was earned: ratios of visits say what the model says, which is far too high."""
+    high = {"model": np.full(1200, 9.0), "model_target": np.full(1200, 9.0), "model_all": None}
+    lied = episodes(-1.0, occupancy=0.01 + 1e-4 * (np.arange(1200) % 7), **high)
+    limits = dataclasses.replace(QUICK, horizon=2, mean_weight_errors=1e9)
+    found = outcome(lied, limits)
+    assert found.difference.low > 0
+    assert (found.decision, set(rules(found))) == ("no difference shown", {"contradiction"})
+    assert any("'drl' finds the policy better, 'wis' finds it worse" in one.sentence for one in found.findings)
+    seen = shown(Case(lied, None, NOTHING_KNOWN, limits), Supports(lied))
+    few = seen._replace(by_products=dataclasses.replace(seen.by_products, effective_sample_size=3.0))
+    assert ruled(few, limits, NOTHING_KNOWN) == ("better", []), "products of long episodes are mostly noise"
 
 
 def test_long_episodes_are_judged_by_visits_or_not_at_all():
@@ -341,6 +378,62 @@ def test_a_verdict_is_a_json_file(better, varied):
     assert context["seed"] == 0
     assert set(context["versions"]) >= {"tidelog", "jax", "numpy"}
     assert sum(content["weights"]["counts"]) + content["weights"]["zeros"] == 1500
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_doing_what_the_logger_did_is_no_difference(steps, seed):
+    """A rule made the log; the same rule as a policy differs by what rounding leaves, and by nothing else."""
+    generator = np.random.default_rng(seed)
+    seen = generator.integers(0, 3, 600).astype(float)
+    ends = np.arange(600) % steps == steps - 1
+    log = Log.from_arrays(
+        observation=seen[:, None], action=(seen > 0).astype(int), reward=0.7 * seen + generator.normal(size=600),
+        terminated=ends, propensity=np.ones(600), actions=2,
+    )  # fmt: skip
+
+    class Rule:
+        def probabilities(self, observation, mask=None):
+            return np.eye(2)[(next(iter(observation.values()))[:, 0] > 0).astype(int)]
+
+    for propensities in (None, "estimated"):
+        found = judge(Rule(), log, propensities=propensities, seed=seed, limits=QUICK)
+        assert (found.decision, tuple(found.difference)) == ("no difference shown", (0.0, 0.0, 0.0))
+        assert "it does what the logger did" in found.paragraph
+        assert json.dumps(found.to_json())
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, None, True, "a"])
+def test_a_seed_that_is_none_is_refused(seed, varied):
+    for ask in (judge, estimate):
+        with pytest.raises(ConfigError, match="expected a whole number from 0 on"):
+            ask(Told(best_treatments()), varied, seed=seed)
+
+
+def test_without_a_model_a_log_of_single_decisions_is_unsupported_too():
+    log = Log.from_arrays(
+        observation=np.arange(80.0)[:, None] % 2, action=np.arange(80) // 2 % 2, reward=np.arange(80.0) % 7,
+        terminated=np.ones(80, bool), propensity=np.full(80, 0.5),
+    )  # fmt: skip
+    found = judge(Copies(0.75), log, model="none", limits=QUICK)
+    assert found.decision == "unsupported"
+    assert "there is no model of what actions are worth" in found.paragraph
+
+
+def test_a_blur_of_discrete_actions_is_refused_and_odds_without_end(varied):
+    with pytest.raises(ConfigError, match=r"bandwidth = 0\.2 blurs continuous actions"):
+        judge(Told(best_treatments()), varied, bandwidth=0.2)
+    with pytest.raises(ConfigError, match="odds_ratio = inf: expected 1 to 1e"):
+        Limits(odds_ratio=np.inf)
+
+
+@pytest.mark.parametrize("parts", [(0.7, 0.6, 0.1), (1.0, 1.0 + 1e-15, 0.3)])
+def test_weights_that_differ_by_rounding_have_a_histogram(parts):
+    weights = np.concatenate([[0.0], 10.0 / np.asarray(parts) * np.asarray(parts), 1.0 / np.asarray(parts)])
+    for found in (weights, weights[:4], np.array([23.80952291, 23.809522911, 0.0])):
+        made = weight_histogram(found)
+        assert sum(made["counts"]) + made["zeros"] == len(found)
+        assert (np.diff(made["log10_edges"]) > 0).all()
 
 
 def test_the_seed_decides_everything(varied):

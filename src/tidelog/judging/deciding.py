@@ -5,7 +5,7 @@ Pure: nothing is fitted and nothing is read here. Letters: `E` episodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from tidelog.acting.statistics import Interval
 from tidelog.judging.estimate import ESTIMATORS, Supports, is_listed, row
 from tidelog.judging.evidence import Evidence, Floats
-from tidelog.judging.findings import Finding, chosen_finding, overlap_finding, support_findings
+from tidelog.judging.findings import Finding, chosen_finding, earning_finding, overlap_finding, support_findings
 from tidelog.judging.intervals import Confidence, interval
 from tidelog.judging.limits import Limits
 from tidelog.judging.ratios import Ratios
@@ -26,6 +26,7 @@ from tidelog.judging.weights import episode_weights
 
 METHOD = "bca"
 NOTHING = Interval(np.nan, np.nan, np.nan)
+ROUNDING = 1e-6  # of the largest sum of an episode's absolute rewards: models are 32-bit
 BY_STEP = (
     "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy"
 )  # fmt: skip
@@ -51,7 +52,7 @@ class Case(NamedTuple):
     @property
     def able(self) -> bool:
         """Whether what the deciding estimator reads is there."""
-        return self.policy.horizon == 1 or is_listed(self.deciding, self.policy)
+        return is_listed(self.deciding, self.policy)
 
     @property
     def confidence(self) -> Confidence:
@@ -59,12 +60,22 @@ class Case(NamedTuple):
         return Confidence(self.limits.level, self.limits.replicates, self.seed)
 
     def between(self, ratios: Ratios) -> Interval:
-        """The interval of an estimate, over at most so many groups of episodes."""
-        return interval(ratios.grouped(self.limits.groups), METHOD, self.confidence)
+        """The interval of an estimate, over at most so many groups of episodes; what rounding can make is 0."""
+        found = interval(ratios.grouped(self.limits.groups), METHOD, self.confidence)
+        earned = np.add.reduceat(np.abs(np.asarray(self.policy.reward, np.float64)), self.policy.starts[:-1])
+        least = ROUNDING * float(earned.max())
+        return Interval(*(0.0 if abs(number) <= least else number for number in found))
 
     def difference(self, name: str) -> Interval:
         """An estimator's difference from the logger on the same episodes."""
         return self.between(ESTIMATORS[name].ratios(self.policy).minus(logged_return(self.policy)))
+
+    @property
+    def earning(self) -> float:
+        """How many episodes make the variance of the deciding difference: `(sum i**2)**2 / sum i**4` of influences."""
+        ratios = ESTIMATORS[self.deciding].ratios(self.policy).minus(logged_return(self.policy))
+        squares = np.square(ratios.contributions - ratios.estimate)
+        return float(squares.sum() ** 2 / np.square(squares).sum()) if squares.any() else np.inf
 
 
 class Outcome(NamedTuple):
@@ -93,6 +104,9 @@ class Shown(NamedTuple):
     by_visits: Support | None  # the support of ratios of visits, where there are any
     visits: bool  # whether these decide
     estimated: bool  # whether propensities were estimated
+    against_by_products: Sequence[Finding] = ()  # of long episodes: they count only where products have support
+    by_products: Support | None = None  # their support
+    earning: float = np.inf  # how many episodes make the variance of the difference
 
 
 def decided(case: Case) -> Outcome:
@@ -118,13 +132,27 @@ def shown(case: Case, supports: Supports) -> Shown:
     """Everything that a decision rests on except the limits on support, which can be `ruled` by again and again."""
     difference = case.difference(case.deciding) if case.able else NOTHING
     side: Decision = "better" if difference.low > 0 else "worse" if difference.high < 0 else "no difference shown"
-    plain, visits = ([], []) if side == "no difference shown" else _contradictions(case, SIDE[side])
+    plain, visits, products = ([], [], []) if side == "no difference shown" else _contradictions(case, SIDE[side])
     if side == "better":
         plain += [*chosen_finding(case.reuse.chosen_by, case.reuse.held_out, case.limits), *_hidden_cause(case)]
     by_visits = supports.of("drl") if case.policy.occupancy is not None else None
     unable = _unable(case, difference)
     support, by = supports.of(case.deciding), ESTIMATORS[case.deciding].visits
-    return Shown(difference, side, plain, visits, case.able, unable, support, by_visits, by, case.policy.estimated)
+    return Shown(
+        difference,
+        side,
+        plain,
+        visits,
+        case.able,
+        unable,
+        support,
+        by_visits,
+        by,
+        case.policy.estimated,
+        products,
+        supports.of("wis"),
+        case.earning if case.able else np.inf,
+    )
 
 
 def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = False) -> tuple[Decision, list[Finding]]:
@@ -134,6 +162,7 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
         lacking += support_findings(
             found.support, limits, deterministic=deterministic, visits=found.visits, estimated=found.estimated
         )
+        lacking += earning_finding(found.earning, limits)
     if lacking:
         return "unsupported", lacking
     against = list(found.against)
@@ -141,6 +170,8 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
         found.by_visits, limits, visits=True, estimated=found.estimated
     ):
         against = found.against_by_visits + against
+    if found.by_products is not None and not support_findings(found.by_products, limits, estimated=found.estimated):
+        against = [*found.against_by_products, *against]
     return ("no difference shown", against) if against else (found.side, [])
 
 
@@ -156,16 +187,23 @@ def _unable(case: Case, difference: Interval) -> list[Finding]:
         return [Finding("horizon", sentence, advice)]
     if not case.able:
         return [
-            Finding("model", "no model of what actions are worth can be made of this log", "leave model='none' away")
+            Finding(
+                "model",
+                "there is no model of what actions are worth (none was asked for, or there is none of such actions)",
+                "leave model='none' away, if it was given",
+            )
         ]
     return [Finding("weight", "at some step no recorded episode has gone on as the policy would have", advice)]
 
 
-def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Finding]]:
-    """Estimators on the other side of 0: those that always count, and those by ratios of visits."""
-    plain, visits = list[Finding](), list[Finding]()
-    for name in ESTIMATORS:
-        if name == case.deciding or not is_listed(name, case.policy) or not _may_veto(case, name):
+def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Finding], list[Finding]]:
+    """Estimators on the other side of 0: those that always count, by ratios of visits, and by long products.
+
+    Only estimators that a constant on every reward leaves alone.
+    """
+    plain, visits, products = list[Finding](), list[Finding](), list[Finding]()
+    for name, estimator in ESTIMATORS.items():
+        if name == case.deciding or not is_listed(name, case.policy) or not estimator.vetoes:
             continue
         other = case.difference(name)
         if (side > 0 and other.high < 0) or (side < 0 and other.low > 0):
@@ -175,15 +213,10 @@ def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Findin
                 f"it {words[1]} ({other.low:+.3g} to {other.high:+.3g})"
             )
             found = Finding("contradiction", sentence, "look at the table of estimates, and judge on more episodes")
-            (visits if ESTIMATORS[name].visits else plain).append(found)
-    return plain, visits
-
-
-def _may_veto(case: Case, name: str) -> bool:
-    """Only estimators that a constant on every reward leaves alone, of products only where episodes are short."""
-    estimator = ESTIMATORS[name]
-    weighs = estimator.ratios is not ESTIMATORS["fqe"].ratios
-    return estimator.vetoes and (estimator.visits or case.policy.horizon <= case.limits.horizon or not weighs)
+            weighs = estimator.ratios is not ESTIMATORS["fqe"].ratios
+            long = weighs and case.policy.horizon > case.limits.horizon
+            (visits if estimator.visits else products if long else plain).append(found)
+    return plain, visits, products
 
 
 def _hidden_cause(case: Case) -> list[Finding]:

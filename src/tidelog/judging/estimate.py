@@ -15,6 +15,7 @@ from tidelog.data import Log
 from tidelog.errors import ConfigError, LogError, SpecError, nearest
 from tidelog.judging import bandit, marginal, sequential
 from tidelog.judging.evidence import Evidence
+from tidelog.judging.folds import check_seed
 from tidelog.judging.gather import gather
 from tidelog.judging.given import Foreign, as_policy
 from tidelog.judging.intervals import METHODS, MOST_GROUPS, Confidence, interval
@@ -123,6 +124,7 @@ def estimate(
     """
     asked = [names] if isinstance(names, str) else names
     chosen = check_names(asked)
+    check_seed(seed)
     confidence = Confidence(level, replicates, seed)
     if method not in METHODS or method == "bernstein":
         raise ConfigError(f"method = {method!r}: {nearest(str(method), set(METHODS) - {'bernstein'})}")

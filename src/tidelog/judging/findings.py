@@ -19,6 +19,7 @@ SHORTER = "judge what comes early (discount=0.9, --discount 0.9): far ahead litt
 VARIED = "let the logger vary more, and record the probability of each decision"
 
 
+LOST = 0.5  # of what the mean weight lacks: where actions that were hardly logged explain so much, it is they
 HARMLESS = 0.01  # a mean weight so close to 1 shifts nothing, however small its standard error
 
 
@@ -102,7 +103,9 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
     """Estimated propensities are off by more than chance among episodes: by how much is the odds ratio's to limit."""
     mean, error = support.mean_weight, support.mean_weight_error
     off, odds = abs(mean - 1.0), limits.odds_ratio
-    if off <= HARMLESS or off <= limits.mean_weight_errors * error or (estimated and 1.0 / odds <= mean <= odds):
+    lost = mean < 1.0 and (support.unsupported_mass or 0.0) > LOST * off  # weight that went where the log never is
+    forgiven = estimated and 1.0 / odds <= mean <= odds and not lost
+    if off <= HARMLESS or off <= limits.mean_weight_errors * error or forgiven:
         return []
     away = f"{off / error:.1f} standard errors away" if error > 0 else "without any spread"
     limit = f"at most {limits.mean_weight_errors:g}"
@@ -118,6 +121,17 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
         return [Finding("mean_weight", sentence, f"{check}; {SHORTER}")]
     sentence = f"the episodes' mean weight is {mean:.3g} where 1 is right, {away} ({limit}): {wrong}"
     return [Finding("mean_weight", sentence, check)]
+
+
+def earning_finding(episodes: float, limits: Limits) -> list[Finding]:
+    """Whether enough episodes earned something else than most for an interval to know how rare that is."""
+    if not episodes < limits.earning_episodes:
+        return []
+    sentence = (
+        f"what is known of the difference rests on about {episodes:.1f} episodes that earned something else than most; "
+        f"at least {limits.earning_episodes:g} are needed"
+    )
+    return [Finding("earning_episodes", sentence, "collect more episodes, so that rare rewards come often enough")]
 
 
 def overlap_finding(overlap: Overlap | None, limits: Limits) -> list[Finding]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +32,12 @@ def episode_folds(log: Log, count: int, seed: int) -> Ordinals:
 def fold_of_steps(log: Log, folds: Ordinals) -> Ordinals:
     """The fold of each step, [N]."""
     return np.asarray(folds[np.asarray(log.episode)])
+
+
+def check_seed(seed: Any) -> None:
+    """ConfigError unless a seed is a whole number from 0 on."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ConfigError(f"seed = {seed!r}: expected a whole number from 0 on")
 
 
 def without(folds: Ordinals, fold: int) -> Ordinals:

@@ -1,6 +1,7 @@
 """How much support a verdict needs. Every number here is a default that the caller may change, and says why it stands.
 
-The first six were chosen by `benchmarks/choose_limits.py`, whose page says how; docs/judging.md says what came of it.
+The first six were chosen by `benchmarks/choose_limits.py`, whose page says how, the seventh by
+`benchmarks/rare_rewards.py`; docs/judging.md says what came of it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Limits:
     pareto_k: float = 0.5  # the tail index of the weights; above it they have no variance
     mean_weight_errors: float = 5.0  # the mean weight is 1 within so many of its standard errors
     unsupported_mass: float = 0.30  # at most this share of the target's actions is one that the logger hardly took
+    earning_episodes: float = 6.0  # the variance of the difference rests on at least so many episodes
     horizon: int = 50  # longer episodes are judged by ratios of visits and not by products of ratios
     odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds, and "better" must stand
     overlap: float = 0.01  # at most this share of the judged episodes was learnt from
@@ -47,8 +49,9 @@ _RANGES: dict[str, tuple[float, Any]] = {
     "pareto_k": (-_ANY, _ANY),
     "mean_weight_errors": (0.0, _ANY),
     "unsupported_mass": (0.0, 1.0),
+    "earning_episodes": (0.0, _ANY),
     "horizon": (1, _ANY),
-    "odds_ratio": (1.0, _ANY),
+    "odds_ratio": (1.0, 1e6),
     "overlap": (0.0, 1.0),
     "level": (0.5, 0.9999),
     "replicates": (1000, 1_000_000),

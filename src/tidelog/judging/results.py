@@ -136,12 +136,18 @@ class Verdict:
         return plain
 
 
+NARROW = 1e-4  # decades: bins must be apart in 64 bits
+
+
 def weight_histogram(weights: NDArray[np.float64]) -> dict[str, Any]:
     """Counts of episode weights: exact zeros, and 40 bins over the logarithm to base 10 of the others."""
     positive = weights[weights > 0]
     if not len(positive):
         return {"zeros": len(weights), "counts": [], "log10_edges": []}
-    counts, edges = np.histogram(np.log10(positive), 40)
+    found = np.round(np.log10(positive), 6)  # weights that differ by rounding alone are one
+    narrow = np.ptp(found) < NARROW
+    limits = (float(found.min()) - 0.5, float(found.max()) + 0.5) if narrow else None
+    counts, edges = np.histogram(found, 40, limits)
     return {"zeros": int((weights == 0).sum()), "counts": counts.tolist(), "log10_edges": edges.tolist()}
 
 

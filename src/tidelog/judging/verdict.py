@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from tidelog.acting.statistics import Interval
 from tidelog.algorithms import algorithm_name
 from tidelog.data import Log
+from tidelog.errors import ConfigError
 from tidelog.judging import words
 from tidelog.judging.deciding import METHOD, NOTHING, Case, Outcome, decided
 from tidelog.judging.estimate import IMPOSSIBLE, check_kind, model_of
 from tidelog.judging.findings import overlap_finding
+from tidelog.judging.folds import check_seed
 from tidelog.judging.gather import gather
 from tidelog.judging.given import Foreign, as_policy, check_fit, check_log
 from tidelog.judging.intervals import Confidence, interval
@@ -56,6 +58,9 @@ def judge(
     "unsupported" and says why; raises SpecError where policy and log do not fit, ConfigError for numbers out of range.
     """
     check_kind(log)
+    check_seed(seed)
+    if bandwidth is not None and not isinstance(log.spec.action, Continuous):
+        raise ConfigError(f"bandwidth = {bandwidth!r} blurs continuous actions, and this log's are none: leave it away")
     limits = limits or Limits()
     limits = limits if level is None else replace(limits, level=level)
     known = as_policy(policy, log.spec)
@@ -102,7 +107,7 @@ def judge(
         deterministic=not sample,
         densities=isinstance(log.spec.action, Continuous),
     )
-    told |= {"notes": list(found.notes), "smoothing": found.smoothing}
+    told |= {"notes": list(found.notes), "smoothing": found.smoothing, "bandwidth": found.bandwidth}
     told |= {"propensities": "estimated" if found.policy.estimated else "recorded", "model": found.model}
     told |= {"propensities_by": found.propensities_by}
     return _verdict(decided(case), case.deciding, log, limits, reuse, told)

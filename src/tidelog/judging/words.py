@@ -76,6 +76,8 @@ def _outcome(decision: Decision, findings: Sequence[Finding], facts: Facts) -> s
     sides = {"better": "more", "worse": "less"}
     mean = f"where the logger's mean is {facts.logger.estimate:.3g}"
     number = f"{_span(facts.difference)} with {facts.level:.0%} confidence, {mean}"
+    if decision == "no difference shown" and facts.difference == (0.0, 0.0, 0.0):
+        return f"As far as anything can tell it does what the logger did ({mean})."
     if decision == "no difference shown":
         gap = f"The estimated difference is {facts.difference.estimate:+.3g} an episode ({number})"
         sentences = [finding.sentence for finding in findings]
