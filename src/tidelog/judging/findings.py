@@ -19,7 +19,7 @@ SHORTER = "judge what comes early (discount=0.9, --discount 0.9): far ahead litt
 VARIED = "let the logger vary more, and record the probability of each decision"
 
 
-LOST = 0.5  # of what the mean weight lacks: where actions that were hardly logged explain so much, it is they
+LOST = 0.1  # of the mean weight: where actions that were hardly logged explain half of such a lack, it is they
 HARMLESS = 0.01  # a mean weight so close to 1 shifts nothing, however small its standard error
 
 
@@ -103,7 +103,7 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
     """Estimated propensities are off by more than chance among episodes: by how much is the odds ratio's to limit."""
     mean, error = support.mean_weight, support.mean_weight_error
     off, odds = abs(mean - 1.0), limits.odds_ratio
-    lost = mean < 1.0 and (support.unsupported_mass or 0.0) > LOST * off  # weight that went where the log never is
+    lost = mean < 1.0 - LOST and (support.unsupported_mass or 0.0) > 0.5 * off  # it went where the log never is
     forgiven = estimated and 1.0 / odds <= mean <= odds and not lost
     if off <= HARMLESS or off <= limits.mean_weight_errors * error or forgiven:
         return []

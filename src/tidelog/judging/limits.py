@@ -22,7 +22,7 @@ class Limits:
     pareto_k: float = 0.5  # the tail index of the weights; above it they have no variance
     mean_weight_errors: float = 5.0  # the mean weight is 1 within so many of its standard errors
     unsupported_mass: float = 0.30  # at most this share of the target's actions is one that the logger hardly took
-    earning_episodes: float = 6.0  # the variance of the difference rests on at least so many episodes
+    earning_episodes: float = 8.0  # the variance of the difference rests on at least so many episodes
     horizon: int = 50  # longer episodes are judged by ratios of visits and not by products of ratios
     odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds, and "better" must stand
     overlap: float = 0.01  # at most this share of the judged episodes was learnt from
