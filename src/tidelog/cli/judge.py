@@ -53,8 +53,10 @@ class Judge:
     """of what is estimated"""
     model: Literal["auto", "tabular", "neural"] = "auto"
     """what rates actions: a table where observations are few, else networks"""
+    learnt_from: Literal["other data"] | None = None
+    """state that the policy never learnt from these episodes, where nothing records what it learnt from"""
     gate: bool = False
-    """exit with code 3 unless every verdict is `better`"""
+    """exit with code 3 unless every verdict is `better` and nothing about the policy's origin is unknown"""
     out: str | None = None
     """also write the verdict to this JSON file"""
     limits: Limits = field(default_factory=Limits)
@@ -75,13 +77,16 @@ def run(words: list[str]) -> int:
     record = Record.read(folder) if (folder / "run.json").exists() else None
     _check(options, record)
     log, which = _log(options, folder, record)
-    decisions = []
+    blocked = []
     for asked in _asked(options, folder, record):
         verdict = _judged(options, asked, log, folder if record else None)
-        decisions.append(verdict.decision)
+        blocked += [f"{asked.name}: {why}" for why in verdict.blocks_gate]
         _show(verdict, asked.name, which)
         _keep(options, verdict, asked.name, folder if record else None)
-    return NEGATIVE if options.gate and set(decisions) != {"better"} else 0
+    if not options.gate or not blocked:
+        return 0
+    say("the gate stays closed:\n" + "\n".join(f"- {why}" for why in blocked))
+    return NEGATIVE
 
 
 def _check(options: Judge, record: Record | None) -> None:
@@ -139,6 +144,7 @@ def _judged(options: Judge, asked: _Asked, log: Log, folder: Path | None) -> Ver
             limits=options.limits,
             bandwidth=options.bandwidth,
             model=options.model,
+            learnt_from=options.learnt_from,
             context=context,
             progress=screen.tell,
         )

@@ -12,11 +12,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.acting.statistics import Interval
+from tidelog.judging.assumptions import Dependence
 from tidelog.judging.estimate import ESTIMATORS, Supports, is_listed, row
 from tidelog.judging.evidence import Evidence, Floats
-from tidelog.judging.findings import Finding, chosen_finding, earning_finding, overlap_finding, support_findings
+from tidelog.judging.findings import (
+    Finding,
+    assumption_findings,
+    chosen_finding,
+    earning_finding,
+    overlap_finding,
+    support_findings,
+    unshown_finding,
+)
 from tidelog.judging.intervals import Confidence, interval
 from tidelog.judging.limits import Limits
+from tidelog.judging.partial_identification import extreme_values, unshown_share
 from tidelog.judging.ratios import Ratios
 from tidelog.judging.results import Decision, Estimates, Support
 from tidelog.judging.reuse import Reuse
@@ -26,9 +36,11 @@ from tidelog.judging.weights import episode_weights
 
 METHOD = "bca"
 NOTHING = Interval(np.nan, np.nan, np.nan)
+UNSHOWN = 0.01  # of what the policy does: a bound that fails by less than this share is a lack of episodes
 ROUNDING = 1e-6  # of the largest sum of an episode's absolute rewards: models are 32-bit
 BY_STEP = (
-    "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy"
+    "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy",
+    "action", "supported",
 )  # fmt: skip
 SIDE: dict[Decision, float] = {"better": 1.0, "worse": -1.0}
 
@@ -43,6 +55,8 @@ class Case(NamedTuple):
     seed: int = 0
     deterministic: bool = False  # whether a sampled form of the policy could be judged instead
     densities: bool = False  # whether actions are continuous
+    history: Sequence[Dependence] = ()  # whether the history of an episode adds to what is seen,
+    drift: Sequence[Dependence] = ()  # and whether the time of a row does
 
     @property
     def deciding(self) -> str:
@@ -61,7 +75,8 @@ class Case(NamedTuple):
 
     def between(self, ratios: Ratios) -> Interval:
         """The interval of an estimate, over at most so many groups of episodes; what rounding can make is 0."""
-        found = interval(ratios.grouped(self.limits.groups), METHOD, self.confidence)
+        ratios = ratios.clustered(self.policy.clusters).grouped(self.limits.groups)
+        found = interval(ratios, METHOD, self.confidence)
         earned = np.add.reduceat(np.abs(np.asarray(self.policy.reward, np.float64)), self.policy.starts[:-1])
         least = ROUNDING * float(earned.max())
         return Interval(*(0.0 if abs(number) <= least else number for number in found))
@@ -70,10 +85,19 @@ class Case(NamedTuple):
         """An estimator's difference from the logger on the same episodes."""
         return self.between(ESTIMATORS[name].ratios(self.policy).minus(logged_return(self.policy)))
 
+    def bound(self, side: Decision) -> Interval:
+        """The difference if all that the log does not show is the worst it holds (for "worse": the best)."""
+        best = side == "worse"
+        known = self.limits.highest_return if best else self.limits.lowest_return
+        evidence = extreme_values(self.policy, best=best, known=known)
+        estimator = ESTIMATORS["dr" if self.deciding == "wdr" else self.deciding]
+        return self.between(estimator.ratios(evidence).minus(logged_return(self.policy)))
+
     @property
     def earning(self) -> float:
         """How many episodes make the variance of the deciding difference: `(sum i**2)**2 / sum i**4` of influences."""
         ratios = ESTIMATORS[self.deciding].ratios(self.policy).minus(logged_return(self.policy))
+        ratios = ratios.clustered(self.policy.clusters)
         squares = np.square(ratios.contributions - ratios.estimate)
         return float(squares.sum() ** 2 / np.square(squares).sum()) if squares.any() else np.inf
 
@@ -89,6 +113,8 @@ class Outcome(NamedTuple):
     estimates: Estimates
     support: Support
     weights: Floats  # [E]
+    bound: Interval | None = None  # the difference if what the log does not show is the worst (or best) in it
+    unshown: float | None = None  # share of what the policy does that the log does not show
 
 
 class Shown(NamedTuple):
@@ -107,6 +133,8 @@ class Shown(NamedTuple):
     against_by_products: Sequence[Finding] = ()  # of long episodes: they count only where products have support
     by_products: Support | None = None  # their support
     earning: float = np.inf  # how many episodes make the variance of the difference
+    unshown: float = 0.0  # share of what the policy does that other episodes do not show the logger doing,
+    bound: Interval | None = None  # and the difference if that is the worst (for "worse": the best) in the log
 
 
 def decided(case: Case) -> Outcome:
@@ -125,6 +153,8 @@ def decided(case: Case) -> Outcome:
         Estimates(rows),
         found.support,
         episode_weights(evidence),
+        found.bound,
+        found.unshown,
     )
 
 
@@ -132,26 +162,33 @@ def shown(case: Case, supports: Supports) -> Shown:
     """Everything that a decision rests on except the limits on support, which can be `ruled` by again and again."""
     difference = case.difference(case.deciding) if case.able else NOTHING
     side: Decision = "better" if difference.low > 0 else "worse" if difference.high < 0 else "no difference shown"
-    plain, visits, products = ([], [], []) if side == "no difference shown" else _contradictions(case, SIDE[side])
+    plain, by_ratios, products = ([], [], []) if side == "no difference shown" else _contradictions(case, SIDE[side])
     if side == "better":
         plain += [*chosen_finding(case.reuse.chosen_by, case.reuse.held_out, case.limits), *_hidden_cause(case)]
     by_visits = supports.of("drl") if case.policy.occupancy is not None else None
-    unable = _unable(case, difference)
-    support, by = supports.of(case.deciding), ESTIMATORS[case.deciding].visits
+    visits = ESTIMATORS[case.deciding].visits
+    estimated = case.policy.estimated
+    assumed = assumption_findings(
+        case.history, case.drift, visits=visits, estimated=estimated, horizon=case.policy.horizon
+    )
+    unable = [*_unable(case, difference), *assumed]
+    support = supports.of(case.deciding)
     return Shown(
         difference,
         side,
         plain,
-        visits,
+        by_ratios,
         case.able,
         unable,
         support,
         by_visits,
-        by,
-        case.policy.estimated,
+        visits,
+        estimated,
         products,
         supports.of("wis"),
         case.earning if case.able else np.inf,
+        unshown_share(case.policy),
+        None if side == "no difference shown" else case.bound(side),
     )
 
 
@@ -163,9 +200,12 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
             found.support, limits, deterministic=deterministic, visits=found.visits, estimated=found.estimated
         )
         lacking += earning_finding(found.earning, limits)
+    beyond = _beyond(found)
+    if beyond and found.unshown > UNSHOWN:
+        lacking.append(beyond)
     if lacking:
         return "unsupported", lacking
-    against = list(found.against)
+    against = [*found.against, *([beyond] if beyond else [])]
     if found.by_visits is not None and not support_findings(
         found.by_visits, limits, visits=True, estimated=found.estimated
     ):
@@ -173,6 +213,13 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
     if found.by_products is not None and not support_findings(found.by_products, limits, estimated=found.estimated):
         against = [*found.against_by_products, *against]
     return ("no difference shown", against) if against else (found.side, [])
+
+
+def _beyond(found: Shown) -> Finding | None:
+    """Whether the verdict falls if what the log does not show is the worst, or the best, that it holds."""
+    if found.bound is None or (found.bound.low > 0 if found.side == "better" else found.bound.high < 0):
+        return None
+    return unshown_finding(found.unshown, found.bound, found.side, found.support.episodes)
 
 
 def _unable(case: Case, difference: Interval) -> list[Finding]:
@@ -276,7 +323,9 @@ def some(evidence: Evidence, chosen: np.ndarray) -> Evidence:
     rows = np.repeat(kept, evidence.lengths)
     taken = {name: getattr(evidence, name) for name in BY_STEP}
     parts: dict[str, Any] = {name: None if values is None else values[rows] for name, values in taken.items()}
-    return replace(evidence, starts=np.concatenate([[0], np.cumsum(evidence.lengths[kept])]), **parts)
+    clusters = None if evidence.clusters is None else np.unique(evidence.clusters[kept], return_inverse=True)[1]
+    starts = np.concatenate([[0], np.cumsum(evidence.lengths[kept])])
+    return replace(evidence, starts=starts, clusters=clusters, **parts)
 
 
 def _from_bc(case: Case) -> Interval | None:

@@ -141,6 +141,7 @@ def estimate(
         seed=seed,
         bandwidth=bandwidth,
         cloning=False,
+        tests=False,
         progress=progress,
     ).policy
     return table(found, chosen, method, confidence)
@@ -164,7 +165,8 @@ def row(
 ) -> Estimate:
     """One estimator's estimate of given evidence."""
     ratios = ESTIMATORS[name].ratios(evidence)
-    found, support = interval(ratios.grouped(groups), method, confidence), supports.of(name)
+    resampled = ratios.clustered(evidence.clusters).grouped(groups)
+    found, support = interval(resampled, method, confidence), supports.of(name)
     how = f"{method}, {confidence.replicates:,} replicates" if method in ("bca", "percentile") else method
     note = _note(found.estimate, evidence)
     return Estimate(name, *found, how, confidence.level, support, evidence.estimated, ratios.contributions, note)

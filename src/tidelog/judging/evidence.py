@@ -36,6 +36,9 @@ class Evidence:
     model_all: Floats | None = None  # [N, A]
     estimated: bool = False  # whether `behaviour` was estimated from the log
     occupancy: Floats | None = None  # [N]: cross-fitted ratio of the target's visits to (state, action) to the log's
+    action: NDArray[np.int64] | None = None  # [N]: the logged action, where actions are discrete
+    supported: NDArray[np.bool_] | None = None  # [N, A]: other episodes show the logger taking it; [N, 1]: all of them
+    clusters: NDArray[np.int64] | None = None  # [E]: episodes that belong together, 0 .. C-1; None: each is alone
 
     def __post_init__(self) -> None:
         steps = len(self.reward)
@@ -46,6 +49,10 @@ class Evidence:
         for name in ("target_all", "behaviour_all", "model_all"):
             values = getattr(self, name)
             _check(name, values, (steps, *np.shape(values)[1:2]))
+        for name, rows in (("action", steps), ("supported", steps), ("clusters", len(self.starts) - 1)):
+            values = getattr(self, name)
+            if values is not None and len(values) != rows:
+                raise SpecError(f"{name} must have {rows} rows, found {len(values)}")
         if (self.target < 0).any() or not (self.behaviour > 0).all():
             raise SpecError("target probabilities must be at least 0 and propensities above 0, step by step")
 
@@ -53,6 +60,11 @@ class Evidence:
     def episodes(self) -> int:
         """Number of episodes `E`."""
         return len(self.starts) - 1
+
+    @property
+    def units(self) -> int:
+        """Number of independent units: clusters where episodes belong together, else episodes."""
+        return self.episodes if self.clusters is None else int(self.clusters.max()) + 1
 
     @property
     def lengths(self) -> NDArray[np.int64]:

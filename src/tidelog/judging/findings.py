@@ -6,9 +6,12 @@ Letters: `E` episodes.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from tidelog.acting.statistics import Interval
 from tidelog.data.overlap import Overlap
+from tidelog.judging.assumptions import ENDS, LOGGER, NEXT, REWARDS, Dependence, failing
 from tidelog.judging.limits import Limits
 from tidelog.judging.results import Support
 
@@ -121,6 +124,45 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
         return [Finding("mean_weight", sentence, f"{check}; {SHORTER}")]
     sentence = f"the episodes' mean weight is {mean:.3g} where 1 is right, {away} ({limit}): {wrong}"
     return [Finding("mean_weight", sentence, check)]
+
+
+def unshown_finding(share: float, bound: Interval, side: str, episodes: int) -> Finding:
+    """The verdict does not survive the worst (or best) return for what the log does not show the logger doing."""
+    which, end = ("worst", bound.low) if side == "better" else ("best", bound.high)
+    much = f"{share:.1%} of what the policy does" if share < 1.0 else "what the policy does"
+    sentence = (
+        f"the log does not show the logger doing {much}; if that earned the {which} return in these {episodes:,} "
+        f"episodes, the difference could be {end:+.3g}"
+    )
+    return Finding("unshown", sentence, f"{VARIED}; keep the policy closer to the log (a smaller threshold or weight)")
+
+
+def assumption_findings(
+    history: Sequence[Dependence], drift: Sequence[Dependence], *, visits: bool, estimated: bool, horizon: int
+) -> list[Finding]:
+    """Assumptions of the deciding estimator that the log contradicts.
+
+    `visits`: it counts visits to states, so an observation must be a Markov state. `estimated`: propensities were
+    estimated from the observation (and the time), so the logger must have used nothing else.
+    """
+    found = []
+    past = failing(history, (REWARDS, NEXT, ENDS)) if visits else []
+    if past:
+        sentence = (
+            f"episodes of up to {horizon:,} decisions can be judged only if an observation tells all that matters "
+            f"(a Markov state), and it does not: {past[0].sentence}"
+        )
+        advice = f"add {past[0].cause} to the observation as a column, train again and judge again; {SHORTER}"
+        found.append(Finding("markov", sentence, advice))
+    habits = failing(history, (LOGGER,)) if estimated else []
+    if habits:
+        sentence = f"propensities were estimated from the observation alone, and {habits[0].sentence}"
+        found.append(Finding("logger_history", sentence, f"{RECORDED}; or add {habits[0].cause} as a column"))
+    changed = failing(drift, (LOGGER,)) if estimated else []
+    if changed:
+        sentence = f"the logger changed over time in a way that its estimated propensities miss: {changed[0].sentence}"
+        found.append(Finding("drift", sentence, f"{RECORDED}; or judge on a period in which the logger did not change"))
+    return found
 
 
 def earning_finding(episodes: float, limits: Limits) -> list[Finding]:

@@ -14,19 +14,27 @@ Ordinals = NDArray[np.int64]
 
 
 def episode_folds(log: Log, count: int, seed: int) -> Ordinals:
-    """The fold of each episode, [E], sizes apart by one at most; decided by the seed and nothing else.
+    """The fold of each episode, [E], whole clusters together, sizes apart by one at most; decided by the seed alone.
 
     Raises ConfigError for fewer than two folds, LogError for fewer episodes than folds.
     """
-    episodes = len(log.episode_ids)
+    clusters = clusters_of(log)
+    episodes = len(log.episode_ids) if clusters is None else int(clusters.max()) + 1
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 2:
         raise ConfigError(f"folds = {count!r}: cross-fitting needs a whole number of at least 2")
     if episodes < count:
         raise LogError(
-            f"cross-fitting in {count} folds needs as many episodes, this log has {episodes}: judge on a longer log, "
-            "or ask for fewer folds"
+            f"cross-fitting in {count} folds needs as many {'episodes' if clusters is None else 'clusters'}, this log "
+            f"has {episodes}: judge on a longer log, or ask for fewer folds"
         )
-    return np.asarray(np.random.default_rng([seed, 2]).permutation(episodes) % count, np.int64)
+    folds = np.asarray(np.random.default_rng([seed, 2]).permutation(episodes) % count, np.int64)
+    return folds if clusters is None else folds[clusters]
+
+
+def clusters_of(log: Log) -> Ordinals | None:
+    """The cluster of each episode, [E] from 0 without gaps; None where every episode stands alone."""
+    clusters = np.asarray(getattr(log, "clusters", np.arange(len(log.episode_ids))), np.int64)
+    return None if int(clusters.max()) + 1 == len(clusters) else clusters
 
 
 def fold_of_steps(log: Log, folds: Ordinals) -> Ordinals:

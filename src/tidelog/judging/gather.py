@@ -21,11 +21,12 @@ import numpy as np
 from tidelog.acting.policy import Policy
 from tidelog.data import Log
 from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.judging.assumptions import LOGGER, Dependence, history_dependence, relative_time, time_dependence
 from tidelog.judging.evidence import Evidence
-from tidelog.judging.folds import Ordinals, episode_folds
+from tidelog.judging.folds import Ordinals, clusters_of, episode_folds
 from tidelog.judging.given import check_log
 from tidelog.judging.marginal import feature_ratios, tabular_ratios
-from tidelog.judging.propensities import Propensities, out_of_fold, propensities_of
+from tidelog.judging.propensities import Propensities, in_time, out_of_fold, propensities_of
 from tidelog.judging.tabular import States, Values, distinct, is_tabular, tabular_values
 from tidelog.judging.target import Floats, Target, target_of
 from tidelog.judging.values import network_values
@@ -34,6 +35,7 @@ from tidelog.types import Continuous, Discrete, MultiDiscrete
 Model = Literal["tabular", "neural", "none"]
 Progress = Callable[[str, float], None]  # what has been done, and the share of all there is to do
 MODELS = ("tabular", "neural", "none")
+SUSPECTED = 0.05  # p-value of a drift from which models of the logger see the time
 TABLE_FOLDS, NETWORK_FOLDS = 5, 2  # tables are fitted in no time; networks take theirs
 
 
@@ -49,6 +51,8 @@ class Gathered:
     smoothing: float | None  # and by how much, by the model, the smoothed policy's value exceeds the policy's own
     notes: tuple[str, ...] = ()  # what a reader of the numbers has to know
     propensities_by: str | None = None  # what propensities were estimated by, if they were
+    history: tuple[Dependence, ...] = ()  # whether the history of an episode adds to what is seen,
+    drift: tuple[Dependence, ...] = ()  # and whether the time of the row does
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ def gather(
     folds: int | None = None,
     bandwidth: float | None = None,
     cloning: bool = True,
+    tests: bool = True,
     progress: Progress | None = None,
 ) -> Gathered:
     """Evidence about a policy on a log that it never saw, and about behaviour cloning beside it.
@@ -79,7 +84,8 @@ def gather(
     `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded where there are
     any), "logged", "estimated" or numbers [N]; `model` is "tabular", "neural", "none" or None (chosen by the log);
     `folds` None means 5 with tables and 2 with networks; `bandwidth` is that of the kernel around deterministic
-    continuous actions. Raises SpecError where policy and log do not fit, ConfigError for settings out of range.
+    continuous actions; `tests` tests what is assumed of history and time. Raises SpecError where policy and log do
+    not fit, ConfigError for settings out of range.
     """
     check_log(log, discount)
     weighted, log = log.weight is not None, replace(log, weight=None)
@@ -87,7 +93,10 @@ def gather(
     plan = _planned(log, model, folds, seed)
     tell = progress or (lambda what, share: None)
     tell("policy", 0.1)
-    known = propensities_of(log, plan.folds, propensities, states=plan.states, seed=seed)
+    history = history_dependence(log, plan.folds, plan.states, seed=seed) if tests else []
+    drift = time_dependence(log, plan.folds, plan.states, seed=seed) if tests else []
+    tell("assumptions", 0.2)
+    known, drift = _propensities(log, plan, propensities, drift, seed)
     tell("propensities", 0.4)
     count = int(plan.folds.max()) + 1
     candidates = [[target] * count]
@@ -101,7 +110,35 @@ def gather(
     tell("models", 1.0)
     cloned = found[1] if len(found) > 1 else None
     notes = _notes(log, target, smoothing, weighted)
-    return Gathered(found[0], cloned, plan.folds, plan.model, target.bandwidth, smoothing, notes, known.by)
+    return Gathered(
+        found[0],
+        cloned,
+        plan.folds,
+        plan.model,
+        target.bandwidth,
+        smoothing,
+        notes,
+        known.by,
+        tuple(history),
+        tuple(drift),
+    )
+
+
+def _propensities(
+    log: Log, plan: _Plan, asked: Any, drift: list[Dependence], seed: int
+) -> tuple[Propensities, list[Dependence]]:
+    """Propensities, from models that see the time where the logger changed with it, and the drift that is left."""
+    when = relative_time(log)
+    changed = any(one.outcome == LOGGER and one.p_value < SUSPECTED for one in drift)
+    estimated = log.propensity is None if asked is None else isinstance(asked, str) and asked == "estimated"
+    if when is None or not changed or not estimated or not isinstance(log.spec.action, Discrete | Continuous):
+        return propensities_of(log, plan.folds, asked, states=plan.states, seed=seed), drift
+    shown, states = in_time(log, plan.states, plan.folds, when)
+    others = [one for one in drift if one.outcome != LOGGER]
+    if states is not None:
+        left = time_dependence(log, plan.folds, states, seed=seed)
+        others += [one for one in left if one.outcome == LOGGER]
+    return propensities_of(shown, plan.folds, asked, states=states, seed=seed), others
 
 
 def _planned(log: Log, model: str | None, folds: int | None, seed: int) -> _Plan:
@@ -119,7 +156,8 @@ def _planned(log: Log, model: str | None, folds: int | None, seed: int) -> _Plan
     chosen: Model = "tabular" if tabular else "neural" if not isinstance(log.spec.action, MultiDiscrete) else "none"
     count = (TABLE_FOLDS if tabular else NETWORK_FOLDS) if folds is None else folds
     if folds is None:
-        count = min(count, max(2, len(log.episode_ids)))
+        clusters = clusters_of(log)
+        count = min(count, max(2, len(log.episode_ids) if clusters is None else int(clusters.max()) + 1))
     return _Plan("none" if model == "none" else chosen, states if tabular else None, episode_folds(log, count, seed))
 
 
@@ -166,6 +204,7 @@ def _evidence(
 ) -> Evidence:
     chances = [one.probabilities for one in targets if one.probabilities is not None]
     everything = out_of_fold(log, plan.folds, chances, log.position) if chances else None
+    shown = [clone.supports(target) for clone, target in zip(known.clones, targets, strict=False)]
     return Evidence(
         starts=np.asarray(log.starts, np.int64),
         reward=np.asarray(log.reward, np.float64),
@@ -179,6 +218,9 @@ def _evidence(
         model_all=None if values is None else values.every,
         estimated=known.estimated,
         occupancy=_occupancy(log, plan, targets, known, discount, seed),
+        action=np.asarray(log.action, np.int64) if isinstance(log.spec.action, Discrete) else None,
+        supported=out_of_fold(log, plan.folds, shown, log.position) if shown else None,
+        clusters=clusters_of(log),
     )
 
 

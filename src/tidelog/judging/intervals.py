@@ -58,7 +58,7 @@ def percentile(ratios: Ratios, confidence: Confidence) -> Interval:
 
 
 def bca(ratios: Ratios, confidence: Confidence) -> Interval:
-    """Bootstrap over episodes, corrected for bias and acceleration (Efron 1987), the latter from the influences."""
+    """Bootstrap over episodes, corrected for bias and acceleration (Efron 1987) and for few rows."""
     ratios = ratios.grouped(MOST_GROUPS)
     estimate, drawn = ratios.estimate, replicates(ratios, confidence)
     below = (np.mean(drawn < estimate) + np.mean(drawn <= estimate)) / 2.0
@@ -66,9 +66,19 @@ def bca(ratios: Ratios, confidence: Confidence) -> Interval:
     influence = ratios.contributions - estimate
     spread = float((influence**2).sum()) ** 1.5
     acceleration = float((influence**3).sum()) / (6.0 * spread) if spread > 0 else 0.0
-    normal = ndtri(np.array([(1.0 - confidence.level) / 2.0, (1.0 + confidence.level) / 2.0]))
+    normal = _quantiles(len(ratios), confidence.level)
     low, high = ndtr(bias + (bias + normal) / (1.0 - acceleration * (bias + normal)))
     return _between(estimate, drawn, low, high)
+
+
+def _quantiles(rows: int, level: float) -> Floats:
+    """Both standard quantiles of a two-sided interval, [2], expanded for few rows.
+
+    Resampling n rows has a variance too small by 1 / n and knows nothing of Student's t (Hesterberg 2015, "What
+    teachers should know about the bootstrap").
+    """
+    tails = np.array([(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return np.asarray(stdtrit(rows - 1, tails) * np.sqrt(rows / (rows - 1)) if rows > 1 else ndtri(tails))
 
 
 def student_t(ratios: Ratios, confidence: Confidence) -> Interval:

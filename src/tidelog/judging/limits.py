@@ -26,6 +26,8 @@ class Limits:
     horizon: int = 50  # longer episodes are judged by ratios of visits and not by products of ratios
     odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds, and "better" must stand
     overlap: float = 0.01  # at most this share of the judged episodes was learnt from
+    lowest_return: float | None = None  # the least that an episode can return, if known; None: the least in the log,
+    highest_return: float | None = None  # and the most: what the policy does and the log never shows may earn either
     level: float = 0.95  # of all intervals, two-sided
     replicates: int = 2000  # bootstrap samples
     groups: int = 10_000  # the bootstrap runs over at most so many groups of episodes
@@ -33,6 +35,8 @@ class Limits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
+            if value is None and field.name in OPTIONAL:
+                continue
             whole = field.type == "int"
             if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or value != value:
                 raise ConfigError(f"{field.name} = {value!r}: expected a {'whole ' * whole}number")
@@ -41,6 +45,7 @@ class Limits:
                 raise ConfigError(f"{field.name} = {value}: expected {low:g} to {high:g}")
 
 
+OPTIONAL = ("lowest_return", "highest_return")
 _ANY = float("inf")
 _RANGES: dict[str, tuple[float, Any]] = {
     "effective_episodes": (1.0, _ANY),
@@ -53,6 +58,8 @@ _RANGES: dict[str, tuple[float, Any]] = {
     "horizon": (1, _ANY),
     "odds_ratio": (1.0, 1e6),
     "overlap": (0.0, 1.0),
+    "lowest_return": (-1e300, 1e300),
+    "highest_return": (-1e300, 1e300),
     "level": (0.5, 0.9999),
     "replicates": (1000, 1_000_000),
     "groups": (100, 1_000_000),

@@ -42,7 +42,7 @@ from tidelog.judging.evidence import Evidence
 from tidelog.judging.folds import Ordinals, fold_of_steps, without
 from tidelog.judging.ratios import Ratios, means, wanted
 from tidelog.judging.tabular import Counts, States, by_state, counted, ends, truncations
-from tidelog.judging.target import Floats, Target, passed
+from tidelog.judging.target import Floats, Target, ends_by_clock, passed
 from tidelog.types import Codes
 
 FEATURES = 128  # D
@@ -199,6 +199,6 @@ def _seen(log: Log, learnt: Ordinals) -> NDArray[np.float32]:
         else:
             flat = leaf.reshape(len(leaf), -1).astype(np.float32)
             parts.append(flat / 255.0 if leaf.dtype == np.uint8 else flat)
-    if not np.asarray(log.terminated)[np.asarray(log.starts[1:]) - 1].all():
+    if ends_by_clock(log):
         parts.append(passed(log))
     return np.concatenate(parts, axis=1)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import equinox as eqx
@@ -38,13 +38,14 @@ from tidelog.algorithms.bc import BC
 from tidelog.algorithms.optim import cosine
 from tidelog.data import Log
 from tidelog.errors import ConfigError, SpecError
+from tidelog.judging.assumptions import time_basis
 from tidelog.judging.folds import Ordinals, fold_of_steps, without
 from tidelog.judging.tabular import States
 from tidelog.judging.target import DRAWS, Floats, Target, hull, smoothed
 from tidelog.networks.actor import state_gaussian
 from tidelog.networks.distributions import Gaussian
 from tidelog.training.fit import finish, prepare
-from tidelog.types import Continuous, Discrete
+from tidelog.types import Continuous, Discrete, Vector
 
 By = Literal["counts", "network"]
 SMALLEST = 1e-6  # of estimated probabilities
@@ -52,6 +53,9 @@ PULLS = np.geomspace(0.1, 1000.0, 25)  # candidates for m
 CALIBRATION = 0.2  # share of the learnt episodes that choose the checkpoint and the temperature
 EPOCHS, BATCH, FEWEST, MOST = 15, 256, 1_000, 15_000  # updates of cloning: so many passes, within these limits
 PATIENCE = 10  # reports, of which a run makes 50
+ENOUGH = 1_000  # steps from which a network can tell where the logger takes an action and where it does not,
+CLEAR, FAR = 0.3, 2.5  # by this share of an even chance; by so many standard deviations where actions are continuous
+OFTEN = 2  # times that a table must hold an action in a state
 LEAST_SCALE, LEAST_DENSITY = 1e-3, 1e-12  # of spreads and densities, in units of [-1, 1]
 
 
@@ -63,6 +67,21 @@ class Clone:
     probabilities: Floats | None = None  # [M, A] of discrete actions
     mode: NDArray[np.float32] | None = None  # [M, A]: the likeliest continuous action,
     spread: Floats | None = None  # [M, A]: and the standard deviation around it
+    supported: NDArray[np.bool_] | None = None  # [M, A] of discrete actions: the learnt episodes show it taken here
+    rows: int = 0  # steps that it learnt from
+
+    def supports(self, target: Target) -> NDArray[np.bool_]:
+        """Whether the learnt episodes show the logger doing it: each discrete action [M, A], or all draws [M, 1].
+
+        A network that learnt from few steps shows nothing: it would take one context's habits for another's.
+        """
+        if self.supported is not None:
+            return self.supported
+        if self.mode is None or self.spread is None or target.actions is None:
+            raise TypeError("a clone of continuous actions is asked about drawn actions")
+        far = np.abs(target.actions - self.mode[:, None]) > FAR * self.spread[:, None]  # [M, K, A]
+        near = ~far.any(axis=(1, 2)) & (self.rows >= ENOUGH)
+        return np.asarray(near[:, None])
 
     def target(self, log: Log, *, sample: bool, bandwidth: float | None = None, seed: int = 0) -> Target:
         """The clone as a policy to be judged: sampled, or its likeliest action."""
@@ -126,10 +145,50 @@ def propensities_of(
     return Propensities(out_of_fold(log, folds, [clone.logged for clone in clones]), every, True, clones, by)
 
 
-def out_of_fold(log: Log, folds: Ordinals, found: Sequence[NDArray[Any]], at: NDArray[Any] | None = None) -> Floats:
-    """What each step's own fold found: a list over folds of [N, ...], or of [M, ...] read `at` [N] -> [N, ...]."""
+TIME_BINS = (1, 2, 4, 8, 16, 32)  # of equally many rows, in which a table counts what the logger did
+TIME = "relative time"  # the leaf that shows a network the time
+
+
+def in_time(log: Log, states: States | None, folds: Ordinals, when: Floats) -> tuple[Log, States | None]:
+    """The log and its table as a model of a logger who changed over time reads them; `when` [N] from 0 to 1.
+
+    A table is divided into as many bins of time as make the actions of held-out episodes likeliest; a network is shown
+    the time.
+    """
+    position, stored = np.asarray(log.position), len(next(iter(log.observation.values())))
+    seen_at = np.zeros(stored)
+    seen_at[np.asarray(log.next_position)] = when
+    seen_at[position] = when
+    if states is None:
+        basis = time_basis(seen_at).astype(np.float32)
+        spec = replace(log.spec, observation={**log.spec.observation, TIME: Vector(basis.shape[1])})
+        return replace(log, spec=spec, observation={**log.observation, TIME: basis}), None
+
+    def binned(bins: int) -> States:
+        edges = np.quantile(when, np.arange(1, bins) / bins)
+        cell = states.stored * bins + np.searchsorted(edges, seen_at, side="right")
+        found, where = np.unique(cell, return_inverse=True)
+        return States(where.astype(np.int64), len(found))
+
+    def likelihood(table: States) -> float:
+        of, total = fold_of_steps(log, folds), 0.0
+        for fold in range(int(folds.max()) + 1):
+            chances = clone_by_counts(log, table, without(folds, fold)).probabilities
+            rows = np.flatnonzero(of == fold)
+            if chances is not None:
+                total += float(np.log(chances[position[rows], np.asarray(log.action)[rows]]).sum())
+        return total
+
+    return log, max((binned(bins) for bins in TIME_BINS), key=likelihood)
+
+
+def out_of_fold(log: Log, folds: Ordinals, found: Sequence[NDArray[Any]], at: NDArray[Any] | None = None) -> Any:
+    """What each step's own fold found: a list over folds of [N, ...], or of [M, ...] read `at` [N] -> [N, ...].
+
+    Numbers come back as float64, flags as flags.
+    """
     of, where = fold_of_steps(log, folds), np.arange(log.steps) if at is None else np.asarray(at)
-    made = np.empty((log.steps, *found[0].shape[1:]))
+    made = np.empty((log.steps, *found[0].shape[1:]), bool if found[0].dtype == bool else np.float64)
     for fold, values in enumerate(found):
         made[of == fold] = values[where[of == fold]]
     return made
@@ -194,7 +253,12 @@ def clone_by_counts(log: Log, states: States, learnt: Ordinals) -> Clone:
     overall /= overall.sum(1, keepdims=True)
     pull, times = _best_pull(counts, overall), counts.sum(1, keepdims=True)
     probabilities = ((counts + pull * overall) / (times + pull))[states.stored]
-    return Clone(((counts + 1.0) / (times + 1.0))[here, action], probabilities)
+    return Clone(
+        ((counts + 1.0) / (times + 1.0))[here, action],
+        probabilities,
+        supported=(counts >= OFTEN)[states.stored],
+        rows=int(of.sum()),
+    )
 
 
 def _best_pull(counts: Floats, overall: Floats) -> float:
@@ -225,10 +289,12 @@ def clone_by_network(log: Log, learnt: Ordinals, seed: int) -> Clone:
         likely = _normal_density(mean[position], spread[position], space.to_unit(action)) / half
         middle = np.clip(space.from_unit(mean), space.low, space.high).astype(np.float32)
         own = spread * (space.from_unit(np.ones(space.size)) - space.from_unit(np.zeros(space.size)))
-        return Clone(np.maximum(likely, LEAST_DENSITY / half), mode=middle, spread=own)
+        return Clone(np.maximum(likely, LEAST_DENSITY / half), mode=middle, spread=own, rows=mine.steps)
     temperature = 1.0 if held is None else best_temperature(there[0], np.asarray(held.action))
     chances = tempered(found[0], temperature)
-    return Clone(chances[position, action], chances)
+    possible = np.isfinite(found[0]).sum(1, keepdims=True)
+    supported = (chances * possible >= CLEAR) & (mine.steps >= ENOUGH)
+    return Clone(chances[position, action], chances, supported=supported, rows=mine.steps)
 
 
 def best_temperature(logits: Floats, action: NDArray[Any]) -> float:

@@ -3,7 +3,7 @@
 Every estimator returns `Ratios`, so that one bootstrap, one jackknife and one difference serve all of them. A plain
 mean has denominators of 1, a self-normalised one has weights there, and a weighted sequential one has a ratio per step.
 
-Letters: `E` episodes, `R` rows (episodes, or groups of neighbouring ones), `K` ratios.
+Letters: `E` episodes, `R` rows (episodes, or groups of them), `K` ratios, `C` clusters.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from tidelog.judging.evidence import Evidence, Floats
 class Ratios:
     """`sum_k (sum_i numerators_ik / sum_i denominators_ik)`; a ratio without any weight, 0 / 0, is NaN.
 
-    Rows are the `episodes` of a log in their order, or groups of neighbouring episodes that were added up.
+    Rows are the `episodes` of a log in their order, or sums over groups of them: neighbours, or clusters.
     """
 
     numerators: Floats  # [R, K]
     denominators: Floats  # [R, K], at least 0
     episodes: int = 0  # E; 0 stands for R
+    row_of: NDArray[np.int64] | None = None  # [E]: the row of each episode, where rows are clusters
 
     def __post_init__(self) -> None:
         if np.ndim(self.numerators) != 2 or np.shape(self.numerators) != np.shape(self.denominators):
@@ -60,7 +61,10 @@ class Ratios:
         """The sum of two estimates on the same episodes."""
         one, two = _together(self, other)
         return Ratios(
-            np.hstack([one.numerators, two.numerators]), np.hstack([one.denominators, two.denominators]), one.episodes
+            np.hstack([one.numerators, two.numerators]),
+            np.hstack([one.denominators, two.denominators]),
+            one.episodes,
+            one.row_of,
         )
 
     def minus(self, other: Ratios) -> Ratios:
@@ -75,6 +79,14 @@ class Ratios:
             return self
         first = group_starts(len(self), most)
         return Ratios(added_up(self.numerators, first), added_up(self.denominators, first), self.episodes)
+
+    def clustered(self, clusters: NDArray[np.int64] | None) -> Ratios:
+        """The same estimate over clusters of episodes, `clusters` [E] counted from 0; None: each episode alone."""
+        if clusters is None or self.row_of is not None:
+            return self
+        sums = cluster_sums(np.hstack([self.numerators, self.denominators]), clusters)
+        numerators, denominators = np.hsplit(sums, 2)
+        return Ratios(numerators, denominators, self.episodes, clusters)
 
 
 def means(values: NDArray[Any]) -> Ratios:
@@ -100,6 +112,15 @@ def added_up(values: Floats, first: NDArray[np.int64]) -> Floats:
     return np.stack([np.add.reduceat(column, first) for column in values.T], axis=1)
 
 
+def cluster_sums(values: Floats, clusters: NDArray[np.int64]) -> Floats:
+    """Sums over clusters, [C, ...], of values [E, ...]."""
+    if len(values) != len(clusters):
+        raise SpecError(f"there must be one cluster an episode ({len(values):,}), found {len(clusters):,}")
+    found = np.zeros((int(clusters.max()) + 1, *values.shape[1:]))
+    np.add.at(found, clusters, values)
+    return found
+
+
 def wanted(evidence: Evidence, name: str) -> NDArray[np.float64]:
     """A part of the evidence that an estimator cannot do without."""
     values = getattr(evidence, name)
@@ -116,6 +137,7 @@ def weights_of_steps(evidence: Evidence) -> Floats:
 def _together(one: Ratios, two: Ratios) -> tuple[Ratios, Ratios]:
     if one.episodes != two.episodes:
         raise SpecError(f"estimates must be about the same episodes, found {one.episodes} and {two.episodes}")
+    one, two = one.clustered(two.row_of), two.clustered(one.row_of)
     most = min(len(one), len(two))
     if any(len(part) not in (most, part.episodes) for part in (one, two)):
         raise SpecError(f"estimates must be grouped alike, found {len(one)} and {len(two)} groups")

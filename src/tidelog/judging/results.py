@@ -95,6 +95,12 @@ class Estimates(Sequence[Estimate]):
         ]
 
 
+OVERLAP_UNKNOWN = (
+    "it is unknown whether the policy learnt from these episodes; if it did, it looks better than it is. "
+    "fix: if it did not, say so (learnt_from='other data', --learnt-from 'other data')"
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Verdict:
     """What can be said about a policy from held-out episodes that somebody else's decisions made."""
@@ -113,6 +119,14 @@ class Verdict:
     episodes: int
     weights: NDArray[np.float64]  # [E]: episode weights, for pictures
     context: Mapping[str, Any] = field(default_factory=dict)  # policy, log, seed, reuse, versions
+    bound: Interval | None = None  # the difference if what the log does not show is the worst (or best) it holds
+
+    @property
+    def blocks_gate(self) -> tuple[str, ...]:
+        """Why a gate stays closed, one sentence each; empty for a *better* that nothing speaks against."""
+        if self.decision != "better":
+            return (f"the verdict is '{self.decision}'",)
+        return (OVERLAP_UNKNOWN,) if self.context.get("overlap_unknown") else ()
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, numbers that are not finite as None."""
@@ -127,6 +141,7 @@ class Verdict:
             "difference_from_bc": None if self.difference_from_bc is None else self.difference_from_bc._asdict(),
             "estimates": [row.to_json() for row in self.estimates],
             "support": asdict(self.support),
+            "bound": None if self.bound is None else self.bound._asdict(),
             "level": self.level,
             "episodes": self.episodes,
             "weights": weight_histogram(self.weights),

@@ -137,8 +137,11 @@ def _blocks(evidence: Evidence) -> Iterator[_Block]:
 
 
 def _rows(evidence: Evidence) -> NDArray[np.int64]:
-    """The first episode of each row of the answer, [R]: every episode, unless there are too many cells."""
-    if evidence.episodes * evidence.horizon <= CELLS:
+    """The first episode of each row of a block, [R]: every episode, unless there are too many cells.
+
+    Clusters need not be neighbours: their episodes are added up one by one.
+    """
+    if evidence.clusters is not None or evidence.episodes * evidence.horizon <= CELLS:
         return np.arange(evidence.episodes)
     return group_starts(evidence.episodes, min(max(CELLS // evidence.horizon, 100), 10_000))
 
@@ -162,18 +165,26 @@ def _plain(evidence: Evidence, residual: Floats, value: Floats | None) -> Ratios
 def _weighted(evidence: Evidence, residual: Floats, value: Floats | None) -> Ratios:
     """Each step's `gamma^t rho_t residual_t` over `rho_t`, and `gamma^t rho_t-1 value_t` over `rho_t-1`."""
     horizon, rows = evidence.horizon, len(_rows(evidence))
+    clusters = evidence.clusters if rows * horizon > CELLS else None
+    rows = evidence.units if clusters is not None else rows
     ratios = horizon if value is None else 2 * horizon
     numerators, denominators = np.zeros((rows, ratios)), np.zeros((rows, ratios))
     discount, largest = discounts(evidence), _largest(evidence)
+
+    def add(block: _Block, columns: slice, weights: Floats, values: Floats) -> None:
+        for sums, found in ((numerators, weights * values), (denominators, weights)):
+            if clusters is None:
+                sums[block.rows, columns] = block.add_up(found)
+            else:
+                np.add.at(sums[:, columns], clusters[block.rows], found)
+
     for block in _blocks(evidence):
         weights = np.exp(block.logs - largest)
-        numerators[block.rows, :horizon] = block.add_up(weights * block.padded(discount * residual))
-        denominators[block.rows, :horizon] = block.add_up(weights)
+        add(block, slice(0, horizon), weights, block.padded(discount * residual))
         if value is not None:
             before = np.hstack([np.ones((len(weights), 1)), weights[:, :-1]])
-            numerators[block.rows, horizon:] = block.add_up(before * block.padded(discount * value))
-            denominators[block.rows, horizon:] = block.add_up(before)
-    return Ratios(numerators, denominators, evidence.episodes)
+            add(block, slice(horizon, None), before, block.padded(discount * value))
+    return Ratios(numerators, denominators, evidence.episodes, clusters)
 
 
 def _largest(evidence: Evidence) -> Floats:

@@ -34,7 +34,7 @@ from scipy.sparse.linalg import spsolve
 
 from tidelog.data import Log
 from tidelog.judging.folds import Ordinals, fold_of_steps, without
-from tidelog.judging.target import Target
+from tidelog.judging.target import Target, ends_by_clock
 from tidelog.types import Discrete
 
 Floats = NDArray[np.float64]
@@ -166,12 +166,15 @@ def ends(leads: Any) -> bool:
 def truncations(log: Log, episodes: Ordinals, longest: int) -> Floats | None:
     """[T]: the share of these episodes that, having come to decision `t` and not terminated, were cut after it.
 
-    None where the world ended every episode of the log. Beyond what these episodes reached the share is 1.
+    None where the world ended every episode of the log, at different steps. Beyond what these episodes reached the
+    share is 1.
     """
+    if not ends_by_clock(log):
+        return None
     last = np.asarray(log.starts[1:] - 1)
     cut = ~np.asarray(log.terminated)[last]
     if not cut.any():
-        return None
+        cut[:] = True  # all are equally long: the clock ended them, whatever their last row says
     chosen, lengths = cut[episodes], np.diff(log.starts)[episodes]
     reached = np.bincount(lengths - 1, minlength=longest)[::-1].cumsum()[::-1]
     terminated = np.bincount(lengths[~chosen] - 1, minlength=longest)

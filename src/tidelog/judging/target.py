@@ -80,6 +80,13 @@ def passed(log: Log) -> NDArray[np.float32]:
     return found
 
 
+def ends_by_clock(log: Log) -> bool:
+    """Whether episodes end by time and not by what happened: some were cut off, or all are equally long."""
+    lengths = np.diff(log.starts)
+    last = np.asarray(log.starts[1:]) - 1
+    return bool(not np.asarray(log.terminated)[last].all() or (lengths.max() > 1 and lengths.min() == lengths.max()))
+
+
 def hull(one: Any, two: Any) -> Continuous:
     """The bounds that hold both: those of what was seen in one log may be narrower than another's."""
     low = tuple(map(float, np.minimum(one.low, two.low)))

@@ -29,7 +29,7 @@ from tidelog.errors import DivergenceError
 from tidelog.judging.folds import Ordinals, fold_of_steps, without
 from tidelog.judging.fqe import ANSWERS, FQE
 from tidelog.judging.tabular import Values
-from tidelog.judging.target import Floats, Target, passed
+from tidelog.judging.target import Floats, Target, ends_by_clock, passed
 from tidelog.networks.critic import Critic
 from tidelog.training.cache import use_cache
 from tidelog.training.stores import stores_of
@@ -60,7 +60,7 @@ def derived(log: Log, policies: Sequence[Target], discount: float, learnt: Ordin
     last = np.zeros(log.steps, bool)
     last[log.starts[1:] - 1] = True
     more = {ANSWERS: _answers(policies, log)}
-    if not np.asarray(log.terminated)[last].all():
+    if ends_by_clock(log):
         more[PASSED] = passed(log)
     spec = replace(
         log.spec,

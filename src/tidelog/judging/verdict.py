@@ -18,6 +18,7 @@ from tidelog.algorithms import algorithm_name
 from tidelog.data import Log
 from tidelog.errors import ConfigError
 from tidelog.judging import words
+from tidelog.judging.caveats import caveats
 from tidelog.judging.deciding import METHOD, NOTHING, Case, Outcome, decided
 from tidelog.judging.estimate import IMPOSSIBLE, check_kind, model_of
 from tidelog.judging.findings import overlap_finding
@@ -33,6 +34,8 @@ from tidelog.judging.reuse import Reuse, reuse_of
 from tidelog.training.record import this_machine
 from tidelog.types import Continuous
 
+OTHER_DATA = "other data"
+
 
 def judge(
     policy: Any,
@@ -46,6 +49,7 @@ def judge(
     bandwidth: float | None = None,
     model: str = "auto",
     level: float | None = None,
+    learnt_from: str | None = None,
     context: Mapping[str, Any] | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Verdict:
@@ -54,13 +58,18 @@ def judge(
     `policy` is a tidelog policy, judged as it takes its most likely action or with `sample` as it draws, or any object
     with `probabilities(observation, mask)` [B, A], judged by these. `propensities` None uses the log's own, else
     estimates them; "estimated" does so anyway; or numbers [N]. `bandwidth`, a share of half of each action's range,
-    blurs deterministic continuous actions. `context` is kept with the verdict. What a log cannot answer is
+    blurs deterministic continuous actions. `learnt_from="other data"` states that the policy never learnt from these
+    episodes, where nothing records it. `context` is kept with the verdict. What a log cannot answer is
     "unsupported" and says why; raises SpecError where policy and log do not fit, ConfigError for numbers out of range.
     """
     check_kind(log)
     check_seed(seed)
     if bandwidth is not None and not isinstance(log.spec.action, Continuous):
         raise ConfigError(f"bandwidth = {bandwidth!r} blurs continuous actions, and this log's are none: leave it away")
+    if learnt_from not in (None, OTHER_DATA):
+        raise ConfigError(
+            f"learnt_from = {learnt_from!r}: expected None or '{OTHER_DATA}'. fix: leave it out if unknown"
+        )
     limits = limits or Limits()
     limits = limits if level is None else replace(limits, level=level)
     known = as_policy(policy, log.spec)
@@ -77,6 +86,7 @@ def judge(
         "discount": discount,
         "bandwidth": bandwidth,
         "overlap": reuse.to_json(),
+        "overlap_unknown": reuse.learnt_from is None and learnt_from is None,
         "limits": asdict(limits),
         "versions": this_machine(),
         "judged_before": 0,
@@ -106,11 +116,16 @@ def judge(
         seed,
         deterministic=not sample,
         densities=isinstance(log.spec.action, Continuous),
+        history=found.history,
+        drift=found.drift,
     )
     told |= {"notes": list(found.notes), "smoothing": found.smoothing, "bandwidth": found.bandwidth}
     told |= {"propensities": "estimated" if found.policy.estimated else "recorded", "model": found.model}
     told |= {"propensities_by": found.propensities_by}
-    return _verdict(decided(case), case.deciding, log, limits, reuse, told)
+    told |= {"history": [one._asdict() for one in found.history], "drift": [one._asdict() for one in found.drift]}
+    outcome = decided(case)
+    told |= {"caveats": list(caveats(case, outcome))}
+    return _verdict(outcome, case.deciding, log, limits, reuse, told)
 
 
 def _verdict(
@@ -126,7 +141,8 @@ def _verdict(
         estimated_by=told.get("propensities_by"),
         judged_before=int(told["judged_before"]),
         notes=(*told.get("notes", ()), *_impossible(outcome.estimates)),
-        overlap_known=reuse.learnt_from is not None or told["policy"]["algorithm"] is None,
+        overlap_known=not told["overlap_unknown"],
+        caveats=tuple(told.get("caveats", ())),
     )
     return Verdict(
         decision=outcome.decision,
@@ -139,6 +155,7 @@ def _verdict(
         difference_from_bc=outcome.from_bc,
         estimates=outcome.estimates,
         support=outcome.support,
+        bound=outcome.bound,
         level=limits.level,
         episodes=facts.episodes,
         weights=outcome.weights,

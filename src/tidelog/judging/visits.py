@@ -12,7 +12,7 @@ import numpy as np
 from tidelog.judging.evidence import Evidence, Floats
 from tidelog.judging.ratios import wanted
 from tidelog.judging.results import Support
-from tidelog.judging.weights import support_of
+from tidelog.judging.weights import standard_error, support_of
 
 
 def visits_support(evidence: Evidence) -> Support:
@@ -26,9 +26,7 @@ def visits_support(evidence: Evidence) -> Support:
     last = np.zeros(len(visits))
     last[evidence.starts[1:] - 1] = 1.0
     ends = _added_up(evidence, visits * (1.0 - evidence.discount * (1.0 - last)))
-    return replace(
-        found, mean_weight=float(ends.mean()), mean_weight_error=float(ends.std(ddof=1) / np.sqrt(len(ends)))
-    )
+    return replace(found, mean_weight=float(ends.mean()), mean_weight_error=standard_error(ends, evidence.clusters))
 
 
 def _added_up(evidence: Evidence, values: Floats) -> Floats:

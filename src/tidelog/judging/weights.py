@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tidelog.errors import SpecError
 from tidelog.judging.evidence import Evidence, Floats
+from tidelog.judging.ratios import cluster_sums
 from tidelog.judging.results import Support
 from tidelog.judging.sequential import LARGEST_LOG, log_weights
 
@@ -43,17 +44,29 @@ def support_of(
     if len(logs) != evidence.episodes:
         raise SpecError(f"there must be one weight an episode ({evidence.episodes}), found {len(logs)}")
     relative, plain = _relative(logs), np.exp(np.minimum(logs, LARGEST_LOG))
+    if evidence.clusters is not None:
+        relative = cluster_sums(relative, evidence.clusters)
     return Support(
-        episodes=evidence.episodes,
+        episodes=evidence.units,
         effective_sample_size=effective_sample_size(relative),
         largest_weight=largest_share(relative),
         mean_weight=float(plain.mean()),
-        mean_weight_error=float(plain.std(ddof=1) / np.sqrt(len(plain))) if len(plain) > 1 else float("inf"),
+        mean_weight_error=standard_error(plain, evidence.clusters),
         pareto_k=pareto_k(relative),
         clipped_share=float(np.mean(plain > largest)),
         unsupported_mass=unsupported_mass(evidence, allowed),
         horizon=evidence.horizon,
     )
+
+
+def standard_error(values: Floats, clusters: NDArray[np.int64] | None = None) -> float:
+    """Standard error of the mean of one value an episode [E], episodes of one cluster being dependent."""
+    off = values - values.mean()
+    sums = off if clusters is None else cluster_sums(off, clusters)
+    units = len(sums)
+    if units < 2:
+        return float("inf")
+    return float(np.sqrt(np.square(sums).sum() * units / (units - 1)) / len(values))
 
 
 def effective_sample_size(weights: NDArray[Any]) -> float:
@@ -102,7 +115,9 @@ def generalised_pareto_shape(exceeding: Floats) -> float:
     steps = 1.0 - np.sqrt(points / (np.arange(1, points + 1) - 0.5))
     candidates = 1.0 / exceeding[-1] + steps / (3.0 * quartile)  # [points]
     shapes = np.array([np.log1p(-one * exceeding).mean() for one in candidates])
-    likelihoods = many * (np.log(-candidates / shapes) - shapes - 1.0)
+    exponential = np.abs(candidates) * exceeding[-1] < 1e-9  # at 0 the distribution is exponential, its rate 1 / mean
+    rates = np.where(exponential, 1.0 / exceeding.mean(), -candidates / np.where(exponential, 1.0, shapes))
+    likelihoods = many * (np.log(rates) - shapes - 1.0)
     posterior = np.exp(likelihoods - likelihoods.max())
     best = float((candidates * posterior).sum() / posterior.sum())
     shape = float(np.log1p(-best * exceeding).mean())

@@ -11,7 +11,7 @@ import numpy as np
 from tidelog.acting.statistics import Interval
 from tidelog.data import Log
 from tidelog.judging.findings import Finding
-from tidelog.judging.results import Decision
+from tidelog.judging.results import OVERLAP_UNKNOWN, Decision
 
 HOW = {
     "counts": "by counting what the logger did where the same was seen",
@@ -32,6 +32,7 @@ class Facts(NamedTuple):
     judged_before: int  # verdicts on these same episodes
     overlap_known: bool
     notes: tuple[str, ...] = ()  # of what was gathered
+    caveats: tuple[str, ...] = ()  # what the answer takes for granted, in sentences without a full stop
 
 
 def paragraph(decision: Decision, findings: Sequence[Finding], facts: Facts) -> str:
@@ -42,11 +43,12 @@ def paragraph(decision: Decision, findings: Sequence[Finding], facts: Facts) -> 
 
 
 def reasons(decision: Decision, findings: Sequence[Finding], facts: Facts) -> tuple[str, ...]:
-    """Why, one sentence each, the deciding one first."""
+    """Why, one sentence each, the deciding one first; then what the answer takes for granted."""
+    assumed = facts.caveats if facts.overlap_known else (*facts.caveats, OVERLAP_UNKNOWN)
     if findings:
-        return tuple(finding.sentence for finding in findings)
+        return (*(finding.sentence for finding in findings), *assumed)
     where = {"better": "above 0", "worse": "below 0", "no difference shown": "on both sides of 0"}[decision]
-    return (f"the {facts.level:.0%} interval of the difference, {_span(facts.difference)}, lies {where}",)
+    return (f"the {facts.level:.0%} interval of the difference, {_span(facts.difference)}, lies {where}", *assumed)
 
 
 def estimand(log: Log, discount: float, sample: bool, bandwidth: float | None) -> str:
@@ -91,23 +93,21 @@ def _outcome(decision: Decision, findings: Sequence[Finding], facts: Facts) -> s
 def _worth(decision: Decision, facts: Facts) -> list[str]:
     said = []
     if decision == "better":
-        said.append("Everything that was checked agrees with that: the log holds enough of what the policy does.")
+        said.append("Every check that was made agrees with that.")
     if decision != "unsupported" and facts.from_bc is not None and math.isfinite(facts.from_bc.estimate):
         low, high = facts.from_bc.low, facts.from_bc.high
         than = "more than" if low > 0 else "less than" if high < 0 else "not clearly more or less than"
         said.append(
             f"That is {than} a plain copy of the logger's habits would earn (difference {_span(facts.from_bc)})."
         )
-    said += [f"{_sentence(note)}." for note in facts.notes]
+    said += [f"{_sentence(note)}." for note in (*facts.notes, *facts.caveats)]
     if facts.estimated_by is not None:
         how = HOW[facts.estimated_by]
         said.append(
             f"How likely each recorded decision was had to be estimated, {how}: all of this is less sure for it."
         )
     if not facts.overlap_known:
-        said.append(
-            "Whether the policy learnt from these episodes is not known; if it did, it looks better than it is."
-        )
+        said.append(f"{_sentence(OVERLAP_UNKNOWN)}.")
     if facts.judged_before:
         times = "once" if facts.judged_before == 1 else f"{facts.judged_before} times"
         said.append(f"These episodes were used for a verdict {times} before; each look makes a lucky one likelier.")

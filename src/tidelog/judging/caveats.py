@@ -1,0 +1,96 @@
+"""What an answer takes for granted, in the verdict's own words: no test on the log can rule these out.
+
+Letters: `E` episodes, `N` steps, `A` actions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tidelog.judging.assumptions import ENDS, NEXT, REWARDS, failing
+from tidelog.judging.deciding import Case, Outcome
+from tidelog.judging.evidence import Evidence
+from tidelog.judging.partial_identification import extreme_returns
+from tidelog.judging.ratios import wanted
+from tidelog.judging.sequential import returns
+
+FEWEST = 0.001  # share of a policy's actions from which it is said that the log does not show them
+RULE_OF_THREE = 3.0  # an event that n cases did not show has odds below 3 / n, at 95 %
+
+
+def caveats(case: Case, outcome: Outcome) -> tuple[str, ...]:
+    """Sentences without a full stop, the most important first; what does not touch this answer is left out."""
+    if outcome.decision == "unsupported":
+        return ()
+    found = [*_unshown(case, outcome), *_markov(case, outcome), *_drift(case)]
+    return (*found, *_rare_harm(case, outcome)) if outcome.decision == "better" else tuple(found)
+
+
+def _unshown(case: Case, outcome: Outcome) -> list[str]:
+    """How much of what the policy does the log never shows, and what the answer assumes about it."""
+    share, best = outcome.unshown or 0.0, outcome.decision == "worse"
+    if outcome.bound is None or share < FEWEST:
+        return []
+    known = case.limits.highest_return if best else case.limits.lowest_return
+    limit = float(extreme_returns(case.policy, best)[0]) if known is None else known
+    what, field = ("best", "highest_return") if best else ("worst", "lowest_return")
+    than = "more than" if best else "less than"
+    source = f"the {what} in the log" if known is None else f"the stated {field}"
+    unclear = "cannot be seen in" if case.policy.supported is None or share == 1.0 else "are missing from"
+    return [
+        f"{share:.1%} of the policy's decisions {unclear} the log, and the answer assumes that none of them returns "
+        f"{than} {limit:.3g} ({source}); if one can, set Limits({field}=...)"
+    ]
+
+
+def _markov(case: Case, outcome: Outcome) -> list[str]:
+    """Whether an observation is a state: what the tests found, and how far the policy goes beyond the log."""
+    past = failing(case.history, (REWARDS, NEXT, ENDS))
+    if case.deciding != "drl":
+        names = "'fqe', 'mwl' and 'drl'"
+        return [f"the observation is no Markov state, so do not rely on {names}: {past[0].sentence}"] if past else []
+    found = [
+        "the answer assumes that the observation tells all that matters to what follows (a Markov state); the tests on "
+        "this log found no effect of the history of an episode, and weak effects escape them"
+    ]
+    return [*found, *_new_habits(case.policy)]
+
+
+def _new_habits(evidence: Evidence) -> list[str]:
+    """Actions that the policy takes so often, or so rarely, in an episode as hardly any logged episode does."""
+    if evidence.occupancy is None or evidence.action is None:
+        return []
+    weights, worst, found = wanted(evidence, "occupancy"), 0.0, list[str]()
+    for action in np.unique(evidence.action):
+        taken = (evidence.action == action).astype(np.float64)
+        logged = np.add.reduceat(taken, evidence.starts[:-1])
+        mean = float(np.add.reduceat(taken * weights, evidence.starts[:-1]).mean())
+        low, high = np.quantile(logged, [0.01, 0.99])
+        away = max(mean - high, low - mean) / max(float(logged.std()), 1e-9)
+        if away > max(worst, 0.0):
+            worst = away
+            found = [
+                f"the policy takes action {action} about {mean:.3g} times an episode, logged episodes {low:.0f} to "
+                f"{high:.0f} times: whether it still pays then is assumed, not seen"
+            ]
+    return found
+
+
+def _drift(case: Case) -> list[str]:
+    """Rewards that changed over the time of the log."""
+    changed = failing(case.drift, (REWARDS,))
+    if not changed:
+        return []
+    return [
+        f"rewards changed over the time of the log ({changed[0].sentence}): the answer is an average over that time"
+    ]
+
+
+def _rare_harm(case: Case, outcome: Outcome) -> list[str]:
+    """What a log of this size cannot exclude: outcomes that are too rare to have come up."""
+    least = float(returns(case.policy).min())
+    effective = max(min(outcome.support.effective_sample_size, float(case.policy.units)), 1.0)
+    return [
+        f"no recorded episode returned less than {least:.3g}; a worse outcome of the policy with odds of up to "
+        f"{min(RULE_OF_THREE / effective, 1.0):.2g} an episode (3 over the effective sample size) cannot be excluded"
+    ]
