@@ -34,6 +34,8 @@ def bandit(gain=0.5, count=600, chance=0.8, action=None, **changes):
         "target_all": np.tile(chances, (count, 1)),
         "behaviour_all": np.full((count, 2), 0.5),
         "model_all": np.tile([0.0, gain], (count, 1)),
+        "action": action,
+        "supported": np.ones((count, 2), bool),
     }
     return Evidence(**{**known, **changes})
 
@@ -44,7 +46,18 @@ def episodes(gain=0.5, count=400, length=3, chance=0.6, **changes):
     one = bandit(gain, count * length, chance, sequences.ravel())
     left = np.tile(np.arange(length)[::-1], count) * gain * chance
     known = {
-        **{name: getattr(one, name) for name in ("reward", "target", "behaviour", "target_all", "behaviour_all")},
+        **{
+            name: getattr(one, name)
+            for name in (
+                "reward",
+                "target",
+                "behaviour",
+                "target_all",
+                "behaviour_all",
+                "action",
+                "supported",
+            )
+        },  # fmt: skip
         "starts": np.arange(count + 1) * length,
         "model": one.model + left,
         "model_target": one.model_target + left,

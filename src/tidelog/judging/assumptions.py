@@ -174,12 +174,12 @@ def _tested(
     """The largest standardised covariance of residuals over all pairs of columns."""
     both = given.residuals(np.concatenate([outcome, candidates.values], axis=1), fold)
     kept = np.isfinite(both).all(1)
-    left, right = both[kept, : outcome.shape[1]], both[kept, outcome.shape[1] :]
-    left = np.where(np.square(left).sum(0) > EXACT * np.square(outcome[kept] - outcome[kept].mean(0)).sum(0), left, 0.0)
     _, unit = np.unique(units[kept], return_inverse=True)
     count = int(unit.max(initial=-1)) + 1
     if count < FEWEST_UNITS:
         return Dependence(name, candidates.names[0], 1.0, 0.0, 0.0, fails=False)
+    left, right = both[kept, : outcome.shape[1]], both[kept, outcome.shape[1] :]
+    left = np.where(np.square(left).sum(0) > EXACT * np.square(outcome[kept] - outcome[kept].mean(0)).sum(0), left, 0.0)
     if count > MOST_UNITS:
         unit, count = unit * MOST_UNITS // count, MOST_UNITS
     within = sparse.coo_array((np.ones(len(unit)), (unit, np.arange(len(unit)))), shape=(count, len(unit))).tocsr()

@@ -22,8 +22,9 @@ def caveats(case: Case, outcome: Outcome) -> tuple[str, ...]:
     """Sentences without a full stop, the most important first; what does not touch this answer is left out."""
     if outcome.decision == "unsupported":
         return ()
-    found = [*_unshown(case, outcome), *_markov(case, outcome), *_drift(case)]
-    return (*found, *_rare_harm(case, outcome)) if outcome.decision == "better" else tuple(found)
+    found = [*_unshown(case, outcome), *_markov(case), *_drift(case)]
+    found += _rare_harm(case, outcome) if outcome.decision == "better" else []
+    return (*found, _taken_for_granted(case))
 
 
 def _unshown(case: Case, outcome: Outcome) -> list[str]:
@@ -43,7 +44,7 @@ def _unshown(case: Case, outcome: Outcome) -> list[str]:
     ]
 
 
-def _markov(case: Case, outcome: Outcome) -> list[str]:
+def _markov(case: Case) -> list[str]:
     """Whether an observation is a state: what the tests found, and how far the policy goes beyond the log."""
     past = failing(case.history, (REWARDS, NEXT, ENDS))
     if case.deciding != "drl":
@@ -91,6 +92,17 @@ def _rare_harm(case: Case, outcome: Outcome) -> list[str]:
     least = float(returns(case.policy).min())
     effective = max(min(outcome.support.effective_sample_size, float(case.policy.units)), 1.0)
     return [
-        f"no recorded episode returned less than {least:.3g}; a worse outcome of the policy with odds of up to "
-        f"{min(RULE_OF_THREE / effective, 1.0):.2g} an episode (3 over the effective sample size) cannot be excluded"
+        f"no recorded episode returned less than {least:.3g}; rare harm beyond that, with odds of up to "
+        f"{min(RULE_OF_THREE / effective, 1.0):.2g} an episode (3 over the effective sample size), cannot be excluded"
     ]
+
+
+def _taken_for_granted(case: Case) -> str:
+    """What nobody can see in any log."""
+    units = "episodes" if case.policy.clusters is None else "clusters"
+    propensities = "" if case.policy.estimated else "the recorded propensities are right, "
+    return (
+        f"as no log can show these, the answer assumes that {propensities}nothing unrecorded sways both decisions and "
+        f"rewards, {units} are independent and do not affect one another, and no episode is missing or cut off because "
+        "of its outcome"
+    )

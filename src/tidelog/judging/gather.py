@@ -204,7 +204,7 @@ def _evidence(
 ) -> Evidence:
     chances = [one.probabilities for one in targets if one.probabilities is not None]
     everything = out_of_fold(log, plan.folds, chances, log.position) if chances else None
-    shown = [clone.supports(target) for clone, target in zip(known.clones, targets, strict=False)]
+    shown = [clone.supports(target, log.spec.action) for clone, target in zip(known.clones, targets, strict=False)]
     return Evidence(
         starts=np.asarray(log.starts, np.int64),
         reward=np.asarray(log.reward, np.float64),

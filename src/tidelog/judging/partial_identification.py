@@ -41,6 +41,8 @@ def extreme_values(evidence: Evidence, *, best: bool = False, known: float | Non
     step = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], evidence.lengths)
     extreme = extreme_returns(evidence, best)[step] if known is None else np.full(len(step), float(known))
     supported = evidence.supported
+    if supported is not None and supported.all():
+        return evidence
     if supported is None:
         return replace(evidence, model=extreme, model_target=extreme, model_all=None)
     if supported.shape[1] == 1 or evidence.model_all is None or evidence.target_all is None or evidence.action is None:

@@ -70,17 +70,19 @@ class Clone:
     supported: NDArray[np.bool_] | None = None  # [M, A] of discrete actions: the learnt episodes show it taken here
     rows: int = 0  # steps that it learnt from
 
-    def supports(self, target: Target) -> NDArray[np.bool_]:
+    def supports(self, target: Target, space: Any) -> NDArray[np.bool_]:
         """Whether the learnt episodes show the logger doing it: each discrete action [M, A], or all draws [M, 1].
 
-        A network that learnt from few steps shows nothing: it would take one context's habits for another's.
+        A network that learnt from few steps shows nothing: it would take one context's habits for another's. Nor is an
+        action on a bound shown: the logger's density there is none of a cut action.
         """
         if self.supported is not None:
             return self.supported
         if self.mode is None or self.spread is None or target.actions is None:
             raise TypeError("a clone of continuous actions is asked about drawn actions")
         far = np.abs(target.actions - self.mode[:, None]) > FAR * self.spread[:, None]  # [M, K, A]
-        near = ~far.any(axis=(1, 2)) & (self.rows >= ENOUGH)
+        cut = (target.actions <= np.asarray(space.low)) | (target.actions >= np.asarray(space.high))
+        near = ~(far | cut).any(axis=(1, 2)) & (self.rows >= ENOUGH)
         return np.asarray(near[:, None])
 
     def target(self, log: Log, *, sample: bool, bandwidth: float | None = None, seed: int = 0) -> Target:

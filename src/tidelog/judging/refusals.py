@@ -12,26 +12,30 @@ from numpy.typing import NDArray
 
 from tidelog.data import Log
 from tidelog.judging.findings import SAMPLED, VARIED, Finding
+from tidelog.judging.folds import clusters_of
 from tidelog.types import Continuous, MultiDiscrete
 
-FEWEST = 10  # episodes below which nothing is fitted
+FEWEST = 10  # episodes (or clusters) below which nothing is fitted
+FEWEST_CUT, SHARE_CUT = 5, 0.005  # actions on one bound, and share of rows: the ends of a range are always reached
 
 
 def hopeless(
     policy: Any, log: Log, returns: NDArray[Any], *, sample: bool, bandwidth: float | None, propensities: Any
 ) -> list[Finding]:
     """Everything because of which no estimate is worth computing; empty where one can be tried."""
-    found = [*_too_few(log), *_all_the_same(returns), *_no_density(policy, log, sample, bandwidth)]
+    found = [*_too_few(log), *_all_the_same(returns), *_no_density(policy, log, sample, bandwidth), *_cut_actions(log)]
     recorded = log.propensity is not None and not (isinstance(propensities, str) and propensities == "estimated")
     given = propensities is not None and not isinstance(propensities, str)
     return found if recorded or given else [*found, *_no_propensities(log)]
 
 
 def _too_few(log: Log) -> list[Finding]:
-    count = len(log.episode_ids)
+    clusters = clusters_of(log)
+    count = len(log.episode_ids) if clusters is None else int(clusters.max()) + 1
     if count >= FEWEST:
         return []
-    episodes = "episode is" if count == 1 else "episodes are"
+    one, several = ("episode", "episodes") if clusters is None else ("cluster", "clusters of episodes")
+    episodes = f"{one} is" if count == 1 else f"{several} are"
     sentence = f"{count} {episodes} too few to tell anything from; at least {FEWEST} are needed to fit anything at all"
     return [Finding("episodes", sentence, "judge it on more episodes: hold out a larger share, or bring a larger log")]
 
@@ -56,6 +60,27 @@ def _no_density(policy: Any, log: Log, sample: bool, bandwidth: float | None) ->
         return []
     sentence = "this policy cannot say how likely it is to take a given action (it has no density)"
     return [Finding("density", sentence, blurred)]
+
+
+def _cut_actions(log: Log) -> list[Finding]:
+    """Continuous actions that were cut at their bounds: there the logger has a probability and no density."""
+    space = log.spec.action
+    if not isinstance(space, Continuous):
+        return []
+    action, low, high = np.asarray(log.action), np.asarray(space.low), np.asarray(space.high)
+    on_bound = ((action <= low) | (action >= high)) & (high > low)
+    share = float(on_bound.any(axis=1).mean())
+    if on_bound.sum(axis=0).max() < FEWEST_CUT or share < SHARE_CUT:
+        return []
+    sentence = (
+        f"{share:.1%} of the logged actions lie exactly on a bound: they were cut there, and the density of an action "
+        "before the cut is not the probability of the bound"
+    )
+    advice = (
+        "record each action as it was drawn, before the cut, with wider bounds; or round the actions to a few levels "
+        "and judge them as discrete ones"
+    )
+    return [Finding("cut_actions", sentence, advice)]
 
 
 def _has_density(policy: Any, log: Log) -> bool:
