@@ -21,7 +21,7 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
@@ -109,20 +109,21 @@ def judge_some(cell: Cell, seeds: Sequence[int], scratch: Path) -> str:
     return f"{cell.name}: logs {seeds[0]} to {seeds[-1]}"
 
 
-def missing(chosen: Sequence[Cell], logs: dict[Cell, int], scratch: Path) -> Iterator[tuple[Cell, list[int]]]:
-    """What is left to be judged, in pieces."""
+def missing(chosen: Sequence[Cell], logs: dict[Cell, int], scratch: Path) -> list[tuple[Cell, list[int]]]:
+    """What is left to be judged, in pieces: the first logs of every cell before the next ones of any."""
+    found = []
     for cell in chosen:
         known = rows_of(cell, scratch)
         left = [seed for seed in range(logs[cell]) if seed not in known]
-        for first in range(0, len(left), CHUNK):
-            yield cell, left[first : first + CHUNK]
+        found += [(cell, left[first : first + CHUNK]) for first in range(0, len(left), CHUNK)]
+    return sorted(found, key=lambda piece: piece[1][0] // CHUNK)
 
 
 def run(chosen: Sequence[Cell], logs: dict[Cell, int], scratch: Path, jobs: int) -> None:
     """Judge everything that is missing, in so many processes."""
     for cell in chosen:
         mend(scratch / f"{cell.name}.jsonl")
-    left = list(missing(chosen, logs, scratch))
+    left = missing(chosen, logs, scratch)
     os.environ.update(SINGLE)  # read by the processes that are started now
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         futures = [pool.submit(judge_some, cell, seeds, scratch) for cell, seeds in left]

@@ -233,7 +233,7 @@ def test_rows_are_resumed_and_a_cut_line_is_judged_again(tmp_path):
     path = tmp_path / f"{cell.name}.jsonl"
     first, second, third = path.read_text().splitlines()
     path.write_text(f"{first}\n{third}\n{second[:40]}")
-    assert list(adversarial.missing([cell], {cell: 4}, tmp_path)) == [(cell, [1, 3])]
+    assert adversarial.missing([cell], {cell: 4}, tmp_path) == [(cell, [1, 3])]
     adversarial.mend(path)
     adversarial.judge_some(cell, [1, 3], tmp_path)
     found = adversarial.rows_of(cell, tmp_path)
