@@ -102,8 +102,8 @@ def _treatment() -> World:
 def _learnt(problem, logger: np.ndarray) -> np.ndarray:
     """The greedy policy of IQL as the demo trains it, [S, A], from a log that is not judged."""
     environment = TabularEnvironment(problem, 500)
-    find = _finder(problem)
-    played = play(environment, _drawn_from(logger, find), 2_500, LEARNT_SEED)
+    find = state_finder(problem)
+    played = play(environment, drawn_from(logger, find), 2_500, LEARNT_SEED)
     algorithm = tl.IQL(hidden=(64, 64), discount=1.0, temperature=10.0, expectile=0.8)
     policy = tl.fit(algorithm, log_of(environment.spec, played), 4_000, progress=False).policy()
     return np.eye(problem.actions)[policy(problem.observations())]
@@ -126,10 +126,10 @@ def _icu() -> World:
 
 @cache
 def _lookup(name: str) -> Callable[[dict], np.ndarray]:
-    return _finder(world(name).problem)
+    return state_finder(world(name).problem)
 
 
-def _finder(problem) -> Callable[[dict], np.ndarray]:
+def state_finder(problem) -> Callable[[dict], np.ndarray]:
     """From observations to state numbers."""
     rows = _bytes(problem.observations())
     index = {row: state for state, row in reversed(list(enumerate(rows)))}
@@ -145,10 +145,10 @@ def made_log(name: str, episodes: int, seed: int) -> tl.Log:
     """Episodes of the logger, with its propensities."""
     here = world(name)
     environment = TabularEnvironment(here.problem, 500)
-    return log_of(environment.spec, play(environment, _drawn_from(here.logger, _lookup(name)), episodes, seed))
+    return log_of(environment.spec, play(environment, drawn_from(here.logger, _lookup(name)), episodes, seed))
 
 
-def _drawn_from(table: np.ndarray, find: Callable[[dict], np.ndarray]):
+def drawn_from(table: np.ndarray, find: Callable[[dict], np.ndarray]):
     """A policy [S, A] as `play` asks it, with its propensities."""
     cumulative = table.cumsum(axis=1)
 

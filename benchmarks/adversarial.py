@@ -1,0 +1,263 @@
+"""How often a verdict is wrong where an adversary chose the world, and whether it says what the log cannot show.
+
+The worlds, their truth and the words that a verdict must contain are in `benchmarks/adversarial_worlds.py`. A cell is a
+world's variant at one number of episodes. Promised for each cell: *better* where the policy is no better, and *worse*
+where it is no worse, in at most 2.5 % of logs up to the error of the simulation (Wilson's 95 % interval of the share
+reaches 2.5 %); or every wrong verdict says in its paragraph or reasons what cannot be known from the log. Cells of
+`ties` and `ordinary` must be answered as well: a judge that answers nothing is never wrong.
+
+`python -m benchmarks.adversarial [world ...] [--logs 200] [--jobs 2] [--scratch FOLDER] [--name adversarial]`
+
+Each row is written under the scratch folder as it is judged, and a later run judges what is missing. Rows of another
+state of the judge or of the worlds are not used. Cells whose observations fit no table train networks for each log:
+they get `FEW` logs, and none with `--logs-networks 0`. Intervals use 1,000 bootstrap samples.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import binomtest
+
+import tidelog as tl
+from benchmarks import adversarial_worlds
+from benchmarks.adversarial_worlds import WORDS, WORLDS, Cell, Unavailable, cells
+from benchmarks.keep import keep
+
+PROMISED = 0.025  # of wrong verdicts on either side
+LOGS, FEW, CHUNK = 200, 6, 10
+REPLICATES = 1000
+SINGLE = {  # one core a process
+    "JAX_PLATFORMS": "cpu",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+DECISIONS = ("better", "worse", "no difference shown", "unsupported")
+
+
+def judged(cell: Cell, seed: int) -> dict[str, Any]:
+    """One verdict on the log of a seed; of several policies, the most favourable one."""
+    began = time.perf_counter()
+    drawn = cell.draw(seed)
+    limits = tl.Limits(replicates=REPLICATES)
+    found = [tl.judge(policy, drawn.log, seed=seed, limits=limits, **drawn.arguments) for policy in drawn.policies]
+    verdict = max(found, key=favour)
+    text = " ".join([verdict.paragraph, *verdict.reasons])
+    return {
+        "seed": seed,
+        "truth": drawn.truth,
+        "decision": verdict.decision,
+        "difference": [None if np.isnan(number) else float(number) for number in verdict.difference],
+        "reason": verdict.reasons[0],
+        "words": [name for name, expression in WORDS.items() if re.search(expression, text)],
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def favour(verdict: Any) -> tuple[int, float]:
+    """How much a verdict speaks for a policy: by what it decides, then by the lower end of the difference."""
+    order = ("unsupported", "worse", "no difference shown", "better")
+    return order.index(verdict.decision), float(np.nan_to_num(verdict.difference.low, nan=-np.inf))
+
+
+def state() -> str:
+    """A fingerprint of the judge and of the worlds: rows of another one are not counted."""
+    files = sorted(Path(tl.__file__).parent.joinpath("judging").glob("*.py"))
+    files.append(Path(adversarial_worlds.__file__))
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+# Rows of cells, a file each.
+
+
+def rows_of(cell: Cell, scratch: Path) -> dict[int, dict[str, Any]]:
+    """The rows judged so far, by seed; a line cut short by an interruption is judged again."""
+    path = scratch / f"{cell.name}.jsonl"
+    found = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        if line.endswith("}"):
+            row = json.loads(line)
+            found[row["seed"]] = row
+    return found
+
+
+def mend(path: Path) -> None:
+    """End a line that an interruption cut short, so that the next row has a line of its own."""
+    if path.exists() and not path.read_bytes().endswith(b"\n"):
+        with path.open("a") as file:
+            file.write("\n")
+
+
+def judge_some(cell: Cell, seeds: Sequence[int], scratch: Path) -> str:
+    """Judge the logs of some seeds and append their rows; what was done, in a line."""
+    with (scratch / f"{cell.name}.jsonl").open("a") as file:
+        for seed in seeds:
+            file.write(f"{json.dumps(judged(cell, seed))}\n")
+            file.flush()
+    return f"{cell.name}: logs {seeds[0]} to {seeds[-1]}"
+
+
+def missing(chosen: Sequence[Cell], logs: dict[Cell, int], scratch: Path) -> list[tuple[Cell, list[int]]]:
+    """What is left to be judged, in pieces: the first logs of every cell before the next ones of any."""
+    found = []
+    for cell in chosen:
+        known = rows_of(cell, scratch)
+        left = [seed for seed in range(logs[cell]) if seed not in known]
+        found += [(cell, left[first : first + CHUNK]) for first in range(0, len(left), CHUNK)]
+    return sorted(found, key=lambda piece: piece[1][0] // CHUNK)
+
+
+def run(chosen: Sequence[Cell], logs: dict[Cell, int], scratch: Path, jobs: int) -> None:
+    """Judge everything that is missing, in so many processes."""
+    for cell in chosen:
+        mend(scratch / f"{cell.name}.jsonl")
+    left = missing(chosen, logs, scratch)
+    os.environ.update(SINGLE)  # read by the processes that are started now
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        futures = [pool.submit(judge_some, cell, seeds, scratch) for cell, seeds in left]
+        for count, future in enumerate(as_completed(futures), 1):
+            print(f"{count} of {len(left)}: {future.result()}", flush=True)
+
+
+# What came of it.
+
+
+def summary(cell: Cell, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Counts of a cell; shares have Wilson's 95 % intervals."""
+    form, truth = cell.form, rows[0]["truth"]
+    said = Counter(row["decision"] for row in rows)
+    wrong = [row for row in rows if is_wrong(row)]
+    spoken = [row for row in rows if form.words in row["words"]]
+    first = Counter(re.sub(r"[-+]?\d[\d,.]*", "#", row["reason"]) for row in rows).most_common(1)[0]
+    found = {
+        **cell._asdict(),
+        "logs": len(rows),
+        "truth": truth,
+        "decisions": {decision: said[decision] for decision in DECISIONS},
+        "wrong_better": share(sum(row["decision"] == "better" for row in wrong), len(rows)),
+        "wrong_worse": share(sum(row["decision"] == "worse" for row in wrong), len(rows)),
+        "first_reason": {"text": first[0], "logs": first[1]},
+        "seconds": float(np.median([row["seconds"] for row in rows])),
+        "networks": form.networks,
+    }
+    if form.words:
+        both = sum(form.words in row["words"] for row in wrong)
+        found |= {"words": form.words, "said": len(spoken), "wrong": len(wrong), "said_where_wrong": both}
+    if form.answered is not None:
+        found["must_answer"] = form.answered
+    found["promise"] = kept_by(found)
+    return found
+
+
+def is_wrong(row: dict[str, Any]) -> bool:
+    """Whether *better* was said of a policy that is no better, or *worse* of one that is no worse."""
+    nothing = 1e-9
+    return (row["decision"] == "better" and row["truth"] <= nothing) or (
+        row["decision"] == "worse" and row["truth"] >= -nothing
+    )
+
+
+def kept_by(found: dict[str, Any]) -> str:
+    """How a cell's promise stands: "kept", "kept by its words", "broken", or "not answered"."""
+    right = all(found[side].get("low", 0.0) <= PROMISED for side in ("wrong_better", "wrong_worse"))
+    answered = 1.0 - found["decisions"]["unsupported"] / found["logs"]
+    if answered < found.get("must_answer", 0.0):
+        return "not answered"
+    if right:
+        return "kept"
+    return "kept by its words" if found.get("said_where_wrong", -1) == found.get("wrong") else "broken"
+
+
+def share(count: int, of: int) -> dict[str, Any]:
+    """A share with Wilson's interval."""
+    found = binomtest(count, of).proportion_ci(0.95, "wilson")
+    return {"count": count, "share": count / of, "low": float(found.low), "high": float(found.high)}
+
+
+def heard_elsewhere(by_cell: dict[Cell, list[dict[str, Any]]]) -> dict[str, float]:
+    """How often each limitation's words stand in verdicts of `ordinary`, where they say nothing."""
+    rows = [row for cell, found in by_cell.items() if cell.world == "ordinary" for row in found]
+    return {name: sum(name in row["words"] for row in rows) / len(rows) for name in WORDS} if rows else {}
+
+
+def study(worlds: Sequence[str], logs: int, few: int, jobs: int, scratch: Path, name: str) -> list[dict[str, Any]]:
+    """Judge these worlds, and keep what came of all of them that are complete."""
+    folder = scratch / state()
+    folder.mkdir(parents=True, exist_ok=True)
+    able, unable = [], []
+    for cell in cells(worlds):
+        try:
+            cell.draw(0)
+            able.append(cell)
+        except Unavailable as reason:
+            unable.append({**cell._asdict(), "why": str(reason)})
+    wanted = {cell: few if cell.form.networks else logs for cell in able}
+    run(able, wanted, folder, jobs)
+    by_cell = {
+        cell: [row for seed, row in sorted(rows_of(cell, folder).items()) if seed < wanted[cell]]
+        for cell in able
+        if wanted[cell]
+    }
+    made = [summary(cell, rows) for cell, rows in by_cell.items()]
+    content = {
+        "promised": PROMISED,
+        "replicates": REPLICATES,
+        "logs": logs,
+        "logs_of_networks": few,
+        "state": state(),
+        "worlds": {world: WORLDS[world].sentence for world in WORLDS if world in {cell.world for cell in able}},
+        "words": WORDS,
+        "heard_in_ordinary_logs": heard_elsewhere(by_cell),
+        "promises": dict(Counter(cell["promise"] for cell in made)),
+        "not_available": unable,
+    }
+    named = " ".join(f"'{world}'" if " " in world else world for world in worlds)
+    command = f"python -m benchmarks.adversarial {named + ' ' if named else ''}--logs {logs} --logs-networks {few}"
+    keep(name, command if name == "adversarial" else f"{command} --name {name}", content, cells=made)
+    return made
+
+
+def table(made: Sequence[dict[str, Any]]) -> str:
+    """A line a cell."""
+    lines = [f"{'cell':62} {'truth':>8} {'logs':>4}  better worse no-diff unsup  promise"]
+    for row in made:
+        said = row["decisions"]
+        where = f"{row['world']} / {row['variant']} / {row['episodes']}"
+        lines.append(
+            f"{where:62} {row['truth']:+8.3f} {row['logs']:4d} {said['better']:7d} {said['worse']:5d} "
+            f"{said['no difference shown']:7d} {said['unsupported']:5d}  {row['promise']}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("worlds", nargs="*", help=f"of {', '.join(WORLDS)}; none: all")
+    parser.add_argument("--logs", type=int, default=LOGS, help="of each cell")
+    parser.add_argument("--logs-networks", type=int, default=FEW, help="of each cell that trains networks")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "tidelog-adversarial")
+    parser.add_argument("--name", default="adversarial", help="of the file under benchmarks/results")
+    given = parser.parse_args()
+    unknown = [world for world in given.worlds if world not in WORLDS]
+    if unknown:
+        parser.error(f"unknown world {unknown[0]!r}; expected one of {', '.join(WORLDS)}")
+    made = study(given.worlds, given.logs, given.logs_networks, given.jobs, given.scratch, given.name)
+    print(table(made), *sorted(Counter(row["promise"] for row in made).items()), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
