@@ -14,19 +14,22 @@ Ordinals = NDArray[np.int64]
 
 
 def episode_folds(log: Log, count: int, seed: int) -> Ordinals:
-    """The fold of each episode, [E], sizes apart by one at most; decided by the seed and nothing else.
+    """The fold of each episode, [E], decided by the seed; episodes of one cluster are in one fold.
 
-    Raises ConfigError for fewer than two folds, LogError for fewer episodes than folds.
+    Folds have equally many clusters, apart by one at most; without a cluster column, equally many episodes. Raises
+    ConfigError for fewer than two folds, LogError for fewer clusters or episodes than folds.
     """
-    episodes = len(log.episode_ids)
+    clusters = log.clusters
+    members = int(clusters.max(initial=-1)) + 1
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 2:
         raise ConfigError(f"folds = {count!r}: cross-fitting needs a whole number of at least 2")
-    if episodes < count:
+    if members < count:
+        units = "episodes" if log.cluster is None else "clusters"
         raise LogError(
-            f"cross-fitting in {count} folds needs as many episodes, this log has {episodes}: judge on a longer log, "
+            f"cross-fitting in {count} folds needs as many {units}, this log has {members}: judge on a longer log, "
             "or ask for fewer folds"
         )
-    return np.asarray(np.random.default_rng([seed, 2]).permutation(episodes) % count, np.int64)
+    return np.asarray(np.random.default_rng([seed, 2]).permutation(members) % count, np.int64)[clusters]
 
 
 def fold_of_steps(log: Log, folds: Ordinals) -> Ordinals:
