@@ -46,6 +46,10 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("gap in time", {"time": np.cumsum(np.where(np.arange(ROWS) == 7, 100.0, 1.0))}),
     ("gap in time", {"time": (np.arange(ROWS) + 5_000 * (np.arange(ROWS) > 6)).astype("datetime64[s]")}),
     ("time runs backwards", {"step": np.arange(ROWS), "time": np.where(np.arange(ROWS) == 7, 2, np.arange(ROWS))}),
+    ("duplicated rows", {name: value[np.arange(ROWS) // 2 % 6 * 2 + np.arange(ROWS) % 2]
+                         if isinstance(value, np.ndarray) and name != "episode" else value
+                         for name, value in CLEAN.items()}),
+    ("possible cluster column", {"extra": {"clinic_id": np.arange(ROWS) // 4}}),
     ("actions inferred", {"actions": None}),
     ("bounds inferred", CONTINUOUS),
     ("rounded to 32 bits", {"observation": RNG.normal(size=(ROWS, 2))}),

@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tidelog.data.clusters import ClusterCandidate, cluster_candidates
     from tidelog.data.columns import Columns
     from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
     from tidelog.data.export import convert
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tidelog.data.storage import open_log
 
 __all__ = [
+    "ClusterCandidate",
     "Columns",
     "Interactions",
     "Log",
@@ -30,6 +32,7 @@ __all__ = [
     "Scaler",
     "Statistics",
     "by_return_range",
+    "cluster_candidates",
     "convert",
     "describe_table",
     "inspect_log",
@@ -51,6 +54,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "clusters": ("ClusterCandidate", "cluster_candidates"),
     "columns": ("Columns",),
     "door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
     "export": ("convert",),

@@ -14,7 +14,7 @@ from tidelog.data.raw import Column, Feature, Finding, RawAction, RawLog
 from tidelog.data.tables import decide_action, widened
 from tidelog.errors import ConfigError
 
-SINGLE = ("terminated", "truncated", "episode", "step", "time", "propensity", "weight")
+SINGLE = ("terminated", "truncated", "episode", "step", "time", "propensity", "weight", "cluster")
 ROLES = (
     "observation",
     "action",
@@ -30,7 +30,7 @@ ROLES = (
 _CHANNELS = (1, 3, 4)
 _TIMES = "iufM"
 _ANY = "biufMU"
-_KINDS = {"*": "biuf", "time": _TIMES, "step": _TIMES, "episode": "iufU", "action": "biufU"}
+_KINDS = {"*": "biuf", "time": _TIMES, "step": _TIMES, "episode": "iufU", "cluster": "iufU", "action": "biufU"}
 
 
 class _Gathering:
@@ -100,7 +100,7 @@ def from_arrays(
     arrays = _Gathering(action)
     always = single.get("terminated") is True
     given = single | {"terminated": None} if always else single
-    columns = {name: arrays.column(name, given.get(name)) for name in SINGLE}
+    columns: dict[str, Any] = {name: arrays.column(name, given.get(name)) for name in SINGLE}
     rewards = arrays.column("reward", reward, 2)
     observed = _features(arrays, "observation", observation, categorical, sizes)
     for name, value in (("observation", observation), ("action", action)):

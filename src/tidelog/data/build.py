@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from tidelog.data import checks, remarks  # noqa: F401 (importing them registers every check)
+from tidelog.data import checks, dependence, remarks  # noqa: F401 (importing them registers every check)
 from tidelog.data.checks import action_count
 from tidelog.data.log import Log
-from tidelog.data.order import Values
+from tidelog.data.order import Values, numbered
 from tidelog.data.raw import Column, Feature, RawLog, side_by_side
 from tidelog.data.registry import examine
 from tidelog.data.report import Report
@@ -51,6 +51,7 @@ def build(raw: RawLog, report: Report) -> Log:
         action_mask=mask,
         weight=_single(raw, raw.weight),
         time=None if raw.time is None else order.sort(raw.time.values),
+        cluster=_cluster(raw),
         extra={column.name: _spoken(raw, column) for column in raw.extra},
         episode_ids=order.ids,
         report=report,
@@ -168,6 +169,14 @@ def _plain(raw: RawLog, columns: tuple[Column, ...]) -> Values:
 
 def _single(raw: RawLog, column: Column | None) -> Values | None:
     return None if column is None else _own(raw, column.values, np.float32)
+
+
+def _cluster(raw: RawLog) -> Values | None:
+    """[N] int32: clusters numbered by first appearance; every row of an episode has its first row's."""
+    if raw.cluster is None:
+        return None
+    firsts = np.flatnonzero(np.append(True, raw.order.last[:-1]))
+    return numbered(raw.order.sort(raw.cluster.values)[firsts])[0][raw.order.episode]
 
 
 def _own(raw: RawLog, values: Values, kind: type) -> Values:

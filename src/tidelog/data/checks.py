@@ -235,6 +235,23 @@ def unorderable_steps(raw: RawLog) -> Iterable[Finding]:
     yield Finding(key.name, at, found, "an order of the rows of each episode", "name a column step= that numbers them")
 
 
+@check("cluster changes within an episode", "error")
+def cluster_changes(raw: RawLog) -> Iterable[Finding]:
+    """Rows of one episode have different clusters."""
+    if raw.cluster is None or raw.episode is None:
+        return
+    values, usable = raw.order.sort(raw.cluster.values), raw.order.sort(raw.cluster.usable)
+    firsts = np.flatnonzero(np.append(True, raw.order.last[:-1]))[raw.order.episode]
+    bad = (values != values[firsts]) & usable & usable[firsts]
+    bad &= values == values  # NaN has a check of its own
+    if bad.any():
+        words = np.asarray(raw.cluster.words) if raw.cluster.words is not None else None
+        said, first = (some(one if words is None else words[one]) for one in (values[bad], values[firsts[bad]]))
+        found = f"{said} in episodes whose first row says {first}"
+        advice = "correct the cells, or name a column that is the same in all rows of an episode"
+        yield Finding(raw.cluster.name, raw.order.rows[bad], found, "one cluster for all rows of an episode", advice)
+
+
 @check("terminated before the last row", "error")
 def terminated_early(raw: RawLog) -> Iterable[Finding]:
     """An episode goes on after a row that terminated it."""

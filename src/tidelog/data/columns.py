@@ -26,6 +26,7 @@ class Columns:
     rows. `reward=None`: only cloning can learn from the log. `terminated=True`: the world ended every episode at its
     last row, and no column says so. `action` and `reward` may be several columns. A mask is one column an action, or
     one column that holds lists such as `1,0,1`. `actions`: how many there are (a list for several choices at once).
+    `cluster`: which episodes belong together (those of one person, store or day).
     `bounds`: `(low, high)`, numbers or one a dimension. `terminations="ignore"`: the task has a fixed length, and
     terminated rows count as truncated. `extra`: further columns to carry along. `image`: observation columns that hold
     names of picture files. `vocabularies`: column -> its words, in the order of their codes, for observations and
@@ -46,6 +47,7 @@ class Columns:
     next_observation: Names | None = None
     weight: str | None = None
     time: str | None = None
+    cluster: str | None = None
     actions: int | Sequence[int] | None = None
     bounds: Sequence[Any] | None = None
     categorical: Names = ()

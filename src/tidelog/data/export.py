@@ -18,7 +18,7 @@ from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Vec
 if TYPE_CHECKING:
     import polars as pl
 
-ONE_BY_ONE = ("propensity", "weight", "time")
+ONE_BY_ONE = ("propensity", "weight", "time", "cluster")
 
 
 def convert(

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from tidelog.data import build  # noqa: F401 (importing it registers every check)
 from tidelog.data.columns import Columns
 from tidelog.data.log import Log
@@ -123,7 +125,12 @@ def describe_table(source: Any) -> Description:
     """Guess what the columns of a table hold, from their names and values; LogError if it cannot be read."""
     table = table_of(source)
     measured = [field_of(table.series(name)) for name in table.data.collect_schema().names()]
-    made = propose(measured, table.rows)
+
+    def nested(episode: str, column: str) -> bool:
+        pairs = pl.DataFrame({"episode": table.series(episode), "column": table.series(column)})
+        return pairs.n_unique() == pairs["episode"].n_unique()
+
+    made = propose(measured, table.rows, nested)
     roles = roles_of(made.mapping)
     fields = tuple(replace(one, role=roles.get(one.name)) for one in measured)
     proposed = Columns.from_mapping(made.mapping) if {"observation", "action"} <= made.mapping.keys() else None

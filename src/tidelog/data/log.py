@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidelog.data.order import Values
+from tidelog.data.order import Values, numbered
 from tidelog.data.report import Report
 from tidelog.data.views import Episodes, Transitions
 from tidelog.errors import LogError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidelog.data.statistics import Statistics
 
 STORED = ("observation", "action_mask")  # have M rows and are found by position; all other columns have N
-OPTIONAL = ("reward", "propensity", "action_mask", "weight", "time")
+OPTIONAL = ("reward", "propensity", "action_mask", "weight", "time", "cluster")
 PLAIN = ("position", "next_position", "action", "terminated", "truncated", "episode", "step", "episode_ids", *OPTIONAL)
 
 
@@ -48,6 +48,7 @@ class Log:
     action_mask: Values | None  # [M, A] bool, stored by position
     weight: Values | None  # [N] float32
     time: Values | None  # [N] float64 or datetime64[us]
+    cluster: Values | None  # [N] int32: 0 .. C-1 by first appearance; episodes of one cluster belong together
     extra: dict[str, Values]  # further columns [N]
     episode_ids: Values  # [E]: the user's names for the episodes
     report: Report
@@ -73,6 +74,7 @@ class Log:
         weight: Any = None,
         step: Any = None,
         time: Any = None,
+        cluster: Any = None,
         categorical: bool = True,
         terminations: str = "stop",
         extra: Mapping[str, Any] | None = None,
@@ -83,6 +85,8 @@ class Log:
         `[N, height, width, channels]` uint8 (an Image), or a mapping from leaf names to such arrays, in which inner
         mappings become leaves "outer/inner"; `action` is `[N]` integers, `[N, D]` integers or `[N, A]` floats.
         `episode=None`: every row is an episode of one step. `terminated=True`: the world ended every episode.
+        `cluster` [N] text or integers: which episodes belong together (those of one person, store or day), the same
+        value in every row of an episode.
         `followed` [N] bool: rows whose `next_observation` is given; None: all of them.
         """
         from tidelog.data.arrays import from_arrays
@@ -94,7 +98,7 @@ class Log:
                 episode=episode, next_observation=next_observation, followed=followed, propensity=propensity,
                 action_mask=action_mask,
                 next_action_mask=next_action_mask, actions=actions, bounds=bounds, weight=weight, step=step, time=time,
-                categorical=categorical, terminations=terminations, extra=extra,
+                cluster=cluster, categorical=categorical, terminations=terminations, extra=extra,
             )
         )  # fmt: skip
 
@@ -115,6 +119,13 @@ class Log:
     def starts(self) -> Values:
         """[E + 1] int64: the first row of each episode, and N."""
         return np.searchsorted(self.episode, np.arange(len(self.episode_ids) + 1))
+
+    @cached_property
+    def clusters(self) -> Values:
+        """[E] int64: the cluster of each episode, numbered from 0 by first appearance; without `cluster` its own."""
+        if self.cluster is None:
+            return np.arange(len(self.episode_ids))
+        return numbered(np.asarray(self.cluster[self.starts[:-1]]))[0].astype(np.int64)
 
     @cached_property
     def reach(self) -> Values:
@@ -150,7 +161,10 @@ class Log:
         return describe(self)
 
     def split(self, fraction: float = 0.8, seed: int = 0) -> tuple[Log, Log]:
-        """Two logs without a common episode, the first with that fraction of episodes; LogError with fewer than two."""
+        """Two logs without a common episode or cluster, the first with about that fraction of episodes.
+
+        Deterministic by `seed`. Raises LogError with fewer than two episodes or clusters, or a fraction outside (0, 1).
+        """
         first, second = self.split_ordinals(fraction, seed)
         return self.take_episodes(first), self.take_episodes(second)
 
@@ -161,9 +175,42 @@ class Log:
             raise LogError(f"a log of {count} episode cannot be split by episode; at least 2 are needed", self.report)
         if not 0.0 < fraction < 1.0:
             raise LogError(f"fraction={fraction} must lie between 0 and 1", self.report)
-        shuffled = np.random.default_rng(seed).permutation(count)
         kept = min(max(round(fraction * count), 1), count - 1)
+        if self.cluster is not None:
+            return self._split_clusters(kept, seed)
+        shuffled = np.random.default_rng(seed).permutation(count)
         return np.sort(shuffled[:kept]), np.sort(shuffled[kept:])
+
+    def _split_clusters(self, kept: int, seed: int) -> tuple[Values, Values]:
+        """Ordinals of about `kept` episodes and of the others, clusters whole.
+
+        Clusters come in random order, and each goes to the first part where that brings the part nearer to `kept`.
+        Where every cluster is one episode, this is the split of a log without clusters.
+        """
+        sizes = np.bincount(self.clusters)
+        if len(sizes) < 2:
+            raise LogError(
+                f"a log of 1 cluster ({len(self.clusters):,} episodes) cannot be split by cluster; at least 2 clusters "
+                "are needed; fix: add episodes of other clusters, or drop the cluster column if they are independent",
+                self.report,
+            )
+        shuffled = np.random.default_rng(seed).permutation(len(sizes))
+        fitting = int(np.searchsorted(np.cumsum(sizes[shuffled]), kept, side="right"))
+        first, room = shuffled[:fitting].tolist(), kept - int(sizes[shuffled[:fitting]].sum())
+        for one in shuffled[fitting:].tolist():
+            if room <= 0:
+                break
+            if sizes[one] < 2 * room:
+                first.append(one)
+                room -= int(sizes[one])
+        if len(first) == len(sizes):
+            first.remove(min(first, key=lambda one: (sizes[one], one)))
+        elif not first:
+            first.append(min(shuffled.tolist(), key=lambda one: sizes[one]))
+        taken = np.zeros(len(sizes), bool)
+        taken[first] = True
+        chosen = taken[self.clusters]
+        return np.flatnonzero(chosen), np.flatnonzero(~chosen)
 
     def take_episodes(self, ordinals: Sequence[int] | Values) -> Log:
         """A log of these episodes [E'] in this order; LogError if there is no such episode."""
@@ -180,6 +227,8 @@ class Log:
         columns["position"] = (self.position[rows] + shift).astype(np.int32)
         columns["next_position"] = (self.next_position[rows] + shift).astype(np.int32)
         columns["episode"] = np.repeat(np.arange(len(chosen), dtype=np.int32), lengths)
+        if self.cluster is not None:
+            columns["cluster"] = numbered(self.clusters[chosen])[0][columns["episode"]]
         if self.action_mask is not None:
             columns["action_mask"] = self.action_mask[stored]
         observation = {name: leaf[stored] for name, leaf in self.observation.items()}

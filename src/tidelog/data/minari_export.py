@@ -16,14 +16,14 @@ from tidelog.types import Codes, Continuous, Discrete, Image, Leaf
 if TYPE_CHECKING:
     import gymnasium
 
-INFOS = ("propensity", "weight")
+INFOS = ("propensity", "weight", "cluster")
 
 
 def to_minari(log: Log, dataset_id: str, overwrite: bool = False) -> None:
     """Write a data set under Minari's folder; LogError if it exists, or if what followed a truncation is not known.
 
     A terminated episode of which nothing is known afterwards ends in its last observation once more. Masks,
-    propensities and weights stand in `infos`; names of episodes, times and extra columns have no place there.
+    propensities, weights and clusters stand in `infos`; names of episodes, times and extra columns have no place there.
     """
     import minari
 

@@ -45,7 +45,7 @@ def arrange(count: int, episode: Values | None, words: tuple[str, ...] | None, k
     if episode is None:
         every = np.arange(count, dtype=np.int32)
         return Order(every, every, np.zeros(count, np.int32), np.ones(count, bool), np.arange(count), None)
-    ordinal, ids = _ordinals(episode)
+    ordinal, ids = numbered(episode)
     rows = _sorted_rows(ordinal, key)
     moved = bool((rows[1:] < rows[:-1]).any())
     ordinal = ordinal[rows] if moved else ordinal
@@ -57,13 +57,13 @@ def arrange(count: int, episode: Values | None, words: tuple[str, ...] | None, k
     return Order(rows, ordinal, step, last, named, key[rows] if key is not None and moved else key)
 
 
-def _ordinals(episode: Values) -> tuple[Values, Values]:
-    """Episodes numbered in the order of their first rows [N] int32, and their identities [E]."""
-    begins = np.append(True, episode[1:] != episode[:-1]) if len(episode) else np.zeros(0, bool)
-    runs = episode[begins]
+def numbered(values: Values) -> tuple[Values, Values]:
+    """Values [N] as int32 from 0 in the order of their first appearance, and the different values in that order."""
+    begins = np.append(True, values[1:] != values[:-1]) if len(values) else np.zeros(0, bool)
+    runs = values[begins]
     if len(np.unique(runs)) == len(runs):
         return np.cumsum(begins, dtype=np.int32) - np.int32(1), runs
-    ids, first, inverse = np.unique(episode, return_index=True, return_inverse=True)
+    ids, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     appearance = np.argsort(first, kind="stable")
     rank = np.empty(len(ids), np.int32)
     rank[appearance] = np.arange(len(ids), dtype=np.int32)

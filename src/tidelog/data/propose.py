@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,8 @@ import numpy as np
 import polars as pl
 
 from tidelog.data import parse
+from tidelog.data.clusters import LEAST_REPEATS, LEAST_VALUES, kind_of
+from tidelog.data.clusters import name_words as _words
 from tidelog.data.raw import Column
 
 NUMERIC = ("flag", "whole number", "number")
@@ -107,11 +108,17 @@ def field_of(series: pl.Series) -> Field:
     return Field(series.name, whole, unique, empty, examples, float(values.min()), float(values.max()))
 
 
-def propose(fields: Sequence[Field], rows: int) -> Proposal:
-    """A mapping from names and values; what is not used, not declared or not clear stands in the notes."""
+def propose(
+    fields: Sequence[Field], rows: int, nested: Callable[[str, str], bool] = lambda inner, outer: True
+) -> Proposal:
+    """A mapping from names and values; what is not used, not declared or not clear stands in the notes.
+
+    `nested(episode, column)` says whether a column has one value in each episode.
+    """
     named = [one for one in fields if one.name and not _is_index(one, rows)]
     made = Proposal()
     _ends(named, rows, made)
+    _cluster(named, rows, nested, made)
     _masks(named, made)
     _actions(named, made)
     _observations(named, rows, made)
@@ -157,12 +164,6 @@ def _is_packed(series: pl.Series) -> bool:
     return bool(packed.any()) and bool((packed | text.str.contains(r"^[\[(]?\s*-?[\d.]*\s*[\])]?$")).all())
 
 
-def _words(name: str) -> list[str]:
-    """user-item_affinity_3 as [user, item, affinity, 3], CustomerID as [customer, id]."""
-    split = re.sub(r"([a-z])([A-Z])|([A-Za-z])(\d)", r"\1\3_\2\4", name)
-    return [word for word in re.split(r"[^a-z0-9]+", split.lower()) if word]
-
-
 def _last(name: str) -> str:
     return (_words(name) or [""])[-1]
 
@@ -204,6 +205,30 @@ def _ends(named: Sequence[Field], rows: int, made: Proposal) -> None:
     elif not {"terminated", "truncated"} & made.mapping.keys():
         made.notes.append("no column says how episodes end: they count as truncated; "
                           "`terminated = true` says that the world ended every one")  # fmt: skip
+
+
+def _cluster(named: Sequence[Field], rows: int, nested: Callable[[str, str], bool], made: Proposal) -> None:
+    """The first column left over that is called like a person, a session or a store, and repeats over episodes."""
+    taken = roles_of(made.mapping)
+    episodes = {one.name: one.unique for one in named}.get(made.mapping.get("episode", ""), rows)
+    called = [
+        one
+        for one in named
+        if one.name not in taken
+        and kind_of(one.name) == "group"
+        and one.kind in ("whole number", "word")
+        and not one.empty
+        and LEAST_VALUES <= one.unique <= episodes / LEAST_REPEATS
+        and ("episode" not in made.mapping or nested(made.mapping["episode"], one.name))
+    ]
+    if called:
+        made.mapping["cluster"] = called[0].name
+        made.notes.append(f"episodes with the same '{called[0].name}' are taken to belong together: correct `cluster`")
+    if len(called) > 1:
+        others = _some([one.name for one in called[1:]])
+        made.notes.append(
+            f"{others}: could be clusters too; name the one with the fewest values if all belong together"
+        )
 
 
 def _misfit(role: str, one: Field) -> str:

@@ -119,6 +119,7 @@ class RawLog:
     episode: Column | None = None
     step: Column | None = None
     time: Column | None = None
+    cluster: Column | None = None
     terminated: Column | None = None
     truncated: Column | None = None
     propensity: Column | None = None
@@ -127,6 +128,7 @@ class RawLog:
     next_action_mask: Column | None = None
     next_observation: dict[str, Feature] = field(default_factory=dict)
     extra: tuple[Column, ...] = ()
+    unused: tuple[Column, ...] = ()  # columns without a role whose names are those of clusters; no check refuses them
     terminations: str = "stop"
     always_terminated: bool = False
     from_table: bool = True
@@ -140,7 +142,8 @@ class RawLog:
             yield from self.action.columns
         yield from self.reward or ()
         named = (self.episode, self.step, self.time, self.terminated, self.truncated, self.propensity, self.weight)
-        yield from (column for column in (*named, self.action_mask, self.next_action_mask) if column is not None)
+        others = (self.cluster, self.action_mask, self.next_action_mask)
+        yield from (column for column in (*named, *others) if column is not None)
         yield from self.extra
 
     @cached_property

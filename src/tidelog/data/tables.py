@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from tidelog.data import parse
+from tidelog.data.clusters import unused_names
 from tidelog.data.columns import LEAVES, Bounds, Columns, declared_actions, names
 from tidelog.data.missing import filled
 from tidelog.data.order import Values
@@ -99,9 +100,11 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         truncated=_one(table, columns.truncated, parse.flag),
         propensity=_one(table, columns.propensity, parse.narrow),
         weight=_one(table, columns.weight, parse.narrow),
+        cluster=_one(table, columns.cluster, parse.identity),
         action_mask=_mask(table, columns.action_mask),
         next_action_mask=_mask(table, columns.next_action_mask),
         extra=tuple(_extra(series, columns) for series in _present(table, columns.extra)),
+        unused=_unused(table, columns),
         terminations=columns.terminations,
         always_terminated=columns.terminated is True,
         found=(
@@ -176,6 +179,28 @@ def _mask(table: Table, wanted: str | Sequence[str] | None) -> Column | None:
 def _extra(series: pl.Series, columns: Columns) -> Column:
     series = _single(series)
     return parse.categories(series)[0] if _is_word(series, columns) else parse.moment(series)
+
+
+def _unused(table: Table, columns: Columns) -> tuple[Column, ...]:
+    """Columns without a role whose names are those of clusters, as codes; a row without a value is in `missing`."""
+    if columns.cluster is not None:
+        return ()
+    used = {name for several in columns.used().values() for name in several}
+    found = [table.series(name) for name in unused_names(sorted(table.names), used) if "\x00" not in name]
+    return tuple(_codes(series) for series in found if not series.dtype.is_nested())
+
+
+def _codes(series: pl.Series) -> Column:
+    """Numbers and days as they are, words as codes; cheaper than categories, whose words are sorted."""
+    if series.dtype.is_float() or series.dtype.is_decimal():
+        return Column(series.name, series.cast(pl.Float64).fill_null(float("nan")).to_numpy())
+    if series.dtype.is_temporal():
+        series = series.dt.date() if isinstance(series.dtype, pl.Datetime) else series
+        series = series.to_physical()
+    elif not series.dtype.is_integer():
+        series = series.cast(pl.String).replace("", None).cast(pl.Categorical).to_physical()
+    missing = np.flatnonzero(series.is_null().to_numpy())
+    return Column(series.name, series.cast(pl.Int64, strict=False).fill_null(0).to_numpy(), missing=missing)
 
 
 def _is_word(series: pl.Series, columns: Columns) -> bool:

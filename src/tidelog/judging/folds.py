@@ -14,27 +14,28 @@ Ordinals = NDArray[np.int64]
 
 
 def episode_folds(log: Log, count: int, seed: int) -> Ordinals:
-    """The fold of each episode, [E], whole clusters together, sizes apart by one at most; decided by the seed alone.
+    """The fold of each episode, [E], decided by the seed; episodes of one cluster are in one fold.
 
-    Raises ConfigError for fewer than two folds, LogError for fewer episodes than folds.
+    Folds have equally many clusters, apart by one at most; without a cluster column, equally many episodes. Raises
+    ConfigError for fewer than two folds, LogError for fewer clusters or episodes than folds.
     """
-    clusters = clusters_of(log)
-    episodes = len(log.episode_ids) if clusters is None else int(clusters.max()) + 1
+    clusters = log.clusters
+    members = int(clusters.max(initial=-1)) + 1
     if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 2:
         raise ConfigError(f"folds = {count!r}: cross-fitting needs a whole number of at least 2")
-    if episodes < count:
+    if members < count:
+        units = "episodes" if log.cluster is None else "clusters"
         raise LogError(
-            f"cross-fitting in {count} folds needs as many {'episodes' if clusters is None else 'clusters'}, this log "
-            f"has {episodes}: judge on a longer log, or ask for fewer folds"
+            f"cross-fitting in {count} folds needs as many {units}, this log has {members}: judge on a longer log, "
+            "or ask for fewer folds"
         )
-    folds = np.asarray(np.random.default_rng([seed, 2]).permutation(episodes) % count, np.int64)
-    return folds if clusters is None else folds[clusters]
+    return np.asarray(np.random.default_rng([seed, 2]).permutation(members) % count, np.int64)[clusters]
 
 
 def clusters_of(log: Log) -> Ordinals | None:
     """The cluster of each episode, [E] from 0 without gaps; None where every episode stands alone."""
-    clusters = np.asarray(getattr(log, "clusters", np.arange(len(log.episode_ids))), np.int64)
-    return None if int(clusters.max()) + 1 == len(clusters) else clusters
+    clusters = np.asarray(log.clusters, np.int64)
+    return None if int(clusters.max(initial=-1)) + 1 == len(clusters) else clusters
 
 
 def fold_of_steps(log: Log, folds: Ordinals) -> Ordinals:

@@ -156,8 +156,7 @@ def _planned(log: Log, model: str | None, folds: int | None, seed: int) -> _Plan
     chosen: Model = "tabular" if tabular else "neural" if not isinstance(log.spec.action, MultiDiscrete) else "none"
     count = (TABLE_FOLDS if tabular else NETWORK_FOLDS) if folds is None else folds
     if folds is None:
-        clusters = clusters_of(log)
-        count = min(count, max(2, len(log.episode_ids) if clusters is None else int(clusters.max()) + 1))
+        count = min(count, max(2, int(log.clusters.max(initial=0)) + 1))
     return _Plan("none" if model == "none" else chosen, states if tabular else None, episode_folds(log, count, seed))
 
 

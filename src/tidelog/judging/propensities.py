@@ -326,10 +326,10 @@ def _normal_density(mean: Floats, spread: Floats, action: NDArray[Any]) -> Float
 
 
 def _cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:
-    """A clone of the logger, and the ordinals of the episodes that chose it (None: there is only one episode)."""
+    """A clone of the logger, and the ordinals of the episodes that chose it (None: one episode or cluster only)."""
     updates = min(max(EPOCHS * log.steps // BATCH, FEWEST), MOST)
     algorithm = BC(batch_size=BATCH, hidden=(128, 128), learning_rate=1e-3, schedule=cosine, actor_head=state_gaussian)
-    if len(log.episode_ids) < 2:
+    if not log.clusters.any():
         return finish(prepare(algorithm, log, updates, seeds=[seed], scale="standard"), progress=False).policy(), None
     run = prepare(
         algorithm,

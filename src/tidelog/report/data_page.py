@@ -168,6 +168,7 @@ def _first_rows(log: Log) -> str:
     columns |= {} if log.reward is None else {"reward": log.reward[:count]}
     columns |= {"ends": np.where(log.terminated, "terminated", np.where(log.truncated, "truncated", ""))[:count]}
     columns |= {} if log.propensity is None else {"propensity": log.propensity[:count]}
+    columns |= {} if log.cluster is None else {"cluster": log.cluster[:count]}
     rows = list(zip(*(map(_cell, values) for values in columns.values()), strict=True))
     return table(tuple(columns), rows) + (f"<p>{hidden:,} more columns.</p>" if hidden else "")
 

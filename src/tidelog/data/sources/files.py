@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
+from tidelog.data.clusters import kind_of
 from tidelog.data.registry import refusal
 from tidelog.data.sources.frames import is_pandas, polars_of
 from tidelog.data.sources.lines import read_lines
@@ -46,7 +47,7 @@ def read_arrow(path: Path, wanted: Sequence[str] | None) -> Table:
 
 def _some(frame: pl.LazyFrame, path: Path, wanted: Sequence[str] | None) -> Table:
     columns = frame.collect_schema().names()
-    kept = columns if wanted is None else [name for name in columns if name in set(wanted)]
+    kept = columns if wanted is None else [name for name in columns if name in set(wanted) or kind_of(name) is not None]
     return Table.of(frame.select(kept or columns[:1]), str(path), columns)
 
 

@@ -55,7 +55,7 @@ def raw_minari(source: Any) -> RawLog:
 _FIELDS = {"reward": "rewards", "terminated": "terminations", "truncated": "truncations"}
 
 
-_TOLD = ("propensity", "weight", "action_mask")
+_TOLD = ("propensity", "weight", "cluster", "action_mask")
 
 
 class _Leaf:
@@ -147,7 +147,7 @@ def _both_sides(
 
 
 def _infos(episodes: list[Any], lengths: list[int]) -> dict[str, Values]:
-    """What every episode tells in its infos: propensities, weights, and masks of T + 1 rows."""
+    """What every episode tells in its infos: propensities, weights, clusters, and masks of T + 1 rows."""
     told = {name for name in _TOLD if all(name in (episode.infos or {}) for episode in episodes)}
     pairs = list(zip(episodes, lengths, strict=True))
     columns = {
