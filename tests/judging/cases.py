@@ -40,24 +40,16 @@ def bandit(gain=0.5, count=600, chance=0.8, action=None, **changes):
     return Evidence(**{**known, **changes})
 
 
+SHARED = ("reward", "target", "behaviour", "target_all", "behaviour_all", "action", "supported")
+
+
 def episodes(gain=0.5, count=400, length=3, chance=0.6, **changes):
     """Episodes of some steps, each as in `bandit`, all sequences of actions there; none changes what is later."""
     sequences = (np.arange(count)[:, None] >> np.arange(length)) & 1
     one = bandit(gain, count * length, chance, sequences.ravel())
     left = np.tile(np.arange(length)[::-1], count) * gain * chance
     known = {
-        **{
-            name: getattr(one, name)
-            for name in (
-                "reward",
-                "target",
-                "behaviour",
-                "target_all",
-                "behaviour_all",
-                "action",
-                "supported",
-            )
-        },  # fmt: skip
+        **{name: getattr(one, name) for name in SHARED},
         "starts": np.arange(count + 1) * length,
         "model": one.model + left,
         "model_target": one.model_target + left,

@@ -5,13 +5,10 @@ Letters: `E` episodes, `N` steps, `A` actions.
 
 from __future__ import annotations
 
-import numpy as np
-
 from tidelog.judging.assumptions import ENDS, NEXT, REWARDS, failing
 from tidelog.judging.deciding import Case, Outcome
-from tidelog.judging.evidence import Evidence
+from tidelog.judging.habits import new_habit
 from tidelog.judging.partial_identification import extreme_returns
-from tidelog.judging.ratios import wanted
 from tidelog.judging.sequential import returns
 
 FEWEST = 0.001  # share of a policy's actions from which it is said that the log does not show them
@@ -54,26 +51,12 @@ def _markov(case: Case) -> list[str]:
         "the answer assumes that the observation tells all that matters to what follows (a Markov state); the tests on "
         "this log found no effect of the history of an episode, and weak effects escape them"
     ]
-    return [*found, *_new_habits(case.policy)]
-
-
-def _new_habits(evidence: Evidence) -> list[str]:
-    """Actions that the policy takes so often, or so rarely, in an episode as hardly any logged episode does."""
-    if evidence.occupancy is None or evidence.action is None:
-        return []
-    weights, worst, found = wanted(evidence, "occupancy"), 0.0, list[str]()
-    for action in np.unique(evidence.action):
-        taken = (evidence.action == action).astype(np.float64)
-        logged = np.add.reduceat(taken, evidence.starts[:-1])
-        mean = float(np.add.reduceat(taken * weights, evidence.starts[:-1]).mean())
-        low, high = np.quantile(logged, [0.01, 0.99])
-        away = max(mean - high, low - mean) / max(float(logged.std()), 1e-9)
-        if away > max(worst, 0.0):
-            worst = away
-            found = [
-                f"the policy takes action {action} about {mean:.3g} times an episode, logged episodes {low:.0f} to "
-                f"{high:.0f} times: whether it still pays then is assumed, not seen"
-            ]
+    habit = new_habit(case.policy)
+    if habit.outside:
+        found.append(
+            f"the policy takes action {habit.action} about {habit.mean:.3g} times an episode, logged episodes "
+            f"{habit.low:.0f} to {habit.high:.0f} times: what that leads to is assumed, not seen"
+        )
     return found
 
 

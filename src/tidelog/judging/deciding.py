@@ -20,13 +20,16 @@ from tidelog.judging.findings import (
     assumption_findings,
     chosen_finding,
     earning_finding,
+    excess_finding,
+    habit_finding,
     overlap_finding,
     support_findings,
     unshown_finding,
 )
+from tidelog.judging.habits import new_habit
 from tidelog.judging.intervals import Confidence, interval
 from tidelog.judging.limits import Limits
-from tidelog.judging.partial_identification import extreme_values, unshown_share
+from tidelog.judging.partial_identification import excess_unshown, extreme_values, unshown_share
 from tidelog.judging.ratios import Ratios
 from tidelog.judging.results import Decision, Estimates, Support
 from tidelog.judging.reuse import Reuse
@@ -135,6 +138,7 @@ class Shown(NamedTuple):
     earning: float = np.inf  # how many episodes make the variance of the difference
     unshown: float = 0.0  # share of what the policy does that other episodes do not show the logger doing,
     bound: Interval | None = None  # and the difference if that is the worst (for "worse": the best) in the log
+    excess: float = 0.0  # by how much the target does more of that than the logger
 
 
 def decided(case: Case) -> Outcome:
@@ -172,6 +176,7 @@ def shown(case: Case, supports: Supports) -> Shown:
         case.history, case.drift, visits=visits, estimated=estimated, horizon=case.policy.horizon
     )
     unable = [*_unable(case, difference), *assumed]
+    unable += habit_finding(new_habit(case.policy)) if visits else []
     support = supports.of(case.deciding)
     return Shown(
         difference,
@@ -189,6 +194,7 @@ def shown(case: Case, supports: Supports) -> Shown:
         case.earning if case.able else np.inf,
         unshown_share(case.policy),
         None if side == "no difference shown" else case.bound(side),
+        excess_unshown(case.policy),
     )
 
 
@@ -200,6 +206,7 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
             found.support, limits, deterministic=deterministic, visits=found.visits, estimated=found.estimated
         )
         lacking += earning_finding(found.earning, limits)
+        lacking += excess_finding(found.excess, limits) if found.side != "no difference shown" else []
     beyond = _beyond(found)
     if beyond and found.unshown > UNSHOWN:
         lacking.append(beyond)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tidelog.acting.statistics import Interval
 from tidelog.data.overlap import Overlap
 from tidelog.judging.assumptions import ENDS, LOGGER, NEXT, REWARDS, Dependence, failing
+from tidelog.judging.habits import Habit
 from tidelog.judging.limits import Limits
 from tidelog.judging.results import Support
 
@@ -124,6 +125,28 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
         return [Finding("mean_weight", sentence, f"{check}; {SHORTER}")]
     sentence = f"the episodes' mean weight is {mean:.3g} where 1 is right, {away} ({limit}): {wrong}"
     return [Finding("mean_weight", sentence, check)]
+
+
+def excess_finding(excess: float, limits: Limits) -> list[Finding]:
+    """Whether the policy does too much that no other episode of the log shows."""
+    if excess <= limits.unshown_share:
+        return []
+    sentence = (
+        f"{excess:.1%} of the policy's decisions are actions that the log does not show in such a case (beyond what "
+        f"the logger's own rare actions explain); at most {limits.unshown_share:.1%} may be"
+    )
+    return [Finding("unshown_share", sentence, f"{VARIED}; keep the policy closer to the log")]
+
+
+def habit_finding(habit: Habit) -> list[Finding]:
+    """Whether the policy takes an action so often in an episode that hardly any logged episode shows it."""
+    if not habit.beyond:
+        return []
+    sentence = (
+        f"the policy takes action {habit.action} about {habit.mean:.3g} times an episode, logged episodes "
+        f"{habit.low:.0f} to {habit.high:.0f} times: the log does not show what so many, or so few, lead to"
+    )
+    return [Finding("habit", sentence, f"{VARIED}; {SHORTER}")]
 
 
 def unshown_finding(share: float, bound: Interval, side: str, episodes: int) -> Finding:

@@ -22,6 +22,7 @@ class Limits:
     pareto_k: float = 0.5  # the tail index of the weights; above it they have no variance
     mean_weight_errors: float = 5.0  # the mean weight is 1 within so many of its standard errors
     unsupported_mass: float = 0.30  # at most this share of the target's actions is one that the logger hardly took
+    unshown_share: float = 0.10  # of the policy's actions that no other episode shows, beyond the logger's own
     earning_episodes: float = 8.0  # the variance of the difference rests on at least so many episodes
     horizon: int = 50  # longer episodes are judged by ratios of visits and not by products of ratios
     odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds, and "better" must stand
@@ -54,6 +55,7 @@ _RANGES: dict[str, tuple[float, Any]] = {
     "pareto_k": (-_ANY, _ANY),
     "mean_weight_errors": (0.0, _ANY),
     "unsupported_mass": (0.0, 1.0),
+    "unshown_share": (0.0, 1.0),
     "earning_episodes": (0.0, _ANY),
     "horizon": (1, _ANY),
     "odds_ratio": (1.0, 1e6),

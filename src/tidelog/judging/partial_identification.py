@@ -23,6 +23,8 @@ import numpy as np
 from tidelog.judging.evidence import Evidence, Floats
 from tidelog.judging.ratios import wanted
 
+UNKNOWN = 0.5  # share of logged actions that other episodes do not show: from there on nothing is known of support
+
 
 def unshown_share(evidence: Evidence) -> float:
     """Mean share of what the target does that other episodes do not show the logger doing; 1 if nothing is known."""
@@ -31,6 +33,18 @@ def unshown_share(evidence: Evidence) -> float:
     if evidence.supported.shape[1] == 1 or evidence.target_all is None:
         return float(1.0 - evidence.supported.mean())
     return float(np.where(evidence.supported, 0.0, evidence.target_all).sum(1).mean())
+
+
+def excess_unshown(evidence: Evidence) -> float:
+    """By how much the target does more than the logger itself of what other episodes do not show; 0 if unknown.
+
+    The logger, too, takes actions that are in no other episode: the rarer its contexts, the more. What the target does
+    beyond that share is not for lack of rows.
+    """
+    if evidence.supported is None or evidence.target_all is None or evidence.action is None:
+        return 0.0
+    own = 1.0 - float(evidence.supported[np.arange(len(evidence.action)), evidence.action].mean())
+    return max(unshown_share(evidence) - own, 0.0) if own < UNKNOWN else 0.0
 
 
 def extreme_values(evidence: Evidence, *, best: bool = False, known: float | None = None) -> Evidence:

@@ -20,6 +20,7 @@ from tidelog.errors import ConfigError
 from tidelog.judging import words
 from tidelog.judging.caveats import caveats
 from tidelog.judging.deciding import METHOD, NOTHING, Case, Outcome, decided
+from tidelog.judging.dependence import with_found_clusters
 from tidelog.judging.estimate import IMPOSSIBLE, check_kind, model_of
 from tidelog.judging.findings import overlap_finding
 from tidelog.judging.folds import check_seed
@@ -92,6 +93,7 @@ def judge(
         "judged_before": 0,
         **(context or {}),
     }
+    log, dependence = with_found_clusters(log)
     returns = _returns(log, discount)
     refused = hopeless(known, log, returns, sample=sample, bandwidth=bandwidth, propensities=propensities)
     if refused:
@@ -119,7 +121,7 @@ def judge(
         history=found.history,
         drift=found.drift,
     )
-    told |= {"notes": list(found.notes), "smoothing": found.smoothing, "bandwidth": found.bandwidth}
+    told |= {"notes": [*found.notes, *dependence], "smoothing": found.smoothing, "bandwidth": found.bandwidth}
     told |= {"propensities": "estimated" if found.policy.estimated else "recorded", "model": found.model}
     told |= {"propensities_by": found.propensities_by}
     told |= {"history": [one._asdict() for one in found.history], "drift": [one._asdict() for one in found.drift]}
