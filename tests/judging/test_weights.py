@@ -109,3 +109,10 @@ def test_actions_that_the_logger_nearly_never_took():
     # the same probabilities, but all four were allowed: rare is below 0.025, and 0.04 is not
     assert unsupported_mass(masked, allowed=np.ones((2, 4))) == pytest.approx((0.3 + 0.4) / 2)
     assert support_of(evidence).unsupported_mass == pytest.approx(0.35)
+
+
+def test_the_tail_index_where_a_candidate_is_exactly_0():
+    """There the distribution is exponential and the likelihood a limit; 0 / 0 made the index NaN."""
+    weights = np.r_[np.zeros(800), np.ones(580), np.full(12, 2.0), np.full(108, 4.0)]
+    assert np.isfinite(pareto_k(weights))
+    assert pareto_k(weights) < 0.5

@@ -85,7 +85,7 @@ def _taken_for_granted(case: Case) -> str:
     units = "episodes" if case.policy.clusters is None else "clusters"
     propensities = "" if case.policy.estimated else "the recorded propensities are right, "
     return (
-        f"as no log can show these, the answer assumes that {propensities}nothing unrecorded sways both decisions and "
-        f"rewards, {units} are independent and do not affect one another, and no episode is missing or cut off because "
-        "of its outcome"
+        f"no log can show these, so the answer assumes them: {propensities}nothing unrecorded sways both decisions and "
+        f"rewards, observations were recorded before the decision, {units} are independent and do not affect one "
+        "another, and no episodes are missing or cut off because of their outcome"
     )

@@ -133,11 +133,15 @@ def _propensities(
     estimated = log.propensity is None if asked is None else isinstance(asked, str) and asked == "estimated"
     if when is None or not changed or not estimated or not isinstance(log.spec.action, Discrete | Continuous):
         return propensities_of(log, plan.folds, asked, states=plan.states, seed=seed), drift
-    shown, states = in_time(log, plan.states, plan.folds, when)
+
+    def left(states: States) -> list[Dependence]:
+        return [one for one in time_dependence(log, plan.folds, states, seed=seed) if one.outcome == LOGGER]
+
+    shown, states = in_time(
+        log, plan.states, plan.folds, when, lambda states: not any(one.fails for one in left(states))
+    )
     others = [one for one in drift if one.outcome != LOGGER]
-    if states is not None:
-        left = time_dependence(log, plan.folds, states, seed=seed)
-        others += [one for one in left if one.outcome == LOGGER]
+    others += [] if states is None else left(states)
     return propensities_of(shown, plan.folds, asked, states=states, seed=seed), others
 
 

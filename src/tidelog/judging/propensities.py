@@ -151,11 +151,13 @@ TIME_BINS = (1, 2, 4, 8, 16, 32)  # of equally many rows, in which a table count
 TIME = "relative time"  # the leaf that shows a network the time
 
 
-def in_time(log: Log, states: States | None, folds: Ordinals, when: Floats) -> tuple[Log, States | None]:
+def in_time(
+    log: Log, states: States | None, folds: Ordinals, when: Floats, suffices: Callable[[States], bool]
+) -> tuple[Log, States | None]:
     """The log and its table as a model of a logger who changed over time reads them; `when` [N] from 0 to 1.
 
-    A table is divided into as many bins of time as make the actions of held-out episodes likeliest; a network is shown
-    the time.
+    A table is divided into as many bins of time as make the actions of held-out episodes likeliest, and into more while
+    these do not suffice; a network is shown the time.
     """
     position, stored = np.asarray(log.position), len(next(iter(log.observation.values())))
     seen_at = np.zeros(stored)
@@ -181,7 +183,9 @@ def in_time(log: Log, states: States | None, folds: Ordinals, when: Floats) -> t
                 total += float(np.log(chances[position[rows], np.asarray(log.action)[rows]]).sum())
         return total
 
-    return log, max((binned(bins) for bins in TIME_BINS), key=likelihood)
+    tables = [binned(bins) for bins in TIME_BINS]
+    best = max(range(len(tables)), key=lambda place: likelihood(tables[place]))
+    return log, next((table for table in tables[best:] if suffices(table)), tables[best])
 
 
 def out_of_fold(log: Log, folds: Ordinals, found: Sequence[NDArray[Any]], at: NDArray[Any] | None = None) -> Any:

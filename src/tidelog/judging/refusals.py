@@ -5,6 +5,7 @@ Each answers with an "unsupported" verdict and what could be done, not with a nu
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,23 +21,39 @@ FEWEST_CUT, SHARE_CUT = 5, 0.005  # actions on one bound, and share of rows: the
 
 
 def hopeless(
-    policy: Any, log: Log, returns: NDArray[Any], *, sample: bool, bandwidth: float | None, propensities: Any
+    policy: Any,
+    log: Log,
+    returns: NDArray[Any],
+    *,
+    sample: bool,
+    bandwidth: float | None,
+    propensities: Any,
+    effective: float = 0.0,
 ) -> list[Finding]:
-    """Everything because of which no estimate is worth computing; empty where one can be tried."""
-    found = [*_too_few(log), *_all_the_same(returns), *_no_density(policy, log, sample, bandwidth), *_cut_actions(log)]
+    """Everything because of which no estimate is worth computing; empty where one can be tried.
+
+    `effective` is the limit on the effective sample size: with fewer episodes, or clusters, it cannot be reached.
+    """
+    found = [
+        *_too_few(log, effective),
+        *_all_the_same(returns),
+        *_no_density(policy, log, sample, bandwidth),
+        *_cut_actions(log),
+    ]
     recorded = log.propensity is not None and not (isinstance(propensities, str) and propensities == "estimated")
     given = propensities is not None and not isinstance(propensities, str)
     return found if recorded or given else [*found, *_no_propensities(log)]
 
 
-def _too_few(log: Log) -> list[Finding]:
+def _too_few(log: Log, effective: float) -> list[Finding]:
     clusters = clusters_of(log)
     count = len(log.episode_ids) if clusters is None else int(clusters.max()) + 1
-    if count >= FEWEST:
+    needed = max(FEWEST, math.ceil(effective))
+    if count >= needed:
         return []
     one, several = ("episode", "episodes") if clusters is None else ("cluster", "clusters of episodes")
     episodes = f"{one} is" if count == 1 else f"{several} are"
-    sentence = f"{count} {episodes} too few to tell anything from; at least {FEWEST} are needed to fit anything at all"
+    sentence = f"{count} {episodes} too few to tell anything from; at least {needed} are needed"
     return [Finding("episodes", sentence, "judge it on more episodes: hold out a larger share, or bring a larger log")]
 
 

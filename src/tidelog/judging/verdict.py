@@ -95,7 +95,8 @@ def judge(
     }
     log, dependence = with_found_clusters(log)
     returns = _returns(log, discount)
-    refused = hopeless(known, log, returns, sample=sample, bandwidth=bandwidth, propensities=propensities)
+    asked = {"sample": sample, "bandwidth": bandwidth, "propensities": propensities}
+    refused = hopeless(known, log, returns, **asked, effective=limits.effective_episodes)
     if refused:
         findings = [*overlap_finding(reuse.learnt_from, limits), *refused]
         return _verdict(_without_numbers(returns, findings, log, limits, seed), "none", log, limits, reuse, told)

@@ -1,0 +1,150 @@
+"""Tests of a Markov state and of a logger who stays the same: their level, their power, and what they name."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.judging.cases import episodes as chain
+from tests.judging.cases import outcome, rules, treated
+from tidelog import Log
+from tidelog.envs.treatment import clinician
+from tidelog.judging.assumptions import (
+    LEVEL,
+    LOGGER,
+    REWARDS,
+    Dependence,
+    failing,
+    history_dependence,
+    relative_time,
+    time_dependence,
+)
+from tidelog.judging.folds import episode_folds
+from tidelog.judging.habits import new_habit
+from tidelog.judging.propensities import in_time
+from tidelog.judging.tabular import distinct
+
+
+def sends(episodes=150, steps=30, seed=0, effect=1.0, seen=False):
+    """A send pays less, by `effect`, for every ten sends before it; with `seen` the count is observed."""
+    generator = np.random.default_rng(seed)
+    action = (generator.random((episodes, steps)) < 0.3).astype(int)
+    before = action.cumsum(1) - action
+    reward = action * (1.0 - 0.1 * effect * before) + generator.normal(0, 0.2, action.shape)
+    context = before if seen else generator.integers(0, 2, action.shape)
+    return Log.from_arrays(
+        observation=context.ravel(), action=action.ravel(), reward=reward.ravel(), actions=2,
+        episode=np.repeat(np.arange(episodes), steps), terminated=np.tile(np.arange(steps) == steps - 1, episodes),
+    )  # fmt: skip
+
+
+def drifting(rows=1500, seed=0, logger=0.0, reward=0.0):
+    generator = np.random.default_rng(seed)
+    when = np.sort(generator.random(rows))
+    context = generator.integers(0, 3, rows)
+    chance = 0.5 + logger * (when - 0.5)
+    action = (generator.random(rows) < chance).astype(int)
+    return Log.from_arrays(
+        observation=context, action=action, actions=2, time=when,
+        reward=generator.normal(0, 1, rows) + reward * (when - 0.5),
+    )  # fmt: skip
+
+
+def asked(log, question, folds=5):
+    states = distinct(log)
+    found = question(log, episode_folds(log, folds, 0), states)
+    return {one.outcome: one for one in found}
+
+
+def test_an_effect_of_past_actions_is_found_and_named():
+    found = asked(sends(), history_dependence)[REWARDS]
+    assert found.fails
+    assert any(cause in found.cause for cause in ("same action was taken before", "past rewards", "number of the step"))
+    assert found.correlation < 0
+    assert "partial correlation -0." in found.sentence
+
+
+def test_what_is_observed_is_no_history():
+    assert not asked(sends(seen=True), history_dependence)[REWARDS].fails
+    assert not asked(sends(effect=0.0), history_dependence)[REWARDS].fails
+
+
+def test_the_level_holds_where_nothing_is_added():
+    """Four questions on 12 logs of a Markov state: at a level of 0.0025 each, two failures have odds of 1 in 170."""
+    found = [asked(treated(clinician(), 600, seed=seed), history_dependence).values() for seed in range(12)]
+    assert LEVEL == 0.0025
+    assert sum(one.fails for answers in found for one in answers) <= 1
+    p_values = np.array([one.p_value for answers in found for one in answers])
+    assert 0.25 < np.mean(p_values < 0.5) < 0.75
+
+
+def test_functions_stand_in_for_a_table():
+    log = sends()
+    found = {one.outcome: one for one in history_dependence(log, episode_folds(log, 2, 0), None)}
+    assert found[REWARDS].fails
+    assert not found[LOGGER].fails
+
+
+def test_drift_of_logger_and_rewards():
+    moved, still = asked(drifting(logger=0.8, reward=2.0), time_dependence), asked(drifting(), time_dependence)
+    assert moved[LOGGER].fails
+    assert moved[REWARDS].fails
+    assert not still[LOGGER].fails
+    assert not still[REWARDS].fails
+
+
+def test_a_table_in_time_follows_the_logger():
+    log = drifting(logger=0.8)
+    folds, when = episode_folds(log, 5, 0), relative_time(log)
+
+    def suffices(states):
+        return not {one.outcome: one for one in time_dependence(log, folds, states)}[LOGGER].fails
+
+    _, states = in_time(log, distinct(log), folds, when, suffices)
+    assert states.size > distinct(log).size
+    assert suffices(states)
+    _, same = in_time(drifting(), distinct(drifting()), folds, relative_time(drifting()), lambda states: True)
+    assert same.size == distinct(drifting()).size
+
+
+def test_no_time_and_no_history_no_question():
+    log = drifting()
+    assert time_dependence(replace(log, time=None), episode_folds(log, 5, 0), distinct(log)) == []
+    assert history_dependence(log, episode_folds(log, 5, 0), distinct(log)) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "estimated", "horizon", "rule"),
+    [
+        ("history", False, 2, "markov"),  # visits decide
+        ("history", False, 50, None),  # products decide: no state is needed
+        ("logger", True, 50, "logger_history"),
+        ("logger", False, 50, None),
+        ("drift", True, 50, "drift"),
+        ("drift", False, 50, None),
+    ],
+)
+def test_what_fails_refuses_what_rests_on_it(where, estimated, horizon, rule):
+    from tests.judging.cases import QUICK
+
+    one = Dependence(REWARDS if where == "history" else LOGGER, "the last action 1", 1e-6, 0.1, 0.3, fails=True)
+    told = {"drift": [one]} if where == "drift" else {"history": [one]}
+    found = outcome(chain(2.0, estimated=estimated), replace(QUICK, horizon=horizon), **told)
+    assert (rule in rules(found)) if rule else not {"markov", "logger_history", "drift"} & set(rules(found))
+    if rule:
+        assert "the last action 1 still predicts" in found.findings[-1].sentence or len(found.findings) > 1
+
+
+def test_failing_sorts_by_strength_and_keeps_to_the_question():
+    weak, strong = (Dependence(REWARDS, name, 1e-6, share, 0.1, fails=True) for name, share in (("a", 0.1), ("b", 0.2)))
+    other = Dependence(LOGGER, "c", 1e-6, 0.9, 0.1, fails=True)
+    assert failing([weak, strong, other], (REWARDS,)) == [strong, weak]
+
+
+def test_a_policy_beyond_the_logged_frequency_of_an_action():
+    evidence = chain(0.5, length=3)
+    assert not new_habit(evidence).outside
+    always = np.repeat(evidence.action.reshape(-1, 3).sum(1) <= 1, 3)
+    rare = replace(evidence, occupancy=np.where(evidence.action == 1, 6.0, 0.1) * np.where(always, 1.0, 1.0))
+    assert new_habit(rare).beyond
+    assert new_habit(rare).action in (0, 1)
