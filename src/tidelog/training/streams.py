@@ -70,9 +70,12 @@ class Stream:
         """A store of the right shapes, for tracing."""
         return self.fetch(np.zeros(draw.size, np.int64), draw.unit).store
 
-    def fetch(self, rows: Rows, unit: Unit) -> Fetched:
-        """The small store around the drawn rows [R]; always of one size for one R."""
-        before, span = (unit.burn_in if isinstance(unit, Window) else 0), _span(unit)
+    def fetch(self, rows: Rows, unit: Unit, offset: NDArray[Any] | int = 0) -> Fetched:
+        """The small store around the drawn rows [R]; always of one size for one R.
+
+        Of windows, `offset` [R] says where among the steps that count each drawn row stands.
+        """
+        before, span = offset + (unit.burn_in if isinstance(unit, Window) else 0), _span(unit)
         first, end = self._starts[self._log.episode[rows]], self._ends(rows)
         begin = np.maximum(first, rows - before)
         lengths = np.minimum(end, rows + span - before - 1) - begin + 1  # of each window
