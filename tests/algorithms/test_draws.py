@@ -1,5 +1,7 @@
 """Compiled draws against the NumPy reference, on random logs with every kind of end."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import polars as pl
 import pytest
 
 from tests.algorithms.worlds import uneven, world
-from tidelog import Columns, read_log
+from tidelog import Columns, LogError, read_log
 from tidelog.algorithms.contract import Batch, Keep
 from tidelog.algorithms.draws import Choice, Draw, Row, Uniform
 from tidelog.data import Scaler, n_step
@@ -109,4 +111,22 @@ def test_a_batch_refuses_errors_of_another_shape():
 def test_a_batch_carries_the_logs_weights():
     log = world("discrete", weight=np.arange(65.0))
     batch, _ = Draw("log", 8, Choice()).batch(stored(log, Keep(()), Scaler()), None, jax.random.key(0), jnp.zeros(()))
-    np.testing.assert_array_equal(batch.weight, batch.rows)
+    np.testing.assert_array_equal(batch.weight, batch.rows / np.float32(32.0))  # over their mean
+
+
+def test_weights_have_mean_one_over_the_rows_that_are_read():
+    log = ragged(0, "some")
+    log = replace(log, weight=np.random.default_rng(0).gamma(2.0, size=len(log)).astype(np.float32))
+    assert not log.has_target.all()
+    read = np.asarray(stored(log, REWARDS, Scaler()).weight)[log.has_target]
+    assert read.mean(dtype=float) == pytest.approx(1.0, rel=1e-6)
+    assert np.asarray(stored(log, Keep(()), Scaler()).weight).mean(dtype=float) == pytest.approx(1.0, rel=1e-6)
+    np.testing.assert_allclose(read, log.weight[log.has_target] / log.weight[log.has_target].mean(), rtol=1e-6)
+
+
+def test_weights_that_are_all_zero_are_refused():
+    log = ragged(0, "some")
+    silent = replace(log, weight=np.where(log.has_target, 0.0, 1.0).astype(np.float32))
+    with pytest.raises(LogError, match=r"all weights of the steps that are read are 0.*fix:"):
+        stored(silent, REWARDS, Scaler())
+    assert stored(silent, Keep(()), Scaler()).weight is not None

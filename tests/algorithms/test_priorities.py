@@ -5,11 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.algorithms.priorities import Prioritised, SumTree, find, full_tree, ordered, put, total
+from tidelog.algorithms.priorities import Priorities, Prioritised, SumTree, find, full_tree, ordered, put, total
+
+GRID = 1e-4  # how finely likelihoods are counted
 
 
 def tree_of(values: np.ndarray) -> SumTree:
     return put(full_tree(len(values)), jnp.arange(len(values)), jnp.asarray(values, jnp.float32))
+
+
+def all_seen(values: np.ndarray) -> Priorities:
+    return Priorities(tree_of(values), full_tree(len(values), 0.0), jnp.max(jnp.asarray(values, jnp.float32)))
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 256, 257, 5_000])
@@ -45,10 +51,17 @@ def test_a_row_that_stands_twice_in_a_batch_does_no_harm() -> None:
     assert float(total(tree)) == pytest.approx(38 + 5 + 2)
 
 
+def test_a_row_that_stands_twice_keeps_its_largest_value() -> None:
+    for values in ([5.0, 1.0, 2.0], [1.0, 5.0, 2.0]):
+        tree = put(full_tree(40), jnp.asarray([7, 7, 9]), jnp.asarray(values))
+        assert np.asarray(tree.levels[0]).ravel()[[7, 9]].tolist() == [5.0, 2.0]
+        assert float(total(tree)) == pytest.approx(38 + 5 + 2)
+
+
 def test_samples_come_in_proportion_and_weights_undo_it() -> None:
     values = np.asarray([1.0, 2.0, 4.0, 8.0, 1.0])
     order = Prioritised(1.0, 1.0)
-    indices, weight = order.draw(tree_of(values), jax.random.key(0), 100_000, 5, jnp.float32(0.0))
+    indices, weight = order.draw(all_seen(values), jax.random.key(0), 100_000, 5, jnp.float32(0.0))
     share = np.bincount(np.asarray(indices), minlength=5) / 100_000
     assert share == pytest.approx(values / values.sum(), abs=1e-3)
     # at full correction the weighted mean of any value is its plain mean, up to the batch's common factor
@@ -59,28 +72,64 @@ def test_samples_come_in_proportion_and_weights_undo_it() -> None:
 
 
 def test_correction_grows_over_the_run() -> None:
-    tree = tree_of(np.asarray([1.0, 4.0]))
+    state = all_seen(np.asarray([1.0, 4.0]))
     for progress, exponent in ((0.0, 0.4), (0.5, 0.7), (1.0, 1.0)):
-        indices, weight = Prioritised(1.0, 0.4).draw(tree, jax.random.key(1), 64, 2, jnp.float32(progress))
+        indices, weight = Prioritised(1.0, 0.4).draw(state, jax.random.key(1), 64, 2, jnp.float32(progress))
         rare = np.asarray(weight)[np.asarray(indices) == 1]
         assert rare == pytest.approx(0.25**exponent, rel=1e-4)
 
 
 def test_exponent_zero_is_uniform_and_priorities_are_learnt() -> None:
     order = Prioritised(0.0, 0.5)
-    tree = order.learn(full_tree(3), jnp.asarray([0, 1]), jnp.asarray([10.0, 0.1]))
-    assert np.asarray(tree.levels[0]).ravel()[:3] == pytest.approx([1.0, 1.0, 1.0])
-    tree = Prioritised(0.5, 0.5).learn(full_tree(3), jnp.asarray([0, 1]), jnp.asarray([-4.0, 0.0]))
-    assert np.asarray(tree.levels[0]).ravel()[:3] == pytest.approx([2.0, 1e-3, 1.0], rel=1e-3)
+    state = order.learn(order.init(3), jnp.asarray([0, 1]), jnp.asarray([10.0, 0.1]))
+    assert likelihood(order, state, 3) == pytest.approx(np.full(3, 1 / 3), abs=GRID)
+    order = Prioritised(0.5, 0.5)
+    state = order.learn(order.init(3), jnp.asarray([0, 1]), jnp.asarray([-4.0, 0.0]))
+    masses = np.asarray([2.0, 1e-3, 2.0])
+    assert likelihood(order, state, 3) == pytest.approx(masses / masses.sum(), abs=GRID)
     with pytest.raises(TypeError, match="priorities"):
-        order.learn(tree, jnp.asarray([0]), None)
+        order.learn(state, jnp.asarray([0]), None)
     assert type(ordered(None, 0.4)).__name__ == "Uniform"
 
 
 def test_extreme_priorities_leave_every_sample_possible_and_none_infinite() -> None:
     order = Prioritised(1.0, 0.4)
-    tree = order.learn(full_tree(3), jnp.arange(3), jnp.asarray([0.0, 1e30, 0.0]))
-    indices, weight = order.draw(tree, jax.random.key(0), 64, 3, jnp.float32(0.5))
-    assert set(np.asarray(indices).tolist()) <= {0, 1, 2}
+    state = order.learn(order.init(100_000), jnp.arange(3), jnp.asarray([0.0, 1e30, 0.0]))
+    indices, weight = order.draw(state, jax.random.key(0), 64, 100_000, jnp.float32(0.5))
     assert np.isfinite(np.asarray(weight)).all()
-    assert (np.asarray(tree.levels[0]).ravel()[:3] > 0).all()
+    assert np.asarray(indices).max() < 100_000
+    assert (np.asarray(state.seen.levels[0]).ravel()[:3] > 0).all()
+    assert np.isfinite(np.asarray(total(state.seen) + 1e12 * total(state.unseen)))
+
+
+def test_unseen_samples_have_the_largest_priority_so_far() -> None:
+    order = Prioritised(0.5, 0.4)
+    state = order.init(6)
+    assert likelihood(order, state, 6) == pytest.approx(np.full(6, 1 / 6), abs=GRID)
+    state = order.learn(state, jnp.asarray([0, 1]), jnp.asarray([100.0, 4.0]))
+    masses = np.asarray([10.0, 2.0, 10.0, 10.0, 10.0, 10.0])  # roots; where nothing was drawn, the largest one
+    assert likelihood(order, state, 6) == pytest.approx(masses / masses.sum(), abs=GRID)
+    state = order.learn(state, jnp.asarray([0, 2]), jnp.asarray([0.25, 9.0]))  # the largest so far is still 100
+    masses = np.asarray([0.5, 2.0, 3.0, 10.0, 10.0, 10.0])
+    assert likelihood(order, state, 6) == pytest.approx(masses / masses.sum(), abs=GRID)
+    state = order.learn(state, jnp.arange(6), jnp.full(6, 16.0))
+    assert likelihood(order, state, 6) == pytest.approx(np.full(6, 1 / 6), abs=GRID)
+
+
+def likelihood(order: Prioritised, state: object, count: int) -> np.ndarray:
+    """How likely each sample is drawn, counted over a fine grid of the mass."""
+    indices, _ = order.draw(state, jax.random.key(0), 100_000, count, jnp.float32(0.0))
+    return np.bincount(np.asarray(indices), minlength=count) / 100_000
+
+
+def test_every_row_is_soon_drawn_where_errors_are_large() -> None:
+    count, size, epochs = 2_000, 20, 5
+    order = Prioritised(0.6, 0.4)
+
+    def update(state: object, key: jax.Array) -> tuple[object, jax.Array]:
+        indices, _ = order.draw(state, key, size, count, jnp.float32(0.0))
+        return order.learn(state, indices, jnp.full(size, 100.0)), indices
+
+    keys = jax.random.split(jax.random.key(0), epochs * count // size)
+    _, drawn = jax.lax.scan(update, order.init(count), keys)
+    assert len(np.unique(np.asarray(drawn))) > 0.985 * count  # 1 - exp(-5) is 0.993

@@ -1,13 +1,17 @@
 """Windows of a log: which steps are real, which count, and what follows each; against plain NumPy."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.algorithms.worlds import world
-from tidelog.algorithms.contract import Keep
-from tidelog.algorithms.draws import Choice, Row, Window
+from tests.algorithms.worlds import uneven, world
+from tidelog import Log
+from tidelog.algorithms.contract import Batch, Keep
+from tidelog.algorithms.draws import Choice, Draw, Row, Window
+from tidelog.algorithms.running import counted, nothing_seen
 from tidelog.data.nstep import n_step
 from tidelog.data.scaling import Scaler
 from tidelog.training.stores import stored
@@ -24,17 +28,21 @@ def log():
 def test_windows_of_transitions_are_those_of_numpy(log, length, burn_in, n):
     store = stored(log, KEEP, Scaler())
     rows = np.flatnonzero(log.has_target)
-    data, _, valid = Window(Row(n, 0.9), length, burn_in).gather(store, jnp.asarray(rows))
+    offset = np.random.default_rng(0).integers(0, length, len(rows))
+    window = Window(Row(n, 0.9), length, burn_in)
+    data, _, valid, valid_steps = window.gather(store, jnp.asarray(rows), jnp.asarray(offset))
+    assert np.array_equal(valid_steps, np.asarray(valid).sum(axis=1))
     for b, row in enumerate(rows):
         episode = log.episode[row]
         first, end = log.starts[episode], log.reach[row]
-        for t, place in enumerate(range(row - burn_in, row + length)):
+        begin = row - offset[b]  # of the steps that count; it may lie before the episode
+        for t, place in enumerate(range(begin - burn_in, begin + length)):
             real = first <= place <= end
             assert bool(data.real[b, t]) == real
-            assert bool(valid[b, t]) == (real and place >= row)
+            assert bool(valid[b, t]) == (real and place >= begin)
             if not real:
                 continue
-            cut = min(end, row + length - 1) - place + 1  # no reward is summed beyond the window
+            cut = min(end, begin + length - 1) - place + 1  # no reward is summed beyond the window
             wanted = n_step(log, np.asarray([place]), min(n, cut), 0.9)
             assert float(data.reward[b, t]) == pytest.approx(float(wanted.reward[0]), abs=1e-6)
             assert float(data.discount[b, t]) == pytest.approx(float(wanted.discount[0]), abs=1e-6)
@@ -47,7 +55,7 @@ def test_windows_of_transitions_are_those_of_numpy(log, length, burn_in, n):
 def test_windows_of_decisions_reach_to_the_end_of_the_episode(log):
     store = stored(log, Keep(()), Scaler())
     rows = np.arange(log.steps)
-    data, _, valid = Window(Choice(), 6, 1).gather(store, jnp.asarray(rows))
+    data, _, valid, _ = Window(Choice(), 6, 1).gather(store, jnp.asarray(rows), jnp.zeros(len(rows), jnp.int32))
     for b, row in enumerate(rows):
         end = log.starts[log.episode[row] + 1] - 1
         assert np.asarray(valid[b, 1:]).tolist() == [row + k <= end for k in range(6)]
@@ -55,8 +63,6 @@ def test_windows_of_decisions_reach_to_the_end_of_the_episode(log):
 
 
 def test_what_counts_is_averaged_over_valid_steps(log):
-    from tidelog.algorithms.contract import Batch
-
     valid = jnp.asarray([[True, True], [True, False]])
     batch = Batch(None, jnp.arange(2), jnp.asarray([[1.0, 2.0], [3.0, 100.0]]), valid)
     errors = jnp.asarray([[1.0, 10.0], [100.0, 1e9]])
@@ -88,3 +94,117 @@ def test_what_followed_is_encoded_from_its_predecessors_state():
     whole = encoder({"o": jnp.asarray(seen)}, jnp.ones((2, 5), bool))
     assert np.asarray(now) == pytest.approx(np.asarray(whole[:, :4]), abs=1e-6)
     assert np.asarray(after) == pytest.approx(np.asarray(whole[:, 1:]), abs=1e-6)
+
+
+# How much every step of the log counts.
+
+
+def numbered(seed=3, episodes=9):
+    """A log whose observation is the row's number; episodes of 1 to 12 steps, some with an unknown end."""
+    rng = np.random.default_rng(seed)
+    columns = uneven(rng, episodes, longest=12)
+    rows = np.arange(len(columns["episode"]), dtype=np.float32)
+    known = ~columns["truncated"] | (rng.random(len(rows)) < 0.5)
+    return Log.from_arrays(
+        **columns, observation=rows[:, None], action=rows.astype(int) % 3, next_observation=rows[:, None] + 1,
+        followed=known,
+    )  # fmt: skip
+
+
+def counted_rows(log, batch):
+    """How much each row of the log [N] counts in the mean over a batch."""
+    weight = jax.grad(lambda errors: batch.mean(errors))(jnp.zeros(batch.valid.shape))
+    rows = np.asarray(batch.data.observation["observation"])[..., 0].astype(int)
+    return np.bincount(rows.ravel(), np.asarray(weight).ravel(), minlength=log.steps)
+
+
+@pytest.mark.parametrize("unit", [Choice(), Row(1, 0.9), Row(3, 0.9)], ids=["decisions", "transitions", "n-step"])
+def test_drawn_windows_count_every_step_as_often_as_any_other(unit):
+    log = numbered()
+    draws = Draw("log", 40_000, Window(unit, 8, 2))
+    batch, _ = draws.batch(stored(log, KEEP, Scaler()), None, jax.random.key(0), jnp.zeros(()))
+    usable = np.ones(log.steps, bool) if unit == Choice() else log.has_target
+    share = counted_rows(log, batch) * usable.sum()
+    assert not share[~usable].any()
+    assert share[usable] == pytest.approx(np.ones(usable.sum()), abs=0.16)  # an episode of one step: 4.5 deviations
+
+
+UNITS = {"decisions": Choice(), "transitions": Row(1, 0.9), "n-step": Row(3, 0.9)}
+
+
+def expected_weight(log, unit, length, burn_in, likelihood=None, importance=None):
+    """Exact: the expected weight [N] of every row in batches of one window, over all drawn rows and their places.
+
+    `likelihood` [count] of each sample, uniform without one.
+    """
+    store, draw = stored(log, KEEP, Scaler()), Draw("log", 1, Window(unit, length, burn_in))
+    count, table = draw.unit.rows(store)
+    likelihood = np.full(count, 1 / count) if likelihood is None else likelihood
+    importance = jnp.ones(count) if importance is None else jnp.asarray(importance)
+    samples, places = np.repeat(np.arange(count), length), np.tile(np.arange(length), count)
+
+    def one(sample, offset):
+        row = sample if table is None else table[sample]
+        batch = draw.at(store, row[None], importance[sample][None], offset[None])
+        return jax.grad(batch.mean)(jnp.zeros(batch.valid.shape)), batch.data.observation["observation"][..., 0]
+
+    weight, seen = jax.vmap(one)(jnp.asarray(samples), jnp.asarray(places))
+    weight = np.asarray(weight) * (likelihood[samples] / length)[:, None, None]
+    return np.bincount(np.asarray(seen, int).ravel(), weight.ravel(), minlength=log.steps)
+
+
+def learnt_from(log, unit):
+    """The rows whose losses count."""
+    return np.arange(log.steps) if unit == Choice() else np.flatnonzero(log.has_target)
+
+
+@pytest.mark.parametrize(("length", "burn_in"), [(1, 0), (5, 0), (8, 3), (30, 1)])
+@pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
+def test_every_step_has_exactly_the_same_expected_weight(unit, length, burn_in):
+    log = numbered()
+    rows, share = learnt_from(log, unit), expected_weight(log, unit, length, burn_in)
+    np.testing.assert_allclose(share[rows], 1 / len(rows), rtol=1e-5)
+    assert share.sum() == pytest.approx(1.0, rel=1e-5)
+
+
+def test_windows_drawn_by_priority_count_by_it_and_at_full_correction_not_at_all():
+    log, unit, length = numbered(), Row(2, 0.9), 5
+    rows = learnt_from(log, unit)
+    likelihood = np.random.default_rng(0).gamma(0.5, size=len(rows))
+    likelihood /= likelihood.sum()
+    corrected = expected_weight(log, unit, length, 2, likelihood, 1 / (len(rows) * likelihood))
+    np.testing.assert_allclose(corrected[rows], 1 / len(rows), rtol=1e-4)
+    plain = expected_weight(log, unit, length, 2, likelihood)
+    wanted = np.zeros(log.steps)
+    for episode in range(len(log.episode_ids)):  # of every window that holds a step: the mean likelihood of its steps
+        own = rows[log.episode[rows] == episode]
+        for begin in range(own[0] - length + 1, own[-1] + 1) if len(own) else ():
+            window = own[(own >= begin) & (own < begin + length)]
+            wanted[window] += likelihood[np.searchsorted(rows, window)].mean() / length
+    np.testing.assert_allclose(plain, wanted, rtol=1e-4, atol=1e-9)
+    assert plain[rows].std() > 0.3 / len(rows)
+
+
+@pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
+def test_without_offsets_windows_follow_each_other_and_all_rows_together_count_equally(unit):
+    log = numbered()
+    rows, length = learnt_from(log, unit), 4
+    batch = Draw("log", 1, Window(unit, length, 1)).at(stored(log, KEEP, Scaler()), jnp.asarray(rows))
+    np.testing.assert_allclose(counted_rows(log, batch)[rows], 1 / len(rows), rtol=1e-5)
+    begin = rows - (rows - log.starts[log.episode[rows]]) % length
+    np.testing.assert_array_equal(batch.data.observation["observation"][:, 1, 0], begin)
+
+
+def test_windows_drawn_in_proportion_to_their_steps_count_equally_whatever_their_length():
+    valid = jnp.asarray([[True, True, True], [False, True, False]])
+    batch = Batch(None, jnp.arange(2), None, valid, jnp.asarray([3, 1]))
+    # ((1 + 2 + 3) / 3 + 10 / 1) / 2
+    assert float(batch.mean(jnp.asarray([[1.0, 2.0, 3.0], [1e9, 10.0, 1e9]]))) == pytest.approx(6.0)
+
+
+def test_the_spread_of_rewards_counts_every_step_as_often_as_any_other():
+    log = numbered()
+    log = replace(log, reward=(np.arange(log.steps) == log.starts[log.episode]).astype(np.float32))
+    draw = Draw("log", 40_000, Window(Row(1, 0.9), 8))
+    batch, _ = draw.batch(stored(log, KEEP, Scaler()), None, jax.random.key(0), jnp.zeros(()))
+    assert float(counted(nothing_seen(), batch).mean) == pytest.approx(log.reward[log.has_target].mean(), abs=0.01)

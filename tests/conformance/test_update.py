@@ -86,6 +86,14 @@ def test_equal_weights_of_one_are_no_weights(case):
     same(case.after(3, world(case.kind, weight=np.ones(len(case.log)))), case.after(3), atol=1e-6)
 
 
+def test_a_constant_factor_on_all_weights_changes_nothing(case):
+    weight = np.random.default_rng(0).gamma(2.0, size=len(case.log)).astype(np.float32)
+    found = case.after(3, world(case.kind, weight=weight))
+    same(found, case.after(3, world(case.kind, weight=np.float32(1024.0) * weight)))  # a power of 2: to the last bit
+    same(found, case.after(3, world(case.kind, weight=np.float32(0.013) * weight)), rtol=1e-3, atol=1e-4)
+    assert differ(found, case.after(3), by=1e-4)
+
+
 def test_forbidden_actions_pull_at_nothing(case):
     if case.log.action_mask is None:
         return

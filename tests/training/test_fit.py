@@ -3,14 +3,20 @@
 import csv
 import json
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import tidelog as tl
+from tests.algorithms import recommenders
+from tests.algorithms.worlds import world
 from tests.training.runs import LOSS, bc, begin, chunks_of, finish, iql
 from tidelog import ConfigError, DivergenceError, Log, LogError, SpecError
 from tidelog.acting.arrays import fingerprint
+from tidelog.training.fit import followed_parts, target_names
 from tidelog.training.record import Record
 from tidelog.training.sinks import read_rows
 
@@ -260,6 +266,60 @@ def test_parts_start_warm_from_another_run(values, origin, tmp_path):
     assert fingerprint(made.learners()[0].state.actor) == fingerprint(fresh.actor)
     assert fingerprint(source.critic) != fingerprint(fresh.critic)
     assert finish(made).finished
+
+
+TINY = {"hidden": (8,), "batch_size": 8}
+SMALL = {**TINY, "generator_hidden": (8,), "perturbation_hidden": (8,), "target_samples": 2, "samples": 2}
+WARM = {
+    "iql": (tl.IQL(**TINY), {"critic": ["target_critic"]}),
+    "bcq": (tl.BCQ(**SMALL), {"critic": ["target_critic"], "perturbation": ["target_perturbation"]}),
+    "discrete-bcq": (tl.DiscreteBCQ(**TINY), {"critic": ["target_critic"]}),
+    "discrete-bcq without a target": (tl.DiscreteBCQ(**TINY, target_rate=None), {"critic": []}),
+    "recommender-bcq": (
+        recommenders.small(generator="vae"),
+        {"recall": ["target_reader"], "critic": ["target_critic"], "imagination": ["target_perturbation"]},
+    ),
+}
+
+
+def log_for(algorithm):
+    if type(algorithm) is tl.RecommenderBCQ:
+        return recommenders.described()
+    return world("continuous" if type(algorithm) is tl.BCQ else "discrete")
+
+
+@pytest.mark.parametrize("name", WARM)
+def test_a_target_network_starts_warm_with_what_it_follows(name, tmp_path):
+    algorithm, pairs = WARM[name]
+    log = log_for(algorithm)
+    source = tl.fit(algorithm, log, 3, out=tmp_path / "source").learners()[0].state
+    fresh = tl.prepare(algorithm, log, 3, seeds=[1]).learners()[0].state
+    follows = {"target_reader": lambda state: state.recall.reader,
+               "target_critic": lambda state: state.critic,
+               "target_perturbation": lambda state: getattr(state, "imagination", state).perturbation}  # fmt: skip
+    for part, targets in pairs.items():
+        warm = tl.prepare(algorithm, log, 3, seeds=[1], warm_start={part: tmp_path / "source"}).learners()[0].state
+        for target in (field for field in fresh._fields if field.startswith("target_")):
+            if target not in targets:  # untouched
+                assert fingerprint(getattr(warm, target)) == fingerprint(getattr(fresh, target))
+                continue
+            assert fingerprint(getattr(warm, target)) == fingerprint(follows[target](source))
+            both = {part: tmp_path / "source", target: tmp_path / "source"}
+            named = tl.prepare(algorithm, log, 3, seeds=[1], warm_start=both).learners()[0].state
+            assert fingerprint(getattr(named, target)) == fingerprint(getattr(source, target))
+            assert fingerprint(getattr(source, target)) != fingerprint(follows[target](source))
+
+
+def test_a_target_that_follows_nothing_known_is_named():
+    class State(NamedTuple):
+        q: Any
+        target_value: Any
+
+    state = State(jnp.zeros(1), jnp.zeros(1))
+    with pytest.raises(ConfigError, match="'target_value' follows no part that is known: name it too"):
+        followed_parts(None, state, target_names(state))
+    known = SimpleNamespace(target_sources={"target_value": "q"})
+    assert followed_parts(known, state, target_names(state)) == {"target_value": "q"}
 
 
 def test_a_warm_start_that_does_not_fit_is_refused(values, run, origin, tmp_path):

@@ -46,8 +46,9 @@ STATEFUL = {
     "discrete bcq with a memory and a running scale": (
         "discrete-bcq", "discrete", {"memory": 5, "window": 3, "normalise_rewards": True}
     ),
+    "iql with a memory, by priority": ("iql", "discrete", {"memory": 5, "window": 3, "priority_exponent": 0.6}),
 }  # fmt: skip
-BEST = {"bcq": "held_out/critic_loss", "discrete-bcq": "held_out/q_loss"}
+BEST = {"bcq": "held_out/critic_loss", "iql": "held_out/critic_loss", "discrete-bcq": "held_out/q_loss"}
 
 
 @pytest.mark.parametrize("kind", STATEFUL)

@@ -67,7 +67,7 @@ def test_it_goes_on_where_the_run_stood(offline, whole):
             for name in before.state._fields
             if name not in kept
         )
-        assert int(after.state.step) == 0  # schedules begin anew
+        assert int(after.state.step) == 0
         assert int(after.state.updates) == STEPS
     moved = tuned.learners()[0].state
     acted = [run.members[0].algorithm.acting(state) for state in (run.learners()[0].state, moved)]
@@ -75,10 +75,36 @@ def test_it_goes_on_where_the_run_stood(offline, whole):
     assert [row["decisions"] for row in tuned.metrics if row["member"] == 0] == [30, 60]
     assert any(name.startswith("held_out/") for name in tuned.metrics[-1])
     data = json.loads((folder / "run" / "run.json").read_text())["data"]
-    assert data["tuning"] == {"offline": 0.5, "updates": 1.0, "collect_every": 10}
+    assert data["tuning"] == {"offline": 0.5, "updates": 1.0, "collect_every": 10, "restart_schedules": False}
     assert data["fingerprint"] == run.record.data["fingerprint"]
     assert data["tuned_from"] == str(run.folder.resolve())
     assert tuned.record.held_out == run.record.held_out
+
+
+def test_rates_are_constant_unless_schedules_are_to_begin_anew():
+    log = tl.collect(HOST, episodes=4, seed=0)
+    run = tl.fit(tl.IQL(**SMALL, critic_schedule="linear"), log, 2)
+    names = ("actor_schedule", "critic_schedule", "value_schedule")
+
+    def at_the_end(**options):
+        begun = begin(run, HOST, **options)
+        assert begun.members[0].algorithm == run.members[0].algorithm
+        return [float(getattr(begun._trainer._players[0].inner, name)(np.float32(1.0))) for name in names]
+
+    assert at_the_end() == [1.0, 1.0, 1.0]
+    assert at_the_end(restart_schedules=True) == [0.0, 0.0, 1.0]
+    with pytest.raises(tl.ConfigError, match="restart_schedules = 'yes': expected True or False"):
+        begin(run, HOST, restart_schedules="yes")
+
+
+def test_a_resumed_run_keeps_its_schedules(tmp_path):
+    run = tl.fit(tl.IQL(**SMALL), tl.collect(HOST, episodes=4, seed=0), 2, out=tmp_path / "run")
+    log = tl.collect(HOST, episodes=4, seed=0)
+    for restart, wanted in ((False, 1.0), (True, 0.0)):
+        out = tmp_path / str(restart)
+        stop_at(begin(run, HOST, out, save_seconds=0.0, restart_schedules=restart), 10)
+        loaded = tl.load(out, log)
+        assert float(loaded._trainer._players[0].inner.actor_schedule(np.float32(1.0))) == wanted
 
 
 @pytest.mark.parametrize("stop", [4, 23])

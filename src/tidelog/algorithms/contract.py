@@ -33,9 +33,14 @@ class Batch(NamedTuple):
     rows: jax.Array  # [B] int32: where the samples stand in their store
     weight: jax.Array | None = None  # [B] or [B, T]; None: every sample counts once
     valid: jax.Array | None = None  # windows only, [B, T] bool: the steps that losses are about
+    valid_steps: jax.Array | None = None  # [B]: how many those are, in windows drawn in proportion to them
 
     def mean(self, errors: jax.Array) -> jax.Array:
-        """Mean of per-sample errors [B] (or [B, T], over what is valid), each multiplied by its weight."""
+        """Mean of per-sample errors [B] (or [B, T], over what is valid), each multiplied by its weight.
+
+        Windows that were drawn in proportion to their valid steps (`valid_steps`) count equally, whatever their length:
+        only then does every step of the log count equally in expectation. Other windows count by their steps.
+        """
         expected = self.rows.shape if self.valid is None else self.valid.shape
         if errors.shape != expected:
             raise TypeError(f"per-sample errors must have shape {expected}, found {errors.shape}")
@@ -53,8 +58,8 @@ class Batch(NamedTuple):
         return jnp.sum(values, axis=1, where=self.valid) / jnp.maximum(jnp.sum(self.valid, axis=1), 1)
 
     def _mean(self, values: jax.Array) -> jax.Array:
-        if self.valid is None:
-            return jnp.mean(values)
+        if self.valid is None or self.valid_steps is not None:
+            return jnp.mean(self.per_sample(values))
         return jnp.sum(values, where=self.valid) / jnp.maximum(jnp.sum(self.valid), 1)
 
 

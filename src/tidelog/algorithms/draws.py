@@ -18,6 +18,8 @@ import jax.numpy as jnp
 from tidelog.algorithms.contract import Batch
 from tidelog.types import Decision, Observation, Transition
 
+OFFSETS = 1  # folded into the key of a draw: the offsets of windows are drawn apart from their rows
+
 
 class Stored(NamedTuple):
     """A log on the device, in the units that networks see; columns that no phase reads are None."""
@@ -41,7 +43,16 @@ class Gathered(NamedTuple):
 
     data: Any
     weight: jax.Array | None
-    valid: jax.Array | None = None
+    valid: jax.Array | None = None  # [B, T] bool
+    valid_steps: jax.Array | None = None  # [B]: their number, in windows drawn in proportion to it
+
+
+class Samples(NamedTuple):
+    """The samples of one batch, or of `K` batches [K, B]."""
+
+    indices: jax.Array  # [B] int32: among all samples of the unit
+    importance: jax.Array | None = None  # [B]
+    offset: jax.Array | None = None  # windows only, [B] int32: the place of the drawn row among the steps that count
 
 
 class Unit(Protocol):
@@ -170,7 +181,9 @@ class Row:
 class Window:
     """`length` steps in a row of one episode, after `burn_in` steps that only warm up a memory.
 
-    The drawn row is the first whose loss counts. Steps before the episode's start or after its end are not real.
+    The drawn row stands at a uniformly drawn place (`offset`) among the `length` steps, and those before the episode's
+    start or after its end are not real. A window of m real steps is thus drawn in proportion to m, and its loss is the
+    mean over them: each of the N steps that can be drawn has the expected weight 1 / N, at the ends of an episode too.
     """
 
     unit: Row | Choice
@@ -178,24 +191,30 @@ class Window:
     burn_in: int = 0
 
     def rows(self, store: Stored) -> tuple[int, jax.Array | None]:
-        """A window can begin wherever its unit can."""
+        """The rows of its unit: each is drawn as often as any other, and a window around it gathered."""
         return self.unit.rows(store)
 
-    def gather(self, store: Stored, rows: jax.Array) -> Gathered:
-        """Windows [B, T] that begin `burn_in` before `rows` [B], T = burn_in + length."""
-        offsets = jnp.arange(-self.burn_in, self.length)
-        grid = rows[:, None] + offsets
+    def gather(self, store: Stored, rows: jax.Array, offset: jax.Array | None = None) -> Gathered:
+        """Windows [B, T] that hold `rows` [B], T = burn_in + length; `offset` [B] is the rows' place after the burn-in.
+
+        Without an offset every episode is cut into windows from its start on, each row's window being the one that
+        holds it: over all rows of an episode every step then counts exactly equally.
+        """
+        steps = jnp.arange(-self.burn_in, self.length)
         begin, end = store.starts[store.episode[rows]][:, None], self.unit.end(store, rows)[:, None]
+        offset = (rows - begin[:, 0]) % self.length if offset is None else offset
+        grid = (rows - offset)[:, None] + steps
         real = (grid >= begin) & (grid <= end)
         within = jnp.clip(grid, begin, end)
         limit = jnp.broadcast_to(within[:, -1:], within.shape)
-        data, weight, _ = self.unit.gather(store, within.reshape(-1), limit.reshape(-1))
+        data, weight, *_ = self.unit.gather(store, within.reshape(-1), limit.reshape(-1))
         data, weight = jax.tree.map(lambda leaf: leaf.reshape(*within.shape, *leaf.shape[1:]), (data, weight))
         data = data._replace(real=real)
         if isinstance(self.unit, Row):
             last = self.unit.last(store, within.reshape(-1), limit.reshape(-1)).reshape(within.shape)
-            data = data._replace(last=jnp.clip(last - grid[:, :1], 0, len(offsets) - 1))
-        return Gathered(data, weight, real & (offsets >= 0))
+            data = data._replace(last=jnp.clip(last - grid[:, :1], 0, len(steps) - 1))
+        valid = real & (steps >= 0)
+        return Gathered(data, weight, valid, jnp.sum(valid, axis=1))
 
 
 @dataclass(frozen=True)
@@ -210,18 +229,33 @@ class Draw:
     def batch(self, store: Any, state: Any, key: jax.Array, progress: jax.Array) -> tuple[Batch, jax.Array]:
         """A batch, and the indices that its feedback goes back to."""
         count, rows = self.unit.rows(store)
-        live, choices = getattr(store, "live", None), cast(Any, self.order).draw
+        indices, importance, offset = self.choose(state, key, count, progress, getattr(store, "live", None))
+        return self.at(store, indices if rows is None else rows[indices], importance, offset), indices
+
+    def choose(
+        self, state: Any, key: jax.Array, count: int, progress: jax.Array, live: jax.Array | None = None
+    ) -> Samples:
+        """The samples of one batch among `count`; of a store whose samples have lives, among those that are `live`."""
+        choices = cast(Any, self.order).draw
         choices = choices if live is None else partial(choices, live=live)
         indices, importance = choices(state, key, self.size, count, progress)
-        return self.at(store, indices if rows is None else rows[indices], importance), indices
+        if not isinstance(self.unit, Window):
+            return Samples(indices, importance)
+        offset = jax.random.randint(jax.random.fold_in(key, OFFSETS), (self.size,), 0, self.unit.length)
+        return Samples(indices, importance, offset)
 
-    def at(self, store: Any, rows: jax.Array, importance: jax.Array | None = None) -> Batch:
-        """The batch of given rows [B] of the store."""
-        data, weight, valid = self.unit.gather(store, rows)
+    def at(
+        self, store: Any, rows: jax.Array, importance: jax.Array | None = None, offset: jax.Array | None = None
+    ) -> Batch:
+        """The batch of given rows [B] of the store; of windows, `offset` [B] says where in its window each row is."""
+        if isinstance(self.unit, Window):
+            data, weight, valid, valid_steps = self.unit.gather(store, rows, offset)
+        else:
+            data, weight, valid, valid_steps = self.unit.gather(store, rows)
         if importance is not None:
             each = importance if valid is None else jnp.broadcast_to(importance[:, None], valid.shape)
             weight = each if weight is None else each * weight
-        return Batch(data, rows, weight, valid)
+        return Batch(data, rows, weight, valid, valid_steps)
 
 
 def _weight(store: Stored, rows: jax.Array) -> jax.Array | None:

@@ -16,7 +16,7 @@ temperature 0 is behaviour cloning.
 
 Deliberate differences from the reference: actions are scaled to [-1, 1] before any network sees them (there they are
 assumed to be); the state-dependent spread starts near 1; with discrete actions the actor is categorical and masks are
-honoured; the critic's loss is summed over the ensemble, not averaged.
+honoured. As there, the critic's loss is summed over the ensemble.
 
 With several rewards, critics and V predict all `K` of them; the smallest critic, the expectile's side and the advantage
 are decided by the weighted sum, so that it has exactly the scalar fixed point; errors are averaged over components.

@@ -1,9 +1,14 @@
 """Prioritised sampling inside a compiled step: a sum-tree of width 16, one array a level.
 
-Schaul, Quan, Antonoglou, Silver 2016, arXiv:1511.05952. A sample is drawn with probability `p_i / sum p`, where
-`p = (priority + 1e-6) ** exponent`, one from each of B equal strata of the total mass. Its loss is weighted by
-`(count * probability) ** -correction`, divided by the batch's largest weight; the correction goes to 1 over the run.
-Leaves are set and their parents recomputed from their children, so that a row drawn twice does no harm.
+Schaul, Quan, Antonoglou, Silver 2016, arXiv:1511.05952, algorithm 1. A sample is drawn with probability
+`p_i ** exponent / sum p ** exponent`, where `p = abs(priority) + 1e-6`, one from each of B equal strata of the total
+mass. A sample that was never drawn has the largest p so far, which is 1 at the beginning. The loss of a sample is
+weighted by `(count * probability) ** -correction`, divided by the batch's largest weight; the correction goes to 1 over
+the run.
+
+The largest p changes all unseen samples at once, so they are kept in a tree of their own that counts them; the mass of
+a node is what its seen samples sum to, and its unseen samples times the mass of one. Leaves are set and their parents
+recomputed from their children, so that a row drawn twice does no harm: it keeps the larger of its values.
 
 Letters: `B` batch, `N` samples.
 """
@@ -44,11 +49,24 @@ def total(tree: SumTree) -> jax.Array:
     return jnp.sum(tree.levels[-1])
 
 
-def find(tree: SumTree, mass: jax.Array) -> jax.Array:
-    """The leaves [B] at which the running sum passes `mass` [B]; never one without mass."""
+class Priorities(NamedTuple):
+    """What prioritised sampling knows of all samples."""
+
+    seen: SumTree  # p ** exponent of samples that were drawn before, 0 of the others
+    unseen: SumTree  # 1 for each sample that was never drawn, 0 for the others
+    largest: jax.Array  # the largest p so far, before the exponent; at least 1
+
+
+def find(tree: SumTree, mass: jax.Array, more: SumTree | None = None, scale: jax.Array | float = 1.0) -> jax.Array:
+    """The leaves [B] at which the running sum of `tree` passes `mass` [B]; never one without mass.
+
+    With another tree of the same shape, the running sum of `tree + scale * more`.
+    """
     node = jnp.zeros(mass.shape, jnp.int32)
-    for level in reversed(tree.levels):
-        children = level[node]  # [B, 16]
+    for level in range(len(tree.levels) - 1, -1, -1):
+        children = tree.levels[level][node]  # [B, 16]
+        if more is not None:
+            children = children + scale * more.levels[level][node]
         below = jnp.cumsum(children, axis=1)
         last = WIDTH - 1 - jnp.argmax(children[:, ::-1] > 0, axis=1)  # rounding must not lead into an empty child
         child = jnp.minimum(jnp.sum(below <= mass[:, None], axis=1), last)
@@ -59,44 +77,55 @@ def find(tree: SumTree, mass: jax.Array) -> jax.Array:
 
 
 def put(tree: SumTree, leaves: jax.Array, values: jax.Array) -> SumTree:
-    """The tree with new values [B] at leaves [B]."""
-    levels = []
-    for level in tree.levels:
-        level = level.at[leaves // WIDTH, leaves % WIDTH].set(values)
-        levels.append(level)
+    """The tree with new values [B] >= 0 at leaves [B]; a leaf that stands there twice gets the largest value."""
+    place = leaves // WIDTH, leaves % WIDTH
+    levels = [tree.levels[0].at[place].set(0.0).at[place].max(values)]
+    for level in tree.levels[1:]:
         leaves = leaves // WIDTH
-        values = level[leaves].sum(axis=1)
+        sums = levels[-1][leaves].sum(axis=1)
+        levels.append(level.at[leaves // WIDTH, leaves % WIDTH].set(sums))
     return SumTree(tuple(levels))
 
 
 @dataclass(frozen=True)
 class Prioritised:
-    """Samples in proportion to what the last step thought of them; unseen ones count as 1."""
+    """Samples in proportion to what the last step thought of them; unseen ones have the largest priority so far."""
 
     exponent: Any  # 0: uniform; 1: in proportion. A float, or a tracer in a population
     correction: Any  # 0: weights are 1; 1: the mean is unbiased. Where it begins; it ends at 1
 
-    def init(self, count: int, key: jax.Array | None = None) -> SumTree:
+    def init(self, count: int, key: jax.Array | None = None) -> Priorities:
         """Every sample as likely as any other."""
-        return full_tree(count)
+        return Priorities(full_tree(count, 0.0), full_tree(count), jnp.ones(()))
 
     def draw(
-        self, state: SumTree, key: jax.Array, size: int, count: int, progress: jax.Array
+        self, state: Priorities, key: jax.Array, size: int, count: int, progress: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         """Indices [size] and their importance weights, at a share of the run in [0, 1]."""
         strata = (jnp.arange(size) + jax.random.uniform(key, (size,))) / size
-        mass = total(state)
-        indices = jnp.minimum(find(state, strata * mass), count - 1)
-        probability = state.levels[0][indices // WIDTH, indices % WIDTH] / mass
+        of_unseen = self._mass(state.largest)
+        mass = total(state.seen) + of_unseen * total(state.unseen)
+        indices = jnp.minimum(find(state.seen, strata * mass, state.unseen, of_unseen), count - 1)
+        seen, unseen = (tree.levels[0][indices // WIDTH, indices % WIDTH] for tree in state[:2])
+        probability = (seen + of_unseen * unseen) / mass
         correction = self.correction + (1.0 - self.correction) * progress
         weight = (count * probability) ** -correction
         return indices, weight / jnp.max(weight)
 
-    def learn(self, state: SumTree, indices: jax.Array, priority: jax.Array | None) -> SumTree:
-        """The tree after a step gave priorities [B] to its samples."""
+    def learn(self, state: Priorities, indices: jax.Array, priority: jax.Array | None) -> Priorities:
+        """The priorities after a step gave new ones [B] to its samples."""
         if priority is None:
             raise TypeError("prioritised sampling needs a step that returns priorities")
-        return put(state, indices, jnp.clip((jnp.abs(priority) + SMALLEST) ** self.exponent, SMALLEST, LARGEST))
+        priority = jnp.abs(priority) + SMALLEST
+        return Priorities(
+            seen=put(state.seen, indices, self._mass(priority)),
+            unseen=put(state.unseen, indices, jnp.zeros(indices.shape)),
+            largest=jnp.maximum(state.largest, jnp.max(priority)),
+        )
+
+    def _mass(self, priority: jax.Array) -> jax.Array:
+        """What samples of these priorities are drawn in proportion to."""
+        return jnp.clip(priority**self.exponent, SMALLEST, LARGEST)
 
 
 def ordered(exponent: Any, correction: Any) -> Uniform | Prioritised:

@@ -205,6 +205,10 @@ class RecommenderBCQ:
     item_vectors: Begin | None = own("makes rows [N, size] of the table from the interactions, `size` and a seed")
 
     takes: ClassVar[tuple[type, ...]] = (Catalogue,)
+    target_sources: ClassVar[dict[str, str]] = {  # what target networks follow that no part of that name holds
+        "target_reader": "recall.reader",
+        "target_perturbation": "imagination.perturbation",
+    }
     watched: ClassVar[tuple[str, ...]] = tuple(  # a run warns where one of them collapses; a fresh reader may narrow
         f"{where}/{what}" for where in ("main", "held_out") for what in ("coverage", "entropy")
     )

@@ -31,7 +31,11 @@ def counted(running: Running, batch: Batch) -> Running:
     """With the rewards of one more batch [B], or of the valid steps of its windows."""
     reward = batch.data.reward
     weight = jnp.ones_like(reward) if batch.weight is None else batch.weight
-    return merged(running, reward, weight if batch.valid is None else jnp.where(batch.valid, weight, 0.0))
+    if batch.valid is None:
+        return merged(running, reward, weight)
+    if batch.valid_steps is not None:  # windows were drawn in proportion to them: every step counts equally
+        weight = weight / batch.valid_steps[:, None]
+    return merged(running, reward, jnp.where(batch.valid, weight, 0.0))
 
 
 def merged(running: Running, values: jax.Array, weight: jax.Array) -> Running:

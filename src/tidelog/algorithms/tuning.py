@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -21,6 +21,7 @@ import jax.numpy as jnp
 
 from tidelog.algorithms.contract import Batch, Collection, Feedback, Keep, Phase, one_reward
 from tidelog.algorithms.draws import Draw, Gathered, Row, Uniform
+from tidelog.algorithms.optim import SCHEDULES, constant
 from tidelog.algorithms.segments import Segments
 from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Act, Observation, Spec, Transition
@@ -35,6 +36,7 @@ class Tuning:
     offline: float = 0.5  # share of a minibatch that comes from the log
     updates: float = 1.0  # updates a decision
     collect_every: int = 10  # decisions that are made before updates follow
+    restart_schedules: bool = False  # learning rates follow the run's schedules anew; otherwise they are constant
 
     def __post_init__(self) -> None:
         for name in ("offline", "updates"):
@@ -48,6 +50,8 @@ class Tuning:
         whole = isinstance(self.collect_every, Integral) and not isinstance(self.collect_every, bool)
         if not whole or self.collect_every < 1:
             raise ConfigError(f"collect_every = {self.collect_every!r}: expected a whole number of at least 1")
+        if not isinstance(self.restart_schedules, bool):
+            raise ConfigError(f"restart_schedules = {self.restart_schedules!r}: expected True or False")
 
     def sizes(self, batch_size: int) -> dict[str, int]:
         """How many samples of a minibatch each store gives; one that gives none is left out."""
@@ -136,6 +140,17 @@ def joined(batches: Mapping[str, Batch]) -> Batch:
         ones = [jnp.ones(part.rows.shape) if part.weight is None else part.weight for part in parts]
         weight = jnp.concatenate(ones)
     return Batch(data, jnp.concatenate([part.rows for part in parts]), weight)
+
+
+def with_constant_rates(algorithm: Any) -> Any:
+    """The algorithm with all of its learning-rate schedules constant.
+
+    A schedule that decays over the run would end fine-tuning with networks that no longer move.
+    """
+    if not is_dataclass(algorithm):
+        return algorithm
+    names = [field.name for field in fields(algorithm) if field.metadata.get("choices") is SCHEDULES]
+    return replace(algorithm, **dict.fromkeys(names, constant))  # type: ignore[type-var]
 
 
 class Tuned(eqx.Module):

@@ -30,6 +30,8 @@ class Finetune(Playing):
     """updates a decision"""
     collect_every: int = 10
     """decisions that are made before updates follow"""
+    restart_schedules: bool = False
+    """learning rates follow the algorithm's schedules anew over the updates to come; default: they are constant"""
 
 
 def run(words: list[str]) -> int:
@@ -37,5 +39,5 @@ def run(words: list[str]) -> int:
     options = parse(Finetune, words, "finetune")
     begun = load(options.run)
     folder = Path(options.out) if options.out else free_folder(f"{begun.record.algorithm}-online")
-    mix = {"offline": options.offline, "updates": options.updates, "collect_every": options.collect_every}
+    mix = {name: getattr(options, name) for name in ("offline", "updates", "collect_every", "restart_schedules")}
     return play(begun, options, folder, **mix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tidelog.acting.arrays import fill, named_arrays
 from tidelog.acting.policy import Policy
 from tidelog.algorithms import check_fit, check_source
 from tidelog.algorithms.hyper import same_program
+from tidelog.algorithms.optim import copied
 from tidelog.data import Interactions, Log
 from tidelog.data.origin import reopen_any
 from tidelog.data.overlap import Sketch
@@ -54,9 +56,9 @@ def fit(
 
     Options: `held_out` share of episodes for validation losses, `evaluate` as `{environment: episodes}` or `{name:
     function of the policy}`, `every` updates between reports, `scale` "standard" or "none" (default: standard for
-    tables), `best` a metric, `patience` in reports, `sinks`, `warm_start` `{part: run folder}`, `save_seconds`, `keep`,
-    `together` (members under one `vmap`). Without `out` nothing is written. Raises ConfigError, SpecError, LogError,
-    DivergenceError.
+    tables), `best` a metric, `patience` in reports, `sinks`, `warm_start` `{part: run folder}` (a target network starts
+    as the network that it follows), `save_seconds`, `keep`, `together` (members under one `vmap`). Without `out`
+    nothing is written. Raises ConfigError, SpecError, LogError, DivergenceError.
     """
     for name in options:
         if name not in _OPTIONS:
@@ -132,8 +134,8 @@ def prepare(
         learners = [furnished(member, learner, parts.train) for member, learner in zip(members, learners, strict=True)]
     else:
         check_rewards(algorithms[0], parts.log)
-    for part, source in (warm_start or {}).items():
-        learners = [_warmed(learner, part, source) for learner in learners]
+    if warm_start:
+        learners = [warm_started(algorithms[0], learner, warm_start) for learner in learners]
     check_playable(Policy(algorithms[0], log.spec, scaler, algorithms[0].acting(learners[0].state)), episodes)
     validation = _validation(parts, algorithms[0], scaler)
     if best is not None:
@@ -271,6 +273,43 @@ def _sketches(parts: Parts | Periods, warm_start: Mapping[str, str | Path] | Non
             return {}
         sketches["learnt_from"] = joined.to_json()
     return sketches
+
+
+def warm_started(algorithm: Any, learner: Learner, warm_start: Mapping[str, str | Path]) -> Learner:
+    """A fresh learner with the named parts of other runs' last checkpoints.
+
+    A target network that is not named itself starts as a copy of the network that it follows, if that was named.
+    Raises ConfigError, CheckpointError.
+    """
+    for part, source in warm_start.items():
+        learner = _warmed(learner, part, source)
+    state = learner.state
+    unnamed = [target for target in target_names(state) if target not in warm_start]
+    for target, path in followed_parts(algorithm, state, unnamed).items():
+        if path.split(".")[0] in warm_start:
+            state = state._replace(**{target: copied(attrgetter(path)(state))})
+    return learner._replace(state=state)
+
+
+def target_names(state: Any) -> list[str]:
+    """The target networks of a state: its parts called `target_...` that are there."""
+    return [part for part in state._fields if part.startswith("target_") and getattr(state, part) is not None]
+
+
+def followed_parts(algorithm: Any, state: Any, targets: Sequence[str]) -> dict[str, str]:
+    """By target network, the dotted path of the network that it follows; ConfigError where that is not known.
+
+    `target_critic` follows `critic`, unless the algorithm's `target_sources` names another path.
+    """
+    named = getattr(algorithm, "target_sources", {})
+    found = {target: named.get(target, target.removeprefix("target_")) for target in targets}
+    for target, path in found.items():
+        if path.split(".")[0] not in state._fields:
+            raise ConfigError(
+                f"warm_start: '{target}' follows no part that is known: name it too, as in warm_start={{'{target}': "
+                f"run}}, or say what it follows in {type(algorithm).__name__}.target_sources"
+            )
+    return found
 
 
 def _warmed(learner: Learner, part: str, source: str | Path) -> Learner:

@@ -63,7 +63,8 @@ def learn(
     same, but for rounding where they are too many to be looked at at once), `phase_memory_limit` how many GB they may
     take.
     Of a run also `offline`, the share of a minibatch that comes from its log (0.5), `updates` a decision (1), and
-    `collect_every`, how many decisions are made before updates follow (10).
+    `collect_every`, how many decisions are made before updates follow (10). Learning rates are constant there, or with
+    `restart_schedules` follow the algorithm's schedules anew, over the updates to come.
     Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
     """
     for name in options:
@@ -95,6 +96,7 @@ def prepare_learning(
     offline: float | None = None,
     updates: float | None = None,
     collect_every: int | None = None,
+    restart_schedules: bool | None = None,
     start: Policy | Run | None = None,
     start_decisions: int | None = None,
     start_updates: int | None = None,
@@ -105,7 +107,8 @@ def prepare_learning(
     """Check everything and make a run that has not played a step; `run.stream()` trains it chunk by chunk."""
     use_cache()
     out, log_out = as_path("out", out), as_path("log_out", log_out)
-    mix = {"offline": offline, "updates": updates, "collect_every": collect_every}
+    mix: dict[str, Any] = {"offline": offline, "updates": updates, "collect_every": collect_every}
+    mix["restart_schedules"] = restart_schedules
     begin = Start.of(start, decisions=start_decisions, updates=start_updates)
     if isinstance(algorithm, Run):
         _check_goes_on(algorithm, seeds, begin, ahead)

@@ -7,7 +7,7 @@ run is cut into chunks. Letters: `S` members side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.algorithms.contract import Algorithm, Phase
-from tidelog.algorithms.draws import Draw, Order, Stored
+from tidelog.algorithms.draws import Draw, Samples, Stored
 from tidelog.algorithms.segments import Segments, drawn
 from tidelog.algorithms.visits import Visits
 from tidelog.training.depots import Depot
@@ -120,11 +120,13 @@ class Ready(NamedTuple):
     slots: jax.Array  # [K, B] int32: where they stand in that store
     indices: jax.Array  # [K, B] int32: which samples they are
     importance: jax.Array | None  # [K, B]
+    offset: jax.Array | None = None  # windows only, [K, B]: where in its window each drawn row stands
 
     def batch(self, draw: Draw, at: jax.Array) -> tuple[Any, jax.Array]:
         """The batch of one update of the block, and the indices that its feedback goes back to."""
         importance = None if self.importance is None else self.importance[at]
-        return draw.at(self.store, self.slots[at], importance), self.indices[at]
+        offset = None if self.offset is None else self.offset[at]
+        return draw.at(self.store, self.slots[at], importance, offset), self.indices[at]
 
 
 class Work(NamedTuple):
@@ -159,7 +161,7 @@ def _moment(phase: Phase, learner: Learner, update: jax.Array, steps: jax.Array)
 
 @eqx.filter_jit
 def draw_ahead(phase_index: int, algorithm: Any, learner: Learner, steps: jax.Array, counts: Any, block: int) -> Any:
-    """Indices [K, B] and importance weights for the next `block` updates, as the draws would find them one by one.
+    """The samples [K, B] of the next `block` updates, as the draws would find them one by one.
 
     `counts` are how many samples each draw has to choose from; a draw without one is left out.
     """
@@ -170,9 +172,7 @@ def draw_ahead(phase_index: int, algorithm: Any, learner: Learner, steps: jax.Ar
         keys, progress = _moment(phase, learner, learner.update + i, steps)
         return _each(
             phase,
-            lambda draw, order, key, count: (
-                None if count is None else cast(Order, draw.order).draw(order, key, draw.size, count, progress)
-            ),
+            lambda draw, order, key, count: None if count is None else draw.choose(order, key, count, progress),
             orders,
             keys,
             counts,
@@ -191,15 +191,17 @@ def fetch_ahead(
     phase = algorithm.phases()[phase_index]
     counts = _each(phase, lambda draw: jnp.int32(count(draw, stores[draw.store])) if draw.store in stores else None)
     found = draw_ahead(phase_index, algorithm, learner, steps, counts, block)
-    return _each(phase, lambda draw, drawn: drawn and _fetched(draw, stores[draw.store], *drawn), found)
+    return _each(phase, lambda draw, drawn: drawn and _fetched(draw, stores[draw.store], drawn), found)
 
 
-def _fetched(draw: Draw, store: Any, indices: jax.Array, importance: jax.Array | None) -> Ready:
+def _fetched(draw: Draw, store: Any, samples: Samples) -> Ready:
+    indices, importance, offset = samples
     if isinstance(store, Stored):
         rows = draw.unit.rows(store)[1]
-        return Ready(store, indices if rows is None else rows[indices], indices, importance)
-    small, slots = store.fetch(store.rows(draw.unit, np.asarray(indices).reshape(-1)), draw.unit)
-    return Ready(small, jnp.asarray(slots.reshape(indices.shape)), indices, importance)
+        return Ready(store, indices if rows is None else rows[indices], indices, importance, offset)
+    around = () if offset is None else (np.asarray(offset).reshape(-1),)
+    small, slots = store.fetch(store.rows(draw.unit, np.asarray(indices).reshape(-1)), draw.unit, *around)
+    return Ready(small, jnp.asarray(slots.reshape(indices.shape)), indices, importance, offset)
 
 
 def _taught(phase: Phase, orders: Any, indices: Any, priority: Any) -> Any:

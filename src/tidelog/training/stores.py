@@ -43,8 +43,22 @@ def stored(log: Log, keep: Keep, scaler: Scaler) -> Stored:
         reward=None if log.reward is None or usable is None else jnp.asarray(scaler.reward(log.reward)),
         terminated=jnp.asarray(log.terminated) if "terminated" in keep.columns else None,
         mask=None if log.action_mask is None else jnp.asarray(log.action_mask),
-        weight=None if log.weight is None else jnp.asarray(log.weight),
+        weight=None if log.weight is None else jnp.asarray(log.weight / mean_weight(log.weight, usable)),
     )
+
+
+def mean_weight(weight: np.ndarray[Any, Any], rows: np.ndarray[Any, Any] | None) -> float:
+    """The mean weight of the rows that are read, all of them for None; LogError where that is 0.
+
+    Weights are divided by it, so that they say how much rows count relative to each other and not how long a step is.
+    """
+    mean = float(np.mean(weight if rows is None else weight[rows], dtype=np.float64))
+    if mean == 0.0:
+        raise LogError(
+            "all weights of the steps that are read are 0, so nothing counts; expected at least one above 0; fix: "
+            "correct the weight column, leave it out of the mapping, or hold out other episodes (split_seed)"
+        )
+    return mean
 
 
 def check_columns(log: Log, keep: Keep) -> None:

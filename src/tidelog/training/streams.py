@@ -22,7 +22,7 @@ from tidelog.data import Log
 from tidelog.data.log import ranges
 from tidelog.data.scaling import Scaler
 from tidelog.errors import LogError
-from tidelog.training.stores import check_columns
+from tidelog.training.stores import check_columns, mean_weight
 from tidelog.types import Continuous
 
 Rows = NDArray[np.int64]
@@ -50,6 +50,8 @@ class Stream:
         self._log, self._keep, self._scaler, self._episodes = log, keep, scaler, episodes
         if "reward" in keep.columns and self.count(Row(1, 1.0)) == 0:
             raise LogError("no step of this log can be a target of value learning: what followed is never known")
+        if log.weight is not None:
+            self._mean_weight  # noqa: B018 - weights that are all 0 are refused at once
 
     def count(self, unit: Unit) -> int:
         """How many samples there are."""
@@ -70,9 +72,12 @@ class Stream:
         """A store of the right shapes, for tracing."""
         return self.fetch(np.zeros(draw.size, np.int64), draw.unit).store
 
-    def fetch(self, rows: Rows, unit: Unit) -> Fetched:
-        """The small store around the drawn rows [R]; always of one size for one R."""
-        before, span = (unit.burn_in if isinstance(unit, Window) else 0), _span(unit)
+    def fetch(self, rows: Rows, unit: Unit, offset: NDArray[Any] | int = 0) -> Fetched:
+        """The small store around the drawn rows [R]; always of one size for one R.
+
+        Of windows, `offset` [R] says where among the steps that count each drawn row stands.
+        """
+        before, span = offset + (unit.burn_in if isinstance(unit, Window) else 0), _span(unit)
         first, end = self._starts[self._log.episode[rows]], self._ends(rows)
         begin = np.maximum(first, rows - before)
         lengths = np.minimum(end, rows + span - before - 1) - begin + 1  # of each window
@@ -110,8 +115,13 @@ class Stream:
             reward=_column(self._scaler.reward(np.asarray(log.reward[taken])), missing) if needs_reward else None,  # type: ignore[index]
             terminated=_column(log.terminated[taken], missing) if "terminated" in self._keep.columns else None,
             mask=None if log.action_mask is None else jnp.asarray(np.asarray(log.action_mask[stored])),
-            weight=None if log.weight is None else _column(log.weight[taken], missing),
+            weight=None if log.weight is None else _column(log.weight[taken] / self._mean_weight, missing),
         )
+
+    @cached_property
+    def _mean_weight(self) -> float:
+        rows = self._targets if "reward" in self._keep.columns else self._decisions
+        return mean_weight(np.asarray(self._log.weight), rows)
 
     @cached_property
     def _starts(self) -> Rows:

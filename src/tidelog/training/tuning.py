@@ -1,6 +1,7 @@
 """A run that learnt from a log, going on in an environment: every member from where it stands, with its own play.
 
-The part of the log that was held out stays held out. Schedules begin anew, over the updates that are to come.
+The part of the log that was held out stays held out. Learning rates are constant, unless schedules are to begin anew
+over the updates that are to come.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms.tuning import Scales, Tuned, Tuning, check_tunable
+from tidelog.algorithms.tuning import Scales, Tuned, Tuning, check_tunable, with_constant_rates
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.training.beginners import beginners, planned_updates
@@ -191,6 +192,8 @@ def _players(algorithms: list[Any], scaler: Scaler, tuning: Tuning, steps: int) 
         dict(scaler.mean), dict(scaler.std), np.float32(scaler.reward_scale), np.float32(scaler.reward_shift)
     )
     rounds = -(-steps // tuning.collect_every)
+    if not tuning.restart_schedules:
+        algorithms = [with_constant_rates(algorithm) for algorithm in algorithms]
     return [Tuned(algorithm, scales, tuning, rounds) for algorithm in algorithms]
 
 
