@@ -19,7 +19,8 @@ BANDITS = {
     "confounded": worlds.confounded(-0.1),
     "ties": worlds.ties(),
     "better": worlds.plain(0.5, 0.8),
-    "clicks": worlds.favourite(worlds.clicks(0.05)),
+    "strongly confounded": worlds.confounded(-0.1, worlds.STRONG, 0.95),
+    "clicks": worlds.favourite(worlds.clicks(0.05), mean=0.05),
     "yes or no": worlds.yes_or_no(),
 }
 
@@ -170,6 +171,7 @@ def test_weights_of_ties_are_those_of_the_index_that_failed():
     taken = np.asarray(drawn.log.action)
     chances = drawn.policies[0].probabilities(drawn.log.transitions.observation)
     weights = chances[np.arange(1500), taken] / np.asarray(drawn.log.propensity)
+    assert np.unique(weights, return_counts=True)[1].tolist() == [336, 1044, 12, 108]
     assert set(np.unique(weights)) == {0.0, 1.0, 2.0, 4.0}
 
 
@@ -229,14 +231,14 @@ def test_of_many_policies_the_most_favourable_verdict_is_kept(monkeypatch):
 
 def test_rows_are_resumed_and_a_cut_line_is_judged_again(tmp_path):
     cell = Cell("tiny logs", "normal", 15)
-    adversarial.judge_some(cell, [0, 1, 2], tmp_path)
-    path = tmp_path / f"{cell.name}.jsonl"
+    path = tmp_path / "rows.jsonl"
+    adversarial.judge_some(cell, [0, 1, 2], path)
     first, second, third = path.read_text().splitlines()
     path.write_text(f"{first}\n{third}\n{second[:40]}")
-    assert adversarial.missing([cell], {cell: 4}, tmp_path) == [(cell, [1, 3])]
+    assert adversarial.missing({cell: path}, {cell: 4}) == [(cell, [1, 3])]
     adversarial.mend(path)
-    adversarial.judge_some(cell, [1, 3], tmp_path)
-    found = adversarial.rows_of(cell, tmp_path)
+    adversarial.judge_some(cell, [1, 3], path)
+    found = adversarial.rows_of(path)
     assert sorted(found) == [0, 1, 2, 3]
     again = json.loads(second)
     assert {**found[1], "seconds": 0} == {**again, "seconds": 0}
