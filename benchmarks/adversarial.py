@@ -50,8 +50,8 @@ def judged(cell: Cell, seed: int) -> dict[str, Any]:
     """One verdict on the log of a seed; of several policies, the most favourable one."""
     began = time.perf_counter()
     drawn = cell.draw(seed)
-    limits = tl.Limits(replicates=REPLICATES)
-    found = [tl.judge(policy, drawn.log, seed=seed, limits=limits, **drawn.arguments) for policy in drawn.policies]
+    known = {"seed": seed, "limits": tl.Limits(replicates=REPLICATES), **drawn.arguments}
+    found = [tl.judge(policy, drawn.log, **known) for policy in drawn.policies]
     verdict = max(found, key=favour)
     text = " ".join([verdict.paragraph, *verdict.reasons])
     return {
@@ -72,10 +72,11 @@ def favour(verdict: Any) -> tuple[int, float]:
 
 
 def state() -> str:
-    """A fingerprint of the judge and of what reads logs: rows of another one are not counted."""
+    """A fingerprint of the judge, of what reads logs, and of the words: rows of another one are not counted."""
     package = Path(tl.__file__).parent
     files = [file for part in ("judging", "data") for file in sorted(package.joinpath(part).rglob("*.py"))]
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    words = repr(sorted(WORDS.items())).encode()
+    return hashlib.sha256(b"".join([words, *(file.read_bytes() for file in files)])).hexdigest()[:16]
 
 
 # Rows of cells, a file each.

@@ -36,7 +36,7 @@ WORDS = {  # what a verdict must say where the log cannot show it; tried on its 
     "hidden": r"(?i)unrecorded|not in the log|hidden cause|unobserved|confound",
     "propensities": r"(?i)recorded (probabilit|propensit)|propensit(y|ies) (are|is|were) (wrong|right|correct)|"
     r"confound|probabilities are wrong",
-    "missing": r"(?i)(rows|episodes|decisions|cases) (that )?(are|were|is|was)? ?(missing|left out|not recorded)|"
+    "missing": r"(?i)(row|episode|decision|case)s? (that )?(are|were|is|was)? ?(missing|left out|not recorded)|"
     r"complete log|every (case|episode|decision) (was|is) (recorded|logged)",
     "cut": r"(?i)cut off|truncat|what (would have )?follow(ed|s)",
     "timing": r"(?i)(known|recorded|written|seen) (before|after|at the time)|after the decision|before the decision",
@@ -94,10 +94,16 @@ class Cell(NamedTuple):
         return WORLDS[self.world].variants[self.variant]
 
     def draw(self, seed: int) -> Drawn:
-        """The log of a seed; Unavailable where this version lacks what it needs."""
+        """The log of a seed; Unavailable where this version lacks what it needs.
+
+        Where `judge` can be told that a policy never saw the log, the user tells it, except in the world about that.
+        """
         forms = [(world, variant) for world in WORLDS for variant in WORLDS[world].variants]
         place = forms.index((self.world, self.variant))
-        return self.form.draw(np.random.default_rng([seed, place, self.episodes]), self.episodes)
+        found = self.form.draw(np.random.default_rng([seed, place, self.episodes]), self.episodes)
+        if self.world == LEARNT or "learnt_from" not in inspect.signature(tl.judge).parameters:
+            return found
+        return found._replace(arguments={"learnt_from": "other data", **found.arguments})
 
 
 def fingerprint(drawn: Drawn) -> str:
@@ -643,6 +649,7 @@ def clipped(generator: Generator, n: int, at: str) -> Drawn:
 
 # The registry.
 
+LEARNT = "learnt from this log"
 WORLDS: dict[str, World] = {
     "unsupported quarter": World(
         "The policy is better in three contexts of four; in the fourth it takes an action that was never logged there, "
@@ -721,7 +728,7 @@ WORLDS: dict[str, World] = {
             "arms by row": Variant(partial(by_cluster, size=25, named=False, by_row=True)),
         },
     ),
-    "learnt from this log": World(
+    LEARNT: World(
         "Rewards are noise; the policy takes what earned most in the log that it is judged on.",
         (200, 400, 1000),
         {"of no tidelog run": Variant(learnt_here, "learnt")},
