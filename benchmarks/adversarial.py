@@ -9,7 +9,7 @@ reaches 2.5 %); or every wrong verdict says in its paragraph or reasons what can
 `python -m benchmarks.adversarial [world ...] [--logs 200] [--jobs 2] [--scratch FOLDER] [--name adversarial]`
 
 Each row is written under the scratch folder as it is judged, and a later run judges what is missing. Rows of another
-state of the judge or of the worlds are not used. Cells whose observations fit no table train networks for each log:
+state of the judge, or of other logs, are not used. Cells whose observations fit no table train networks for each log:
 they get `FEW` logs, and none with `--logs-networks 0`. Intervals use 1,000 bootstrap samples.
 """
 
@@ -31,8 +31,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 import tidelog as tl
-from benchmarks import adversarial_worlds
-from benchmarks.adversarial_worlds import WORDS, WORLDS, Cell, Unavailable, cells
+from benchmarks.adversarial_worlds import WORDS, WORLDS, Cell, Unavailable, cells, fingerprint
 from benchmarks.keep import keep
 
 PROMISED = 0.025  # of wrong verdicts on either side
@@ -51,8 +50,8 @@ def judged(cell: Cell, seed: int) -> dict[str, Any]:
     """One verdict on the log of a seed; of several policies, the most favourable one."""
     began = time.perf_counter()
     drawn = cell.draw(seed)
-    limits = tl.Limits(replicates=REPLICATES)
-    found = [tl.judge(policy, drawn.log, seed=seed, limits=limits, **drawn.arguments) for policy in drawn.policies]
+    known = {"seed": seed, "limits": tl.Limits(replicates=REPLICATES), **drawn.arguments}
+    found = [tl.judge(policy, drawn.log, **known) for policy in drawn.policies]
     verdict = max(found, key=favour)
     text = " ".join([verdict.paragraph, *verdict.reasons])
     return {
@@ -73,24 +72,21 @@ def favour(verdict: Any) -> tuple[int, float]:
 
 
 def state() -> str:
-    """A fingerprint of the judge and of the worlds: rows of another one are not counted."""
-    files = sorted(Path(tl.__file__).parent.joinpath("judging").glob("*.py"))
-    files.append(Path(adversarial_worlds.__file__))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    """A fingerprint of the judge, of what reads logs, and of the words: rows of another one are not counted."""
+    package = Path(tl.__file__).parent
+    files = [file for part in ("judging", "data") for file in sorted(package.joinpath(part).rglob("*.py"))]
+    words = repr(sorted(WORDS.items())).encode()
+    return hashlib.sha256(b"".join([words, *(file.read_bytes() for file in files)])).hexdigest()[:16]
 
 
 # Rows of cells, a file each.
 
 
-def rows_of(cell: Cell, scratch: Path) -> dict[int, dict[str, Any]]:
+def rows_of(path: Path) -> dict[int, dict[str, Any]]:
     """The rows judged so far, by seed; a line cut short by an interruption is judged again."""
-    path = scratch / f"{cell.name}.jsonl"
-    found = {}
-    for line in path.read_text().splitlines() if path.exists() else ():
-        if line.endswith("}"):
-            row = json.loads(line)
-            found[row["seed"]] = row
-    return found
+    lines = path.read_text().splitlines() if path.exists() else []
+    rows = [json.loads(line) for line in lines if line.endswith("}")]
+    return {row["seed"]: row for row in rows}
 
 
 def mend(path: Path) -> None:
@@ -100,33 +96,33 @@ def mend(path: Path) -> None:
             file.write("\n")
 
 
-def judge_some(cell: Cell, seeds: Sequence[int], scratch: Path) -> str:
+def judge_some(cell: Cell, seeds: Sequence[int], path: Path) -> str:
     """Judge the logs of some seeds and append their rows; what was done, in a line."""
-    with (scratch / f"{cell.name}.jsonl").open("a") as file:
+    with path.open("a") as file:
         for seed in seeds:
             file.write(f"{json.dumps(judged(cell, seed))}\n")
             file.flush()
     return f"{cell.name}: logs {seeds[0]} to {seeds[-1]}"
 
 
-def missing(chosen: Sequence[Cell], logs: dict[Cell, int], scratch: Path) -> list[tuple[Cell, list[int]]]:
+def missing(paths: dict[Cell, Path], logs: dict[Cell, int]) -> list[tuple[Cell, list[int]]]:
     """What is left to be judged, in pieces: the first logs of every cell before the next ones of any."""
     found = []
-    for cell in chosen:
-        known = rows_of(cell, scratch)
+    for cell, path in paths.items():
+        known = rows_of(path)
         left = [seed for seed in range(logs[cell]) if seed not in known]
         found += [(cell, left[first : first + CHUNK]) for first in range(0, len(left), CHUNK)]
     return sorted(found, key=lambda piece: piece[1][0] // CHUNK)
 
 
-def run(chosen: Sequence[Cell], logs: dict[Cell, int], scratch: Path, jobs: int) -> None:
+def run(paths: dict[Cell, Path], logs: dict[Cell, int], jobs: int) -> None:
     """Judge everything that is missing, in so many processes."""
-    for cell in chosen:
-        mend(scratch / f"{cell.name}.jsonl")
-    left = missing(chosen, logs, scratch)
+    for path in paths.values():
+        mend(path)
+    left = missing(paths, logs)
     os.environ.update(SINGLE)  # read by the processes that are started now
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(judge_some, cell, seeds, scratch) for cell, seeds in left]
+        futures = [pool.submit(judge_some, cell, seeds, paths[cell]) for cell, seeds in left]
         for count, future in enumerate(as_completed(futures), 1):
             print(f"{count} of {len(left)}: {future.result()}", flush=True)
 
@@ -196,18 +192,17 @@ def study(worlds: Sequence[str], logs: int, few: int, jobs: int, scratch: Path, 
     """Judge these worlds, and keep what came of all of them that are complete."""
     folder = scratch / state()
     folder.mkdir(parents=True, exist_ok=True)
-    able, unable = [], []
+    paths, unable = dict[Cell, Path](), []
     for cell in cells(worlds):
         try:
-            cell.draw(0)
-            able.append(cell)
+            paths[cell] = folder / f"{cell.name}__{fingerprint(cell.draw(0))}.jsonl"
         except Unavailable as reason:
             unable.append({**cell._asdict(), "why": str(reason)})
-    wanted = {cell: few if cell.form.networks else logs for cell in able}
-    run(able, wanted, folder, jobs)
+    wanted = {cell: few if cell.form.networks else logs for cell in paths}
+    run(paths, wanted, jobs)
     by_cell = {
-        cell: [row for seed, row in sorted(rows_of(cell, folder).items()) if seed < wanted[cell]]
-        for cell in able
+        cell: [row for seed, row in sorted(rows_of(path).items()) if seed < wanted[cell]]
+        for cell, path in paths.items()
         if wanted[cell]
     }
     made = [summary(cell, rows) for cell, rows in by_cell.items()]
@@ -217,7 +212,7 @@ def study(worlds: Sequence[str], logs: int, few: int, jobs: int, scratch: Path, 
         "logs": logs,
         "logs_of_networks": few,
         "state": state(),
-        "worlds": {world: WORLDS[world].sentence for world in WORLDS if world in {cell.world for cell in able}},
+        "worlds": {world: WORLDS[world].sentence for world in WORLDS if world in {cell.world for cell in paths}},
         "words": WORDS,
         "heard_in_ordinary_logs": heard_elsewhere(by_cell),
         "promises": dict(Counter(cell["promise"] for cell in made)),

@@ -10,6 +10,7 @@ Letters: `N` rows, `n` episodes, `T` steps, `C` contexts, `U` hidden causes, `A`
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,7 @@ WORDS = {  # what a verdict must say where the log cannot show it; tried on its 
     "hidden": r"(?i)unrecorded|not in the log|hidden cause|unobserved|confound",
     "propensities": r"(?i)recorded (probabilit|propensit)|propensit(y|ies) (are|is|were) (wrong|right|correct)|"
     r"confound|probabilities are wrong",
-    "missing": r"(?i)(rows|episodes|decisions|cases) (that )?(are|were|is|was)? ?(missing|left out|not recorded)|"
+    "missing": r"(?i)(row|episode|decision|case)s? (that )?(are|were|is|was)? ?(missing|left out|not recorded)|"
     r"complete log|every (case|episode|decision) (was|is) (recorded|logged)",
     "cut": r"(?i)cut off|truncat|what (would have )?follow(ed|s)",
     "timing": r"(?i)(known|recorded|written|seen) (before|after|at the time)|after the decision|before the decision",
@@ -93,10 +94,24 @@ class Cell(NamedTuple):
         return WORLDS[self.world].variants[self.variant]
 
     def draw(self, seed: int) -> Drawn:
-        """The log of a seed; Unavailable where this version lacks what it needs."""
+        """The log of a seed; Unavailable where this version lacks what it needs.
+
+        Where `judge` can be told that a policy never saw the log, the user tells it, except in the world about that.
+        """
         forms = [(world, variant) for world in WORLDS for variant in WORLDS[world].variants]
         place = forms.index((self.world, self.variant))
-        return self.form.draw(np.random.default_rng([seed, place, self.episodes]), self.episodes)
+        found = self.form.draw(np.random.default_rng([seed, place, self.episodes]), self.episodes)
+        if self.world == LEARNT or "learnt_from" not in inspect.signature(tl.judge).parameters:
+            return found
+        return found._replace(arguments={"learnt_from": "other data", **found.arguments})
+
+
+def fingerprint(drawn: Drawn) -> str:
+    """What a draw consists of, in sixteen characters."""
+    seen = drawn.log.transitions.observation
+    parts = [drawn.log.fingerprint(), repr(drawn.truth), repr(sorted(drawn.arguments.items()))]
+    parts += [repr(np.asarray(p.probabilities(seen, None))) for p in drawn.policies if isinstance(p, Table)]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
 def cells(worlds: Sequence[str] = ()) -> Iterator[Cell]:
@@ -239,14 +254,15 @@ def partly_fixed() -> Bandit:
 
 
 CAUSES = np.array([0.14, 0.38, 0.62, 0.86])  # how likely the second action is under each hidden cause
+STRONG = np.array([0.02, 0.34, 0.66, 0.98])
 
 
-def confounded(effect: float) -> Bandit:
+def confounded(effect: float, causes: Floats = CAUSES, chance: float = 0.8) -> Bandit:
     """What the logger saw, and the log does not show, moves both its choice and the reward."""
-    logger = np.repeat(np.stack([1.0 - CAUSES, CAUSES], 1)[:, None], 3, axis=1)
-    worth = np.zeros((4, 3, 2)) + np.arange(4.0)[:, None, None] / 3.0
+    logger = np.repeat(np.stack([1.0 - causes, causes], 1)[:, None], 3, axis=1)
+    worth = np.zeros((4, 3, 2)) + 2.0 * np.arange(4.0)[:, None, None] / 3.0
     worth[..., 1] += effect
-    return Bandit(logger, np.tile([0.2, 0.8], (3, 1)), worth, normal(0.5), np.full(4, 0.25))
+    return Bandit(logger, np.tile([1.0 - chance, chance], (3, 1)), worth, normal(0.3), np.full(4, 0.25))
 
 
 def misrecorded(generator: Generator, n: int, how: str, effect: float) -> Drawn:
@@ -333,16 +349,16 @@ def many_looks(generator: Generator, n: int, told: bool) -> Drawn:
 def drifting(generator: Generator, n: int, logger: bool, rewards: bool, propensities: str, timed: bool = True) -> Drawn:
     """Over the log's time the logger's habits, rewards, or both rise; actions have no effect."""
     time = np.arange(n) / n
-    second = 0.1 + 0.8 * time if logger else np.full(n, 0.5)
+    second = 0.03 + 0.94 * time if logger else np.full(n, 0.5)
     action = (generator.random(n) < second).astype(int)
     rows = {
         "context": generator.integers(0, 3, n), "action": action,
         "propensity": np.where(action == 1, second, 1.0 - second),
-        "reward": (2.0 * time if rewards else 1.0) + generator.standard_normal(n),
+        "reward": (2.0 * time if rewards else 1.0) + 0.3 * generator.standard_normal(n),
     }  # fmt: skip
     more = {"time": np.arange(n, dtype=float)} if timed else {}
     log = one_step(rows, 2, propensities, **more)
-    return Drawn(log, (Table(np.tile([0.2, 0.8], (3, 1))),), 0.0, asked(propensities))
+    return Drawn(log, (Table(np.tile([0.05, 0.95], (3, 1))),), 0.0, asked(propensities))
 
 
 def rare_harm(generator: Generator, n: int, odds: float = 0.0005, loss: float = -1000.0) -> Drawn:
@@ -361,6 +377,19 @@ def ties(gain: float = 0.5) -> Bandit:
     worth = np.zeros((1, 3, 2))
     worth[..., 1] = gain
     return Bandit(logger[None], target, worth, normal(0.5), contexts=np.array([0.696, 0.016, 0.288]))
+
+
+TIES = np.array([[522, 522], [12, 12], [324, 108]])  # rows by context and action: as many as are expected of 1,500
+
+
+def tied(generator: Generator, n: int, gain: float = 0.5) -> Drawn:
+    """The same with exactly as many rows of each kind as are expected: 12 weights of 2 and 108 of 4 in each 1,500."""
+    bandit = ties(gain)
+    kinds = generator.permutation(np.repeat(np.arange(6), TIES.ravel() * (n // 1500)))
+    context, action = kinds // 2, kinds % 2
+    reward = bandit.worth[0, context, action] + bandit.noise(generator, len(kinds))
+    propensity = bandit.logger[0, context, action]
+    return bandit.drawn({"context": context, "action": action, "reward": reward, "propensity": propensity})
 
 
 def selected(generator: Generator, n: int, propensities: str) -> Drawn:
@@ -409,7 +438,7 @@ def habituated(generator: Generator, n: int, visits: int = 20, often: float = 0.
 
 
 def clicks(rate: float) -> Callable[[Generator, int], Floats]:
-    """Rewards of 1, so rarely, less their mean."""
+    """Noise that makes of the mean `rate` rewards of 0 and 1."""
     return lambda generator, size: (generator.random(size) < rate) - rate
 
 
@@ -419,14 +448,14 @@ def heavy(sign: float, index: float = 1.5) -> Callable[[Generator, int], Floats]
 
 
 def yes_or_no(chance: float = 0.3) -> Bandit:
-    """The same without an effect, rewards of 0 and 1 less their mean."""
-    return replace(plain(0.0, 0.7), worth=np.zeros((1, 3, 2)), noise=clicks(chance))
+    """The same without an effect, rewards of 0 and 1."""
+    return replace(plain(0.0, 0.7), worth=np.full((1, 3, 2), chance), noise=clicks(chance))
 
 
-def favourite(noise: Callable[[Generator, int], Floats], first: float = 0.9) -> Bandit:
+def favourite(noise: Callable[[Generator, int], Floats], first: float = 0.9, mean: float = 0.0) -> Bandit:
     """Four actions at even odds, no effect; the policy takes the first of them so often."""
     target = np.tile([first, *[(1.0 - first) / 3.0] * 3], (3, 1))
-    return Bandit(np.full((1, 3, 4), 0.25), target, np.zeros((1, 3, 4)), noise)
+    return Bandit(np.full((1, 3, 4), 0.25), target, np.full((1, 3, 4), mean), noise)
 
 
 # Several decisions an episode: [n, T].
@@ -620,6 +649,7 @@ def clipped(generator: Generator, n: int, at: str) -> Drawn:
 
 # The registry.
 
+LEARNT = "learnt from this log"
 WORLDS: dict[str, World] = {
     "unsupported quarter": World(
         "The policy is better in three contexts of four; in the fourth it takes an action that was never logged there, "
@@ -698,7 +728,7 @@ WORLDS: dict[str, World] = {
             "arms by row": Variant(partial(by_cluster, size=25, named=False, by_row=True)),
         },
     ),
-    "learnt from this log": World(
+    LEARNT: World(
         "Rewards are noise; the policy takes what earned most in the log that it is judged on.",
         (200, 400, 1000),
         {"of no tidelog run": Variant(learnt_here, "learnt")},
@@ -733,8 +763,8 @@ WORLDS: dict[str, World] = {
         "Weights of 0, 1, 2 and 4, nearly all of the largest alike; they are bounded and the policy is better.",
         (1500,),
         {
-            "better": Variant(ties().draw, answered=0.8),
-            "no effect": Variant(ties(0.0).draw, answered=0.8),
+            "better": Variant(tied, answered=0.8),
+            "no effect": Variant(partial(tied, gain=0.0), answered=0.8),
         },
     ),
     "clipped actions": World(
@@ -750,7 +780,7 @@ WORLDS: dict[str, World] = {
         (300, 1000, 3000),
         {
             "right propensities": Variant(confounded(-0.1).draw),
-            "estimated": Variant(partial(confounded(-0.1).draw, propensities="estimated"), "hidden"),
+            "estimated": Variant(partial(confounded(-0.1, STRONG, 0.95).draw, propensities="estimated"), "hidden"),
         },
     ),
     "wrong propensities": World(
@@ -794,9 +824,9 @@ WORLDS: dict[str, World] = {
         "Rewards are clicks of one row in 250, in 100 or in 20. No effect.",
         (600, 1000, 3000),
         {
-            "0.4 %": Variant(favourite(clicks(0.004)).draw),
-            "1 %": Variant(favourite(clicks(0.01)).draw),
-            "5 %": Variant(favourite(clicks(0.05)).draw),
+            "0.4 %": Variant(favourite(clicks(0.004), mean=0.004).draw),
+            "1 %": Variant(favourite(clicks(0.01), mean=0.01).draw),
+            "5 %": Variant(favourite(clicks(0.05), mean=0.05).draw),
         },
     ),
     "tiny logs": World(

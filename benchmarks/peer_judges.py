@@ -100,7 +100,8 @@ def scope_rl(log):
     """Self-normalised per-decision importance sampling, bootstrap of 1,000.
 
     Its doubly robust estimators need a critic of d3rlpy for each log and policy, which is left out. All its episodes
-    are equally long: shorter ones are filled up with steps of reward 0 that policy and logger take alike.
+    are equally long: shorter ones are filled up with steps of reward 0 that policy and logger take alike. By default it
+    drops the reward of the very step that ends an episode; here it keeps it, or one-step logs would be worth 0.
     """
     from scope_rl.ope import OffPolicyEvaluation
     from scope_rl.ope.discrete import SelfNormalizedPDIS
@@ -132,7 +133,9 @@ def scope_rl(log):
             "evaluation_policy": "policy", "dataset_id": 0,
         }
     }  # fmt: skip
-    evaluation = OffPolicyEvaluation(logged_dataset=dataset, ope_estimators=[SelfNormalizedPDIS()])
+    evaluation = OffPolicyEvaluation(
+        logged_dataset=dataset, ope_estimators=[SelfNormalizedPDIS()], disable_reward_after_done=False
+    )
     found = evaluation.estimate_intervals(
         inputs, alpha=1.0 - LEVEL, ci="bootstrap", n_bootstrap_samples=SAMPLES, random_state=SEED
     )["policy"]["snpdis"]

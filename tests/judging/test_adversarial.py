@@ -1,87 +1,244 @@
-"""Worlds in which a careless judge is wrong: each was seen failing on the judge before, on these seeds."""
+"""The adversary's worlds: their truth by simulation of another kind, their logs, and how verdicts are counted."""
+
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from benchmarks.adversarial_worlds import Cell
-from tidelog import Limits, judge
-from tidelog.judging.results import OVERLAP_UNKNOWN
+from benchmarks import adversarial
+from benchmarks import adversarial_worlds as worlds
+from benchmarks.adversarial_worlds import WORDS, WORLDS, Cell, Unavailable, cells
 
-QUICK = Limits(replicates=1000)
+ROWS = 400_000
+BANDITS = {
+    "quarter": worlds.quarter(),
+    "frequent": worlds.quarter(frequent=True),
+    "mirrored": worlds.quarter(mirrored=True),
+    "partly fixed": worlds.partly_fixed(),
+    "confounded": worlds.confounded(-0.1),
+    "ties": worlds.ties(),
+    "better": worlds.plain(0.5, 0.8),
+    "strongly confounded": worlds.confounded(-0.1, worlds.STRONG, 0.95),
+    "clicks": worlds.favourite(worlds.clicks(0.05), mean=0.05),
+    "yes or no": worlds.yes_or_no(),
+}
 
 
-def verdicts(world, variant, episodes, seeds=6):
-    for seed in range(seeds):
-        drawn = Cell(world, variant, episodes).draw(seed)
-        for policy in drawn.policies:
-            yield judge(policy, drawn.log, seed=seed, limits=QUICK, **drawn.arguments)
+def apart(one, other):
+    """The difference of two means, in its standard errors."""
+    error = np.sqrt(one.var() / len(one) + other.var() / len(other))
+    return one.mean() - other.mean(), error
 
 
-def decisions(*cell, **more):
-    return [verdict.decision for verdict in verdicts(*cell, **more)]
+@pytest.mark.parametrize("name", BANDITS)
+def test_truth_is_what_the_policy_earns_when_it_acts(name):
+    bandit = BANDITS[name]
+    acted = np.broadcast_to(bandit.target, bandit.logger.shape)
+    ours = bandit.rows(np.random.default_rng(1), ROWS, acted)["reward"]
+    theirs = bandit.rows(np.random.default_rng(2), ROWS)["reward"]
+    found, error = apart(ours, theirs)
+    assert found == pytest.approx(bandit.truth, abs=4 * error)
 
 
-@pytest.mark.parametrize("episodes", [110, 250, 600])
+def played(step, episodes=40_000, steps=60, seed=0):
+    """Returns of episodes, a step at a time: `step(generator, t, state)` -> reward, state, still going."""
+    generator = np.random.default_rng(seed)
+    state, going, total = np.zeros(episodes), np.ones(episodes, bool), np.zeros(episodes)
+    for t in range(steps):
+        reward, state, stays = step(generator, t, state)
+        total += np.where(going, reward, 0.0)
+        going &= stays
+    return total
+
+
+def sending(often, pays):
+    """A step of who sends so often; `pays(t, state)`; the state counts sends."""
+
+    def step(generator, t, state):
+        sent = generator.random(len(state)) < often
+        return sent * pays(t, state), state + sent, np.ones(len(state), bool)
+
+    return step
+
+
 @pytest.mark.parametrize(
-    ("variant", "wrong"),
+    ("variant", "pays", "policy", "logger", "steps"),
     [
-        ("recorded", "better"),
-        ("estimated", "better"),
-        ("frequent elsewhere", "better"),
-        ("without noise", "better"),
-        ("mirrored", "worse"),
+        ("count hidden", lambda t, count: np.where(count < 12, 1.0, -3.0), 0.45, 0.15, 60),
+        ("count hidden, milder", lambda t, count: np.where(count < 12, 1.0, -0.5), 0.45, 0.15, 60),
+        ("ten steps", lambda t, count: np.where(count < 2, 1.0, -3.0), 0.25, 0.15, 10),
     ],
 )
-def test_what_was_never_logged_decides_nothing(variant, wrong, episodes):
-    assert wrong not in decisions("unsupported quarter", variant, episodes)
+def test_truth_of_histories(variant, pays, policy, logger, steps):
+    size = WORLDS["history"].variants[variant].sizes or WORLDS["history"].sizes
+    truth = Cell("history", variant, size[0]).draw(0).truth
+    found, error = apart(played(sending(policy, pays), steps=steps), played(sending(logger, pays), steps=steps, seed=1))
+    assert found == pytest.approx(truth, abs=4 * error)
 
 
-@pytest.mark.parametrize("variant", ["count hidden", "count hidden, milder", "last action only", "by hour, hidden"])
-def test_effects_of_history_are_found_or_refused(variant):
-    found = list(verdicts("history", variant, 100, seeds=4))
-    assert all(verdict.decision == "unsupported" for verdict in found)
+def test_truth_of_the_last_action():
+    def step(often):
+        def one(generator, t, before):
+            sent = generator.random(len(before)) < often
+            return sent * np.where(before > 0, -3.0, 1.0), sent.astype(float), np.ones(len(before), bool)
+
+        return one
+
+    found, error = apart(played(step(0.45)), played(step(0.15), seed=1))
+    assert found == pytest.approx(Cell("history", "last action only", 100).draw(0).truth, abs=4 * error)
 
 
-def test_a_failed_test_of_the_state_names_the_column():
-    (verdict,) = verdicts("history", "last action only", 400, seeds=1)
-    assert "last" in verdict.reasons[0]
-    assert "add the last" in verdict.paragraph
-    assert any(one["fails"] for one in verdict.context["history"])
+def test_truth_by_the_hour():
+    def step(day, night):
+        def one(generator, t, state):
+            dark = t % 24 >= 12
+            sent = generator.random(len(state)) < (night if dark else day)
+            return sent * (-2.0 if dark else 1.0), state, np.ones(len(state), bool)
+
+        return one
+
+    found, error = apart(played(step(0.3, 0.3)), played(step(0.25, 0.05), seed=1))
+    assert found == pytest.approx(Cell("history", "by hour, hidden", 100).draw(0).truth, abs=4 * error)
 
 
-@pytest.mark.parametrize("variant", ["by user, named", "rows five times, named", "rows five times, unnamed"])
-def test_dependent_episodes_are_resampled_together(variant):
-    """Of 12 null logs at most one is called different; of the old judge's verdicts about four were."""
-    said = decisions("dependent episodes", variant, 1000, seeds=12)
-    assert sum(one in ("better", "worse") for one in said) <= 1
+def test_truth_of_episodes_that_are_cut():
+    def step(second):
+        def one(generator, t, state):
+            action = (generator.random(len(state)) < second).astype(int)
+            bad = generator.random(len(state)) < np.array([0.02, 0.08])[action]
+            return 0.3 * action - 10.0 * bad, state, ~bad
+
+        return one
+
+    found, error = apart(played(step(0.65), steps=10, episodes=ROWS), played(step(0.5), 100_000, 10, 1))
+    assert found == pytest.approx(Cell("informative truncation", "recorded", 300).draw(0).truth, abs=4 * error)
 
 
-def test_a_policy_of_unknown_origin_says_so_and_does_not_pass_the_gate():
-    drawn = Cell("learnt from this log", "of no tidelog run", 400).draw(0)
-    (policy,) = drawn.policies
-    verdict = judge(policy, drawn.log, limits=QUICK)
-    assert verdict.decision == "better", "nothing in the log tells that the policy learnt from it"
-    assert OVERLAP_UNKNOWN in verdict.reasons
-    assert OVERLAP_UNKNOWN[1:] in verdict.paragraph
-    assert verdict.blocks_gate == (OVERLAP_UNKNOWN,)
-    stated = judge(policy, drawn.log, limits=QUICK, learnt_from="other data")
-    assert stated.blocks_gate == ()
-    assert OVERLAP_UNKNOWN not in stated.reasons
+def test_truth_of_an_unsupported_step():
+    generator, n = np.random.default_rng(0), ROWS
+    odd = generator.random(n) < 0.25
+    ordinary = 5 - odd
+
+    def earned(chance):
+        good = generator.binomial(ordinary, chance)
+        return good + (ordinary - good) / 3
+
+    found, error = apart(earned(0.65) - 20.0 * odd, earned(0.5))
+    assert found == pytest.approx(Cell("unsupported quarter", "five steps", 110).draw(0).truth, abs=4 * error)
 
 
-def test_a_logger_who_changes_with_the_rewards_is_modelled_in_time_or_refused():
-    said = decisions("drift", "both", 1000)
-    assert "better" not in said
+def test_truth_of_interference_and_habituation():
+    assert Cell("interference", "recorded", 300).draw(0).truth == pytest.approx(0.9 * -0.8 - 0.2 * 0.6)
+
+    def pays(t, count):
+        return np.where(count < 3, 1.0, -1.0)
+
+    found, error = apart(played(sending(0.6, pays), steps=20), played(sending(0.15, pays), steps=20, seed=1))
+    assert found / 20 == pytest.approx(Cell("habituation", "recorded", 1000).draw(0).truth, abs=4 * error / 20)
 
 
-def test_rare_harm_is_said():
-    for verdict in verdicts("rare harm", "recorded", 300, seeds=4):
-        if verdict.decision == "better":
-            assert "rare harm" in verdict.paragraph
-            assert np.isfinite(verdict.logger.estimate)
+def test_truth_of_continuous_actions():
+    """Actions of the policy itself, as tidelog draws them."""
+    drawn = Cell("clipped actions", "density as drawn", 300).draw(0)
+    seen = {"context": np.zeros((50_000, 1), np.int32)}
+    ours = drawn.policies[0].sample(seen, 3)[:, 0] >= 1.0
+    theirs = np.random.default_rng(1).normal(0.5, 0.4, 50_000) >= 1.0
+    found, error = apart(ours.astype(float), theirs.astype(float))
+    assert found == pytest.approx(drawn.truth, abs=4 * error)
+    drawn = Cell("unsupported quarter", "continuous, out of range", 150).draw(0)
+    seen = {"context": np.arange(40_000, dtype=np.int32)[:, None] % 4}
+    action, last = drawn.policies[0].sample(seen, 3)[:, 0], seen["context"][:, 0] == 3
+    reward = np.where(last, -20.0 * (action > 0.6), 2.0 * action)
+    assert reward.mean() == pytest.approx(drawn.truth, abs=0.01 + 4 * reward[~last].std() / 200)
 
 
-def test_cut_actions_are_refused():
-    (verdict, *_) = verdicts("clipped actions", "density as drawn", 300, seeds=1)
-    assert verdict.decision == "unsupported"
-    assert "exactly on a bound" in verdict.reasons[0]
+@pytest.mark.parametrize("cell", [c for c in cells() if c.episodes < 700], ids=lambda c: c.name)
+def test_a_seed_draws_one_log_of_the_promised_size(cell):
+    try:
+        one, again, other = cell.draw(3), cell.draw(3), cell.draw(4)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    assert len(one.log.episode_ids) == cell.episodes
+    assert one.log.fingerprint() == again.log.fingerprint() != other.log.fingerprint()
+    assert one.truth == again.truth == other.truth
+    if "estimated" in cell.variant:
+        assert one.log.propensity is None
+
+
+def test_weights_of_ties_are_those_of_the_index_that_failed():
+    drawn = Cell("ties", "better", 1500).draw(0)
+    taken = np.asarray(drawn.log.action)
+    chances = drawn.policies[0].probabilities(drawn.log.transitions.observation)
+    weights = chances[np.arange(1500), taken] / np.asarray(drawn.log.propensity)
+    assert np.unique(weights, return_counts=True)[1].tolist() == [336, 1044, 12, 108]
+    assert set(np.unique(weights)) == {0.0, 1.0, 2.0, 4.0}
+
+
+def test_every_impossible_variant_names_words_that_are_known():
+    forms = [form for world in WORLDS.values() for form in world.variants.values()]
+    assert {form.words for form in forms} - {None} <= set(WORDS)
+
+
+# Counting.
+
+
+def row(seed, decision, truth=-1.0, words=()):
+    return {
+        "seed": seed, "truth": truth, "decision": decision, "difference": [0.1, 0.0, 0.2], "reason": "it is 3.2 %",
+        "words": list(words), "seconds": 0.1,
+    }  # fmt: skip
+
+
+WORLD = "unsupported quarter"
+
+
+def test_a_wrong_verdict_breaks_the_promise():
+    cell = Cell(WORLD, "recorded", 110)
+    found = adversarial.summary(cell, [row(i, "better") for i in range(20)])
+    assert (found["wrong_better"]["count"], found["wrong_worse"]["count"]) == (20, 0)
+    assert found["first_reason"] == {"text": "it is # %", "logs": 20}
+    assert found["promise"] == "broken"
+    assert adversarial.summary(cell, [row(i, "worse") for i in range(20)])["promise"] == "kept"
+    nothing = adversarial.summary(cell, [row(i, "worse", truth=0.0) for i in range(20)])
+    assert nothing["wrong_worse"]["share"] == 1.0
+    few = adversarial.summary(cell, [row(i, "better" if i < 2 else "unsupported") for i in range(40)])
+    assert few["promise"] == "kept"  # 2 of 40 can be 2.5 % by chance
+
+
+def test_words_keep_the_promise_where_every_wrong_verdict_has_them():
+    cell = Cell("history", "count hidden", 100)
+    said = [row(i, "better", words=["history"]) for i in range(20)]
+    assert adversarial.summary(cell, said)["promise"] == "kept by its words"
+    assert adversarial.summary(cell, [*said[1:], row(0, "better")])["promise"] == "broken"
+
+
+def test_a_judge_that_answers_nothing_breaks_the_promise_of_ordinary_logs():
+    cell = Cell("ordinary", "better", 300)
+    assert adversarial.summary(cell, [row(i, "unsupported") for i in range(20)])["promise"] == "not answered"
+    assert adversarial.summary(cell, [row(i, "better", truth=0.1) for i in range(20)])["promise"] == "kept"
+
+
+def test_of_many_policies_the_most_favourable_verdict_is_kept(monkeypatch):
+    drawn = Cell("looks", "untold", 300).draw(0)
+    good = worlds.Table(np.tile([0.0, 0.0, 1.0], (6, 1)))
+    reward = np.asarray(drawn.log.action) == 2
+    log = replace(drawn.log, reward=(reward + 0.1 * np.asarray(drawn.log.reward)).astype(np.float32))
+    policies = (drawn.policies[0], good, drawn.policies[1])
+    monkeypatch.setattr(Cell, "draw", lambda self, seed: drawn._replace(log=log, policies=policies))
+    assert adversarial.judged(Cell("looks", "untold", 300), 0)["decision"] == "better"
+
+
+def test_rows_are_resumed_and_a_cut_line_is_judged_again(tmp_path):
+    cell = Cell("tiny logs", "normal", 15)
+    path = tmp_path / "rows.jsonl"
+    adversarial.judge_some(cell, [0, 1, 2], path)
+    first, second, third = path.read_text().splitlines()
+    path.write_text(f"{first}\n{third}\n{second[:40]}")
+    assert adversarial.missing({cell: path}, {cell: 4}) == [(cell, [1, 3])]
+    adversarial.mend(path)
+    adversarial.judge_some(cell, [1, 3], path)
+    found = adversarial.rows_of(path)
+    assert sorted(found) == [0, 1, 2, 3]
+    again = json.loads(second)
+    assert {**found[1], "seconds": 0} == {**again, "seconds": 0}
