@@ -22,7 +22,7 @@ from tidelog.judging.evidence import Floats
 from tidelog.judging.intervals import Confidence, replicates
 from tidelog.judging.ratios import Ratios
 
-RESOLVED = 50  # replicates beyond a quantile, below which the bootstrap is not asked for it
+RESOLVED = 20  # replicates beyond a quantile, below which the bootstrap is not asked for it
 
 
 def spent_error(level: float, number: int) -> float:
