@@ -43,6 +43,7 @@ class Case(NamedTuple):
     seed: int = 0
     deterministic: bool = False  # whether a sampled form of the policy could be judged instead
     densities: bool = False  # whether actions are continuous
+    widening: float = 1.0  # of the deciding intervals, for other looks and other policies (`simultaneous`)
 
     @property
     def deciding(self) -> str:
@@ -59,16 +60,24 @@ class Case(NamedTuple):
         """How intervals are made."""
         return Confidence(self.limits.level, self.limits.replicates, self.seed)
 
-    def between(self, ratios: Ratios) -> Interval:
+    @property
+    def deciding_ratios(self) -> Ratios:
+        """The deciding estimator's difference from the logger, over the rows that the bootstrap draws."""
+        ratios = ESTIMATORS[self.deciding].ratios(self.policy).minus(logged_return(self.policy))
+        return ratios.grouped(self.limits.groups)
+
+    def between(self, ratios: Ratios, widening: float = 1.0) -> Interval:
         """The interval of an estimate, over at most so many groups of episodes; what rounding can make is 0."""
-        found = interval(ratios.grouped(self.limits.groups), METHOD, self.confidence)
+        confidence = replace(self.confidence, widening=widening)
+        found = interval(ratios.grouped(self.limits.groups), METHOD, confidence)
         earned = np.add.reduceat(np.abs(np.asarray(self.policy.reward, np.float64)), self.policy.starts[:-1])
         least = ROUNDING * float(earned.max())
         return Interval(*(0.0 if abs(number) <= least else number for number in found))
 
     def difference(self, name: str) -> Interval:
-        """An estimator's difference from the logger on the same episodes."""
-        return self.between(ESTIMATORS[name].ratios(self.policy).minus(logged_return(self.policy)))
+        """An estimator's difference from the logger on the same episodes; the deciding one is widened."""
+        ratios = ESTIMATORS[name].ratios(self.policy).minus(logged_return(self.policy))
+        return self.between(ratios, self.widening if name == self.deciding else 1.0)
 
     @property
     def earning(self) -> float:
@@ -244,7 +253,7 @@ def worst_case(case: Case) -> float:
         return estimator(swayed).minus(logged_return(evidence))
 
     factors = worst_factors(base, difference, case.limits.odds_ratio, densities=case.densities)
-    return case.between(difference(shifted(base, factors))).low
+    return case.between(difference(shifted(base, factors)), case.widening).low
 
 
 def _by_target(evidence: Evidence, deciding: str) -> tuple[Evidence, Callable[[Evidence], Ratios]]:
@@ -284,5 +293,5 @@ def _from_bc(case: Case) -> Interval | None:
     if case.cloning is None or any(getattr(case.cloning, part) is None for part in ESTIMATORS[case.deciding].needs):
         return None
     ratios = ESTIMATORS[case.deciding].ratios
-    found = case.between(ratios(case.policy).minus(ratios(case.cloning)))
+    found = case.between(ratios(case.policy).minus(ratios(case.cloning)), case.widening)
     return found if np.isfinite(found.estimate) else None

@@ -84,7 +84,7 @@ def gather(
     check_log(log, discount)
     weighted, log = log.weight is not None, replace(log, weight=None)
     target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)
-    plan = _planned(log, model, folds, seed)
+    plan = planned(log, model, folds, seed)
     tell = progress or (lambda what, share: None)
     tell("policy", 0.1)
     known = propensities_of(log, plan.folds, propensities, states=plan.states, seed=seed)
@@ -104,7 +104,8 @@ def gather(
     return Gathered(found[0], cloned, plan.folds, plan.model, target.bandwidth, smoothing, notes, known.by)
 
 
-def _planned(log: Log, model: str | None, folds: int | None, seed: int) -> _Plan:
+def planned(log: Log, model: str | None, folds: int | None, seed: int) -> _Plan:
+    """The model and the folds that are taken for a log."""
     if model is not None and model not in MODELS:
         raise ConfigError(f"model = {model!r}: {nearest(str(model), MODELS)}")
     discrete = isinstance(log.spec.action, Discrete)
