@@ -301,10 +301,10 @@ def refits(seed: int) -> dict:
     """Half the width of one verdict's interval, and of that from 50 resampled logs with everything fitted anew."""
     target = Table(world("treatment").targets["a fifth optimal"], _lookup("treatment"))
     log = made_log("treatment", REFIT_EPISODES, seed)
-    once = tl.judge(target, log, seed=seed).difference
+    once = tl.judge(target, log, seed=seed, ledger=False).difference
     generator = np.random.default_rng(seed)
     again = [log.take_episodes(generator.integers(len(log.episodes), size=len(log.episodes))) for _ in range(REFITS)]
-    refitted = [tl.judge(target, one, seed=i).difference.estimate for i, one in enumerate(again)]
+    refitted = [tl.judge(target, one, seed=i, ledger=False).difference.estimate for i, one in enumerate(again)]
     half = 1.96 * float(np.std(refitted, ddof=1))
     return {"seed": seed, "half_width": (once.high - once.low) / 2, "refitted_half_width": half}
 

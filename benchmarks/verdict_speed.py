@@ -16,7 +16,7 @@ def seconds(kind: str) -> float:
     log = synthetic_log(kind == "discrete")
     policy = tl.fit(tl.BC(), log.take_episodes(range(10)), 100, progress=False).policy()
     begin = time.perf_counter()
-    verdict = tl.judge(policy, log, sample=True, propensities="estimated")
+    verdict = tl.judge(policy, log, sample=True, propensities="estimated", ledger=False)
     assert verdict.context["model"] == "neural"
     return time.perf_counter() - begin
 

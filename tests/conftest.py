@@ -1,6 +1,7 @@
 """What the whole suite needs: programs are compiled once, and forgotten before a process may hold no more of them."""
 
 import gc
+import hashlib
 import os
 from pathlib import Path
 
@@ -24,6 +25,22 @@ def cache(tmp_path_factory):
     yield
     if before is None:
         del os.environ["TIDELOG_CACHE"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def remembered(tmp_path_factory):
+    """What fixtures judge is written down where this session ends, not in the user's state folder."""
+    folder = tmp_path_factory.getbasetemp() / "state"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TIDELOG_STATE", str(folder))
+        yield folder
+
+
+@pytest.fixture(autouse=True)
+def forgetful(remembered, request, monkeypatch):
+    """No test is a second look at the episodes of another one."""
+    name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
+    monkeypatch.setenv("TIDELOG_STATE", str(remembered / name))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -23,6 +23,7 @@ __all__ = [
     "EnvironmentFailure",
     "ExportError",
     "Interactions",
+    "Ledger",
     "Limits",
     "Log",
     "LogError",
@@ -34,6 +35,7 @@ __all__ = [
     "SpecError",
     "TidelogError",
     "Verdict",
+    "Verdicts",
     "collect",
     "estimate",
     "finish",
@@ -88,9 +90,11 @@ if TYPE_CHECKING:
         TidelogError,
     )
     from tidelog.judging.estimate import estimate
+    from tidelog.judging.ledger import Ledger
     from tidelog.judging.limits import Limits
     from tidelog.judging.results import Verdict
     from tidelog.judging.verdict import judge
+    from tidelog.judging.verdicts import Verdicts
     from tidelog.training.fit import finish, fit, load, prepare, resume
     from tidelog.training.learn import learn, prepare_learning
     from tidelog.training.run import Run
@@ -124,9 +128,11 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "TidelogError",
     ),
     "judging.estimate": ("estimate",),
+    "judging.ledger": ("Ledger",),
     "judging.limits": ("Limits",),
     "judging.results": ("Verdict",),
     "judging.verdict": ("judge",),
+    "judging.verdicts": ("Verdicts",),
     "training.fit": ("finish", "fit", "load", "prepare", "resume"),
     "training.learn": ("learn", "prepare_learning"),
     "training.run": ("Run",),

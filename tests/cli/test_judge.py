@@ -53,11 +53,13 @@ def test_a_run_is_judged_on_what_it_held_out(run, tidelog):
     assert content["episodes"] == 60
     assert content["paragraph"] in done.out
     again = tidelog("judge", run, *QUICK)
-    assert "used for a verdict once before" in again.out
+    assert "looked at once before: the interval is widened from 95% to 97.5%" in again.out
     kept = json.loads((run / "verdicts" / "member-0-deterministic-1.json").read_text())
     assert kept["context"]["judged_before"] == 1
     assert tidelog("judge", run, "--sample", *QUICK).code == 0
-    assert (run / "verdicts" / "member-0-sampled-2.json").exists()
+    same = json.loads((run / "verdicts" / "member-0-sampled-2.json").read_text())
+    assert {**same["context"], "date": None} == {**content["context"], "date": None}, "the same look again"
+    assert same["difference"] == content["difference"]
 
 
 def test_of_its_own_log_only_the_held_out_part_is_taken(run, kept_log, tidelog):
@@ -76,13 +78,74 @@ def test_another_log_is_taken_whole(run, tmp_path, tidelog):
     assert content["context"]["source"] == str(tmp_path / "other")
 
 
-def test_every_member_can_be_judged(run, tidelog):
-    done = tidelog("judge", run, "--all-members", "--sample", *QUICK)
+def test_all_members_are_judged_at_once(run, tmp_path, tidelog):
+    done = tidelog("judge", run, "--all-members", "--sample", "--out", tmp_path / "all.json", *QUICK)
     assert done.code == 0, done.err
     assert {path.name for path in (run / "verdicts").iterdir()} == {
         "member-0-sampled-1.json",
         "member-1-sampled-1.json",
     }
+    assert "2 policies judged at once" in done.said
+    assert "95% together" in done.said
+    whole = json.loads((tmp_path / "all.json").read_text())
+    one = json.loads((run / "verdicts" / "member-1-sampled-1.json").read_text())
+    assert whole["verdicts"]["member-1"] == one
+    assert [row["name"] for row in one["context"]["together"]["rows"]] == ["member-0", "member-1"]
+    assert one["context"]["judged_before"] == 0
+    after = tidelog("judge", run, "--sample", *QUICK)
+    assert "looked at once before" in after.out, "two policies at once are one look"
+
+
+def test_several_runs_and_saved_policies_are_judged_on_the_same_episodes(run, kept_log, tmp_path, tidelog):
+    shutil.copytree(run, tmp_path / "twin")
+    done = tidelog("judge", run, tmp_path / "twin", "--sample", *QUICK)
+    assert done.code == 0, done.err
+    assert f"{run}: member-0: " in done.out
+    assert "judged on the 60 episodes that the run held out" in done.out
+    for folder in (run, tmp_path / "twin"):
+        content = json.loads((folder / "verdicts" / "member-0-sampled-1.json").read_text())
+        assert content["context"]["name"] == f"{folder}: member-0"
+        assert (folder / "looks.jsonl").exists()
+    tl.load(run).policy(1).save(tmp_path / "policy")
+    words = ["judge", run, tmp_path / "policy", "--log", kept_log, "--sample", *QUICK]
+    assert "judged on the 60 episodes that the run held out" in tidelog(*words).out
+    record = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**record, "held_out_episodes": record["held_out_episodes"][:-1]}))
+    done = tidelog("judge", run, tmp_path / "twin")
+    assert (done.code, "these runs held out different episodes" in done.said) == (2, True)
+    done = tidelog("judge", run, run)
+    assert (done.code, "given twice" in done.said) == (2, True)
+
+
+def test_looks_are_shown_and_counted_in_a_file_of_ones_choice(run, tmp_path, tidelog):
+    done = tidelog("judge", run, "--looks")
+    assert (done.code, "0 look(s) at the 60 episodes that the run held out" in done.said) == (0, True)
+    file = tmp_path / "my-looks.jsonl"
+    for member in (0, 1):
+        assert tidelog("judge", run, "--member", member, "--ledger", file, *QUICK).code == 0
+    assert not (run / "looks.jsonl").exists()
+    shown = tidelog("judge", run, "--looks", "--ledger", file).said
+    assert "2 look(s)" in shown
+    assert "100.0%" in shown
+    done = tidelog("judge", run, "--ledger", "off", *QUICK)
+    assert "was not counted (ledger=False)" in done.said
+    assert tidelog("judge", run, "--looks").said.startswith("0 look(s)")
+
+
+def test_looks_of_one_run_are_known_to_another(run, tmp_path, tidelog):
+    """A sweep leaves many runs with the same held-out episodes: the user's state folder knows of all of them."""
+    shutil.copytree(run, tmp_path / "twin")
+    tidelog("judge", run, "--member", 0, *QUICK)
+    done = tidelog("judge", tmp_path / "twin", "--member", 1, *QUICK)
+    assert "looked at once before" in done.out
+
+
+@pytest.mark.parametrize(("gate", "code"), [([], 3), (["all"], 3), (["any"], 0)])
+def test_a_gate_over_several_asks_for_all_or_any(gate, code, run, tidelog, monkeypatch):
+    decided("better", monkeypatch)
+    assert tidelog("judge", run, "--all-members", "--gate", *gate).code == code
+    decided("worse", monkeypatch)
+    assert tidelog("judge", run, "--gate", *gate, "--all-members").code == 3
 
 
 def test_a_gate_opens_for_better_alone(run, tidelog, monkeypatch):
@@ -98,8 +161,11 @@ def decided(decision, monkeypatch):
     real = tl.judge
 
     def fixed(policy, log, *rest, **more):
-        found = real(policy, log.take_episodes(range(5)), *rest, **more)
-        return dataclasses.replace(found, decision=decision)
+        found = real(policy, log.take_episodes(range(5)), *rest, **{**more, "ledger": False})
+        if not isinstance(found, tl.Verdicts):
+            return dataclasses.replace(found, decision=decision)
+        changed = [dataclasses.replace(found[0], decision=decision), *found.verdicts[1:]]
+        return tl.Verdicts(found.names, tuple(changed), found.level)
 
     monkeypatch.setattr(module, "judge", fixed)
 
@@ -162,8 +228,7 @@ def test_the_best_policy_is_judged_where_one_was_kept(kept_log, tmp_path, tidelo
     assert content["context"]["overlap"]["held_out"]["share"] == 1.0
 
 
-def test_a_damaged_verdict_is_named(run, tidelog):
-    (run / "verdicts").mkdir()
-    (run / "verdicts" / "x.json").write_text("{")
+def test_a_damaged_ledger_is_named(run, tidelog):
+    (run / "looks.jsonl").write_text("{\n")
     done = tidelog("judge", run)
-    assert (done.code, "x.json is no verdict" in done.said) == (2, True)
+    assert (done.code, "looks.jsonl, line 1: not a line of a ledger" in done.said) == (2, True)

@@ -48,7 +48,7 @@ def test_the_verdict_comes_first_in_words_with_its_reasons_and_numbers(decision,
              "algorithm", "Losses", "91.25 of 200", "hyper-parameters", "Versions and")  # fmt: skip
     given = verdict(decision).difference
     assert f"policy minus logger {given.estimate:.4g} ({given.low:.4g} to {given.high:.4g})" in said
-    assert "have been used once" in said
+    assert "This was the first look at these held-out episodes" in said
     assert ("Not an answer" in said) == (decision == "unsupported")
     assert len({attributes.get("class") for tag, attributes in page.tags if tag == "p"} & {
         "banner better", "banner worse", "banner same", "banner unknown"}) == 1  # fmt: skip
@@ -69,7 +69,7 @@ def test_of_several_verdicts_the_newest_counts_and_their_number_is_said(runs):
     put(runs / "bc", "c", verdict("worse", before=5))
     text, _, said = page_of([runs / "bc"], runs / "report.html")
     assert "banner better" in text
-    assert "used 7 times" in said
+    assert "had been looked at 6 times before" in said
     in_order(said, "All verdicts on this run", "-0.13 to -0.05", "-0.2 to 0.6")
 
 
@@ -80,7 +80,36 @@ def test_of_verdicts_on_different_episodes_the_youngest_file_is_the_newest(runs)
     put(runs / "bc", "b", verdict("worse", context={"log": {"fingerprint": "y"}, "judged_before": 0}))
     text, _, said = page_of([runs / "bc"], runs / "report.html")
     assert "banner worse" in text
-    assert "used once" in said
+    assert "first look" in said
+
+
+def test_the_date_of_a_verdict_says_which_is_the_newest(runs):
+    """Judging the same policy again is the same look: the count of looks before stays what it was."""
+    for name, decision, hour in (("a", "worse", "09"), ("b", "better", "11"), ("c", "unsupported", "10")):
+        context = {"log": {"fingerprint": "x"}, "judged_before": 2, "date": f"2026-01-05T{hour}:00:00+00:00"}
+        put(runs / "bc", name, verdict(decision, context=context))
+    text, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert "banner better" in text
+    assert "looked at 2 times before" in said
+    put(runs / "bc", "d", verdict("better", context={"date": "yesterday"}))
+    with pytest.raises(CheckpointError, match=r"d\.json is no verdict, or was damaged"):
+        report_of([runs / "bc"], runs / "other.html")
+
+
+def test_policies_that_were_judged_at_once_have_a_table(runs):
+    rows = [
+        {"name": "member-0", "decision": "better", "difference": 0.08, "low": 0.01, "high": 0.15},
+        {"name": "member-1", "decision": "unsupported", "difference": None, "low": None, "high": None},
+    ]
+    context = {"name": "member-0", "judged_before": 1, "together": {"level": 0.975, "rows": rows}}
+    put(runs / "bc", "a", verdict("better", level=0.975, context=context))
+    _, _, said = page_of([runs / "bc"], runs / "report.html")
+    in_order(said, "2 policies judged at once", "97.5% for all together", "0.01 to 0.15", "member-1")
+    assert "looked at once before; the interval of the difference is that of 97.5%" in said
+    del rows[1]["low"]
+    put(runs / "bc", "a", verdict("better", context=context))
+    with pytest.raises(CheckpointError, match=r"a\.json is no verdict, or was damaged"):
+        report_of([runs / "bc"], runs / "other.html")
 
 
 def test_verdicts_that_differ_between_policies_of_a_run_are_pointed_out(runs):

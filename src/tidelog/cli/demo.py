@@ -8,6 +8,7 @@ they learnt. Only then are the policies played, and the judgement is compared wi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from tidelog.envs import Observed, TabularEnvironment, clinician, play, treatmen
 from tidelog.envs.play import Episodes
 from tidelog.envs.treatment import exact_value
 from tidelog.errors import ConfigError
-from tidelog.judging.kept import held_out_part, judged_before, keep
+from tidelog.judging.kept import held_out_part, keep
 from tidelog.report.curves import draw_curves
 from tidelog.report.run_page import report_of
 from tidelog.training.run import Run
@@ -180,15 +181,22 @@ class _Judged(NamedTuple):
 
 def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
     say("5. Is what was learnt better than the clinician? Only the other half of the log is asked, nobody is treated.")
+    seeds = {f"{run}, seed {seed}": (run, seed) for run in runs for seed in runs[run].record.settings.seeds}
+    policies = {name: runs[run].policy(seed) for name, (run, seed) in seeds.items()}
+    held_out, _ = held_out_part(folder / "iql", runs["iql"].record, log)  # every run held out the same
+    verdicts = tl.judge(
+        policies,
+        held_out,
+        sample=True,
+        model="tabular",
+        ledger=tl.Ledger.of(held_out, runs=[folder / run for run in runs]),
+        context={"date": datetime.now(UTC).isoformat()},
+    )
     judged = []
-    for name, training in runs.items():
-        held_out, _ = held_out_part(folder / name, training.record, log)
-        for seed in training.record.settings.seeds:
-            policy, before = training.policy(seed), judged_before(folder / name, held_out)
-            context = {"name": f"seed {seed}", "judged_before": before}
-            verdict = tl.judge(policy, held_out, sample=True, model="tabular", context=context)
-            keep(verdict, folder / name, f"seed-{seed}-sampled")
-            judged.append(_Judged(f"{name}, seed {seed}", policy, verdict))
+    for name, (run, seed) in seeds.items():
+        keep(verdicts[name], folder / run, f"seed-{seed}-sampled")
+        judged.append(_Judged(name, policies[name], verdicts[name]))
+    say(f"   All {len(judged)} policies are judged at once: their intervals hold together.")
     say(f"   {judged[0].name}: {judged[0].verdict.decision}. {judged[0].verdict.paragraph}\n")
     return judged
 

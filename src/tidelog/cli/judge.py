@@ -1,9 +1,10 @@
-"""`tidelog judge RUN | POLICY [--log LOG]`: whether to believe in a policy before anyone uses it."""
+"""`tidelog judge RUN | POLICY ... [--log LOG]`: whether to believe in policies before anyone uses them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -16,10 +17,12 @@ from tidelog.cli.tables import say, table
 from tidelog.data import Log
 from tidelog.data.origin import read_any
 from tidelog.errors import ConfigError
-from tidelog.judging.kept import held_out_part, judged_before, keep, write
+from tidelog.judging.kept import held_out_part, keep, write
+from tidelog.judging.ledger import Ledger
 from tidelog.judging.limits import Limits
-from tidelog.judging.results import Verdict
+from tidelog.judging.results import Verdict, percent
 from tidelog.judging.verdict import judge
+from tidelog.judging.verdicts import Verdicts
 from tidelog.training.acting import member_policy, policy_of_run
 from tidelog.training.progress import Screen
 from tidelog.training.record import Record
@@ -31,8 +34,9 @@ NEGATIVE = 3  # the exit code of a gate that does not open
 class Judge:
     """Say whether a policy is better than whoever made the log: better, worse, no difference shown, or unsupported."""
 
-    policy: tyro.conf.Positional[str]
-    """a run folder (its best policy if one was kept, else its first member), or a saved policy"""
+    policies: tyro.conf.Positional[tuple[str, ...]]
+    """run folders (their best policy if one was kept, else their first member), or saved policies; several are judged
+    at once on the same episodes, and their intervals hold together"""
     log: str | None = None
     """what to judge on, named as in `tidelog evaluate`; default: the episodes that the run held out"""
     columns: str | None = None
@@ -44,7 +48,7 @@ class Judge:
     member: int | None = None
     """of a run: which member, counted as in `tidelog evaluate`"""
     all_members: bool = False
-    """of a run: judge every member"""
+    """of runs: judge every member, all at once"""
     propensities: Literal["logged", "estimated"] | None = None
     """insist on the log's own propensities, or estimate them in any case; default: its own where it has any"""
     bandwidth: float | None = None
@@ -55,87 +59,156 @@ class Judge:
     """what rates actions: a table where observations are few, else networks"""
     learnt_from: Literal["other data"] | None = None
     """state that the policy never learnt from these episodes, where nothing records what it learnt from"""
-    gate: bool = False
-    """exit with code 3 unless every verdict is `better` and nothing about the policy's origin is unknown"""
+    gate: Literal["all", "any"] | None = None
+    """exit with code 3 unless every verdict is `better` (`--gate` alone, or `all`), or at least one is (`any`), and it
+    is known, or stated, that the policy did not learn from these episodes"""
     out: str | None = None
-    """also write the verdict to this JSON file"""
+    """also write the verdict, or the table of several, to this JSON file"""
+    ledger: str | None = None
+    """the file that counts looks at these episodes, or `off`; default: in the run folder, the log's and the user's"""
+    looks: bool = False
+    """show earlier looks at these episodes, and judge nothing"""
     limits: Limits = field(default_factory=Limits)
     """how much support a verdict needs"""
 
 
 class _Asked(NamedTuple):
-    """A policy with the name under which its verdict is kept."""
+    """A policy, and under which name its verdict is shown and kept."""
 
-    name: str
+    name: str  # among all that are judged
+    short: str  # in its run's folder
+    run: Path | None  # None for a saved policy
     policy: Policy
+
+
+class _Source(NamedTuple):
+    """A run folder, or a saved policy."""
+
+    path: Path
+    record: Record | None
 
 
 def run(words: list[str]) -> int:
     """Judge, say it, keep it."""
-    options = parse(Judge, words, "judge")
-    folder = Path(options.policy)
-    record = Record.read(folder) if (folder / "run.json").exists() else None
-    _check(options, record)
-    log, which = _log(options, folder, record)
-    blocked = []
-    for asked in _asked(options, folder, record):
-        verdict = _judged(options, asked, log, folder if record else None)
-        blocked += [f"{asked.name}: {why}" for why in verdict.blocks_gate]
-        _show(verdict, asked.name, which)
-        _keep(options, verdict, asked.name, folder if record else None)
-    if not options.gate or not blocked:
-        return 0
-    say("the gate stays closed:\n" + "\n".join(f"- {why}" for why in blocked))
-    return NEGATIVE
+    options = parse(Judge, _with_gate(words), "judge")
+    sources = [_source(name) for name in options.policies]
+    _check(options, sources)
+    log, which = _log(options, sources)
+    ledger = _ledger(options, log, sources)
+    if options.looks:
+        return _show_looks(ledger, which)
+    asked = [one for source in sources for one in _asked(options, source, len(sources) > 1)]
+    found = _judged(options, asked, log, ledger)
+    verdicts = [found] if isinstance(found, Verdict) else list(found)
+    for one, verdict in zip(asked, verdicts, strict=True):
+        _show(verdict, one.name, which)
+        _keep(options, verdict, one)
+    if isinstance(found, Verdicts):
+        _show_table(found)
+    if options.out is not None:
+        write(found, Path(options.out))
+        say(f"verdict: {options.out}")
+    return NEGATIVE if options.gate is not None and _blocked(options.gate, asked, verdicts) else 0
 
 
-def _check(options: Judge, record: Record | None) -> None:
-    if not Path(options.policy).exists():
-        raise ConfigError(f"{options.policy} does not exist: give a run folder or a saved policy")
+def _blocked(gate: Literal["all", "any"], asked: list[_Asked], verdicts: list[Verdict]) -> bool:
+    """Whether a gate stays closed, and say why."""
+    blocked = [bool(verdict.blocks_gate) for verdict in verdicts]
+    closed = all(blocked) if gate == "any" else any(blocked)
+    if closed:
+        whys = [f"- {one.name}: {why}" for one, found in zip(asked, verdicts, strict=True) for why in found.blocks_gate]
+        say("the gate stays closed:\n" + "\n".join(whys))
+    return closed
+
+
+def _with_gate(words: list[str]) -> list[str]:
+    """`--gate` alone means `--gate all`."""
+    found = list(words)
+    for place, word in reversed(list(enumerate(words))):
+        if word == "--gate" and words[place + 1 : place + 2] not in (["all"], ["any"]):
+            found.insert(place + 1, "all")
+    return found
+
+
+def _source(name: str) -> _Source:
+    path = Path(name)
+    if not path.exists():
+        raise ConfigError(f"{name} does not exist: give a run folder or a saved policy")
+    return _Source(path, Record.read(path) if (path / "run.json").exists() else None)
+
+
+def _check(options: Judge, sources: list[_Source]) -> None:
+    if not sources:
+        raise ConfigError("there is no policy to judge: give a run folder or a saved policy")
+    if len({source.path.resolve() for source in sources}) < len(sources):
+        raise ConfigError("a policy is given twice: name each run folder or saved policy once")
     if options.columns is not None and options.log is None:
         raise ConfigError("--columns says what is in a table: name the table with --log")
-    if record is None and (options.member is not None or options.all_members):
-        raise ConfigError(f"{options.policy} is a saved policy, which has no members: leave --member away")
-    if record is None and options.log is None:
-        raise ConfigError(f"{options.policy} is a saved policy: name the log to judge it on with --log")
+    saved = [source.path for source in sources if source.record is None]
+    if saved and (options.member is not None or options.all_members):
+        raise ConfigError(f"{saved[0]} is a saved policy, which has no members: leave --member away")
+    if saved and options.log is None:
+        raise ConfigError(f"{saved[0]} is a saved policy: name the log to judge it on with --log")
     if options.member is not None and options.all_members:
         raise ConfigError("say either --member or --all-members")
-    if options.out is not None and (options.all_members or Path(options.out).exists()):
-        more = "--out is for one verdict" if options.all_members else f"{options.out} exists: choose another file"
-        raise ConfigError(f"{more}, nothing was written")
+    if options.out is not None and Path(options.out).exists():
+        raise ConfigError(f"{options.out} exists: choose another file, nothing was written")
 
 
-def _log(options: Judge, folder: Path, record: Record | None) -> tuple[Log, str]:
+def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
+    """The episodes to judge on: what the runs held out of this log, if it is theirs, else all of it."""
     given = None if options.log is None else read_any(options.log, options.columns)
-    if record is not None:
-        return held_out_part(folder, record, given)
+    parts: dict[str, tuple[Log, str]] = {}
+    for path, record in sources:
+        if record is None or (given is not None and given.fingerprint() != record.data["fingerprint"]):
+            continue
+        part = held_out_part(path, record, given)
+        parts[part[0].fingerprint()] = part
+    if len(parts) > 1:
+        raise ConfigError(
+            "these runs held out different episodes, and policies are judged at once on the same ones; fix: name a log "
+            "that none of them learnt from with --log, or judge one run after the other"
+        )
+    if parts:
+        return next(iter(parts.values()))
     if given is None:
         raise ConfigError("name the log to judge on with --log")
     return given, f"all {len(given.episode_ids):,} episodes of the log"
 
 
-def _asked(options: Judge, folder: Path, record: Record | None) -> Iterator[_Asked]:
+def _ledger(options: Judge, log: Log, sources: list[_Source]) -> Ledger | None:
+    if options.ledger == "off":
+        return None
+    return Ledger.of(log, options.ledger, [source.path for source in sources if source.record is not None])
+
+
+def _asked(options: Judge, source: _Source, several: bool) -> Iterator[_Asked]:
+    folder, record = source
     if record is None:
-        yield _Asked(folder.name, open_policy(options.policy))
+        yield _Asked(str(folder) if several else folder.name, folder.name, None, open_policy(str(folder)))
         return
+    before = f"{folder}: " if several else ""
     count = len(record.configs) * len(record.settings.seeds)
     if options.member is None and not options.all_members and record.settings.best is not None:
-        yield _Asked("best", policy_of_run(folder))
+        yield _Asked(f"{before}best", "best", folder, policy_of_run(folder))
         return
     members = range(count) if options.all_members else [options.member or 0]
     for member in members:
         if not 0 <= member < count:
             raise ConfigError(f"--member {member}: {folder} has {count} member(s), counted from 0")
-        yield _Asked(f"member-{member}", member_policy(folder, record, member))
+        name = f"member-{member}"
+        yield _Asked(f"{before}{name}", name, folder, member_policy(folder, record, member))
 
 
-def _judged(options: Judge, asked: _Asked, log: Log, folder: Path | None) -> Verdict:
-    context: dict[str, Any] = {"name": asked.name, "source": options.log}
-    if folder is not None:
-        context["judged_before"] = judged_before(folder, log)
+def _judged(options: Judge, asked: list[_Asked], log: Log, ledger: Ledger | None) -> Verdict | Verdicts:
+    context: dict[str, Any] = {"source": options.log, "date": datetime.now(UTC).isoformat()}
+    several: Any = {one.name: one.policy for one in asked}
+    if len(asked) == 1:
+        context["name"] = asked[0].name
+        several = asked[0].policy
     with Screen("judging") as screen:
-        return judge(
-            asked.policy,
+        found: Verdict | Verdicts = judge(
+            several,
             log,
             options.sample,
             options.propensities,
@@ -145,9 +218,50 @@ def _judged(options: Judge, asked: _Asked, log: Log, folder: Path | None) -> Ver
             bandwidth=options.bandwidth,
             model=options.model,
             learnt_from=options.learnt_from,
+            ledger=False if ledger is None else ledger,
             context=context,
             progress=screen.tell,
         )
+    return found
+
+
+def _show_looks(ledger: Ledger | None, which: str) -> int:
+    """Earlier looks at the episodes, a line each."""
+    looks = () if ledger is None else ledger.looks
+    say(f"{sum(look.number > 0 for look in looks):,} look(s) at {which}")
+    rows = []
+    for look in looks:
+        decisions = list(look.decisions.values())
+        said = ", ".join(f"{decisions.count(one)} {one}" if len(decisions) > 1 else one for one in sorted({*decisions}))
+        names = look.policies[0]["name"] if len(look.policies) == 1 else f"{len(look.policies):,} policies at once"
+        rows.append([str(look.number or "none"), look.time, names, said or "unknown", f"{look.share:.1%}"])
+    if rows:
+        table("looks", ["number", "when", "policy", "decision", "share of these episodes"], rows)
+    return 0
+
+
+def _show_table(found: Verdicts) -> None:
+    rows = [
+        [
+            row["name"],
+            row["decision"],
+            f"{row['difference']:+.4g}",
+            f"{row['low']:+.4g} to {row['high']:+.4g}",
+            f"{row['effective_sample_size']:,.1f}",
+        ]
+        for row in found.table
+    ]
+    head = [
+        "policy",
+        "decision",
+        "difference from the logger",
+        f"{percent(found.level)} together",
+        "effective episodes",
+    ]
+    table(f"{len(rows):,} policies judged at once", head, rows)
+    say(f"better: {', '.join(found.better) or 'none'}")
+    if found.best is not None:
+        say(f"highest lower end: {found.best}, {found[found.best].difference.low:+.4g}")
 
 
 def _show(verdict: Verdict, name: str, which: str) -> None:
@@ -160,7 +274,7 @@ def _show(verdict: Verdict, name: str, which: str) -> None:
         head = [
             "estimator",
             "estimate",
-            f"{verdict.level:.0%} interval",
+            f"{percent(verdict.estimates[0].level)} interval",
             "effective episodes",
             "largest weight",
             "note",
@@ -170,10 +284,7 @@ def _show(verdict: Verdict, name: str, which: str) -> None:
         say(f"the logger's own mean: {logger.estimate:.4g} ({logger.low:.4g} to {logger.high:.4g})")
 
 
-def _keep(options: Judge, verdict: Verdict, name: str, folder: Path | None) -> None:
-    if folder is not None:
+def _keep(options: Judge, verdict: Verdict, one: _Asked) -> None:
+    if one.run is not None:
         how = "sampled" if options.sample else "deterministic"
-        say(f"verdict: {keep(verdict, folder, f'{name}-{how}')}")
-    if options.out is not None:
-        write(verdict, Path(options.out))
-        say(f"verdict: {options.out}")
+        say(f"verdict: {keep(verdict, one.run, f'{one.short}-{how}')}")

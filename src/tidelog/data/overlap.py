@@ -74,13 +74,17 @@ class Sketch:
 
     def overlap(self, log: Log, ordinals: NDArray[Any] | None = None) -> Overlap:
         """How many episodes of a log this sketch holds."""
-        exact = self.episodes <= SIZE
         known = shared = 0
         for hashes in _blocks(log, ordinals, self.rewards and log.reward is not None):
-            near = hashes if exact else hashes[hashes <= self.smallest[-1]]
-            known += len(near)
-            shared += int(np.isin(near, self.smallest).sum())
-        return Overlap(known, shared, exact)
+            found = self.among(hashes)
+            known, shared = known + found.known, shared + found.shared
+        return Overlap(known, shared, self.episodes <= SIZE)
+
+    def among(self, hashes: Hashes) -> Overlap:
+        """How many of these fingerprints [E] this sketch holds; they count rewards as the sketch does."""
+        exact = self.episodes <= SIZE
+        near = hashes if exact else hashes[hashes <= self.smallest[-1]]
+        return Overlap(len(near), int(np.isin(near, self.smallest).sum()), exact)
 
     def joined(self, other: Sketch) -> Sketch | None:
         """The sketch of the episodes of both; None where one counts rewards and the other had none."""

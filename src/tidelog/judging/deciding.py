@@ -60,6 +60,7 @@ class Case(NamedTuple):
     densities: bool = False  # whether actions are continuous
     history: Sequence[Dependence] = ()  # whether the history of an episode adds to what is seen,
     drift: Sequence[Dependence] = ()  # and whether the time of a row does
+    widening: float = 1.0  # of the deciding intervals, for other looks and other policies (`simultaneous`)
 
     @property
     def deciding(self) -> str:
@@ -76,17 +77,24 @@ class Case(NamedTuple):
         """How intervals are made."""
         return Confidence(self.limits.level, self.limits.replicates, self.seed)
 
-    def between(self, ratios: Ratios) -> Interval:
+    @property
+    def deciding_ratios(self) -> Ratios:
+        """The deciding estimator's difference from the logger, over the rows that the bootstrap draws."""
+        ratios = ESTIMATORS[self.deciding].ratios(self.policy).minus(logged_return(self.policy))
+        return ratios.clustered(self.policy.clusters).grouped(self.limits.groups)
+
+    def between(self, ratios: Ratios, widening: float = 1.0) -> Interval:
         """The interval of an estimate, over at most so many groups of episodes; what rounding can make is 0."""
-        ratios = ratios.clustered(self.policy.clusters).grouped(self.limits.groups)
-        found = interval(ratios, METHOD, self.confidence)
+        confidence = replace(self.confidence, widening=widening)
+        found = interval(ratios.clustered(self.policy.clusters).grouped(self.limits.groups), METHOD, confidence)
         earned = np.add.reduceat(np.abs(np.asarray(self.policy.reward, np.float64)), self.policy.starts[:-1])
         least = ROUNDING * float(earned.max())
         return Interval(*(0.0 if abs(number) <= least else number for number in found))
 
     def difference(self, name: str) -> Interval:
-        """An estimator's difference from the logger on the same episodes."""
-        return self.between(ESTIMATORS[name].ratios(self.policy).minus(logged_return(self.policy)))
+        """An estimator's difference from the logger on the same episodes; the deciding one is widened."""
+        ratios = ESTIMATORS[name].ratios(self.policy).minus(logged_return(self.policy))
+        return self.between(ratios, self.widening if name == self.deciding else 1.0)
 
     def bound(self, side: Decision) -> Interval:
         """The difference if all that the log does not show is the worst it holds (for "worse": the best)."""
@@ -94,7 +102,7 @@ class Case(NamedTuple):
         known = self.limits.highest_return if best else self.limits.lowest_return
         evidence = extreme_values(self.policy, best=best, known=known)
         estimator = ESTIMATORS["dr" if self.deciding == "wdr" else self.deciding]
-        return self.between(estimator.ratios(evidence).minus(logged_return(self.policy)))
+        return self.between(estimator.ratios(evidence).minus(logged_return(self.policy)), self.widening)
 
     @property
     def earning(self) -> float:
@@ -298,7 +306,7 @@ def worst_case(case: Case) -> float:
         return estimator(swayed).minus(logged_return(evidence))
 
     factors = worst_factors(base, difference, case.limits.odds_ratio, densities=case.densities)
-    return case.between(difference(shifted(base, factors))).low
+    return case.between(difference(shifted(base, factors)), case.widening).low
 
 
 def _by_target(evidence: Evidence, deciding: str) -> tuple[Evidence, Callable[[Evidence], Ratios]]:
@@ -340,5 +348,5 @@ def _from_bc(case: Case) -> Interval | None:
     if case.cloning is None or any(getattr(case.cloning, part) is None for part in ESTIMATORS[case.deciding].needs):
         return None
     ratios = ESTIMATORS[case.deciding].ratios
-    found = case.between(ratios(case.policy).minus(ratios(case.cloning)))
+    found = case.between(ratios(case.policy).minus(ratios(case.cloning)), case.widening)
     return found if np.isfinite(found.estimate) else None

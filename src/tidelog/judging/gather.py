@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class Plan:
     """What was settled before anything is fitted."""
 
     model: Model
@@ -82,21 +82,20 @@ def gather(
     """Evidence about a policy on a log that it never saw, and about behaviour cloning beside it.
 
     `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded where there are
-    any), "logged", "estimated" or numbers [N]; `model` is "tabular", "neural", "none" or None (chosen by the log);
-    `folds` None means 5 with tables and 2 with networks; `bandwidth` is that of the kernel around deterministic
+    any), "logged", "estimated", numbers [N] or a `LoggerModel`; `model` is "tabular", "neural", "none" or None (chosen
+    by the log); `folds` None means 5 with tables and 2 with networks; `bandwidth` is that of the kernel around deterministic
     continuous actions; `tests` tests what is assumed of history and time. Raises SpecError where policy and log do
     not fit, ConfigError for settings out of range.
     """
     check_log(log, discount)
     weighted, log = log.weight is not None, replace(log, weight=None)
     target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)
-    plan = _planned(log, model, folds, seed)
+    plan = planned(log, model, folds, seed)
     tell = progress or (lambda what, share: None)
     tell("policy", 0.1)
-    history = history_dependence(log, plan.folds, plan.states, seed=seed) if tests else []
-    drift = time_dependence(log, plan.folds, plan.states, seed=seed) if tests else []
-    tell("assumptions", 0.2)
-    known, drift = _propensities(log, plan, propensities, drift, seed)
+    shared = isinstance(propensities, LoggerModel)
+    logger = propensities if shared else logger_model(log, plan, propensities, seed, tests=tests)
+    known: Propensities = logger.propensities
     tell("propensities", 0.4)
     count = int(plan.folds.max()) + 1
     candidates = [[target] * count]
@@ -119,20 +118,28 @@ def gather(
         smoothing,
         notes,
         known.by,
-        tuple(history),
-        tuple(drift),
+        logger.history,
+        logger.drift,
     )
 
 
-def _propensities(
-    log: Log, plan: _Plan, asked: Any, drift: list[Dependence], seed: int
-) -> tuple[Propensities, list[Dependence]]:
-    """Propensities, from models that see the time where the logger changed with it, and the drift that is left."""
+class LoggerModel(NamedTuple):
+    """What is known of the logger whatever policy is judged: made once for several policies."""
+
+    propensities: Propensities
+    history: tuple[Dependence, ...]
+    drift: tuple[Dependence, ...]
+
+
+def logger_model(log: Log, plan: Plan, asked: Any, seed: int, *, tests: bool = True) -> LoggerModel:
+    """Propensities, from models that see the time where the logger changed with it, and the tests of assumptions."""
+    history = tuple(history_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
+    drift = tuple(time_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     when = relative_time(log)
     changed = any(one.outcome == LOGGER and one.p_value < SUSPECTED for one in drift)
     estimated = log.propensity is None if asked is None else isinstance(asked, str) and asked == "estimated"
     if when is None or not changed or not estimated or not isinstance(log.spec.action, Discrete | Continuous):
-        return propensities_of(log, plan.folds, asked, states=plan.states, seed=seed), drift
+        return LoggerModel(propensities_of(log, plan.folds, asked, states=plan.states, seed=seed), history, drift)
 
     def left(states: States) -> list[Dependence]:
         return [one for one in time_dependence(log, plan.folds, states, seed=seed) if one.outcome == LOGGER]
@@ -142,10 +149,12 @@ def _propensities(
     )
     others = [one for one in drift if one.outcome != LOGGER]
     others += [] if states is None else left(states)
-    return propensities_of(shown, plan.folds, asked, states=states, seed=seed), others
+    known = propensities_of(shown, plan.folds, asked, states=states, seed=seed)
+    return LoggerModel(known, history, tuple(others))
 
 
-def _planned(log: Log, model: str | None, folds: int | None, seed: int) -> _Plan:
+def planned(log: Log, model: str | None, folds: int | None, seed: int) -> Plan:
+    """The model and the folds that are taken for a log."""
     if model is not None and model not in MODELS:
         raise ConfigError(f"model = {model!r}: {nearest(str(model), MODELS)}")
     discrete = isinstance(log.spec.action, Discrete)
@@ -161,11 +170,11 @@ def _planned(log: Log, model: str | None, folds: int | None, seed: int) -> _Plan
     count = (TABLE_FOLDS if tabular else NETWORK_FOLDS) if folds is None else folds
     if folds is None:
         count = min(count, max(2, int(log.clusters.max(initial=0)) + 1))
-    return _Plan("none" if model == "none" else chosen, states if tabular else None, episode_folds(log, count, seed))
+    return Plan("none" if model == "none" else chosen, states if tabular else None, episode_folds(log, count, seed))
 
 
 def _values(
-    log: Log, plan: _Plan, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
+    log: Log, plan: Plan, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
 ) -> list[Values | None]:
     if plan.model == "none":
         return [None] * len(candidates)
@@ -192,7 +201,7 @@ def _plus(values: Values, known: Floats | float) -> Values:
 
 
 def _fitted(
-    log: Log, plan: _Plan, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
+    log: Log, plan: Plan, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
 ) -> list[Values]:
     if plan.states is not None:
         return [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in candidates]
@@ -203,7 +212,7 @@ def _fitted(
 
 
 def _evidence(
-    log: Log, plan: _Plan, targets: list[Target], known: Propensities, values: Values | None, discount: float, seed: int
+    log: Log, plan: Plan, targets: list[Target], known: Propensities, values: Values | None, discount: float, seed: int
 ) -> Evidence:
     chances = [one.probabilities for one in targets if one.probabilities is not None]
     everything = out_of_fold(log, plan.folds, chances, log.position) if chances else None
@@ -228,7 +237,7 @@ def _evidence(
 
 
 def _occupancy(
-    log: Log, plan: _Plan, targets: list[Target], known: Propensities, discount: float, seed: int
+    log: Log, plan: Plan, targets: list[Target], known: Propensities, discount: float, seed: int
 ) -> Floats | None:
     """Marginal ratios; None without a model, or where the target has no density."""
     if plan.model == "none" or not any(one.logged.any() for one in targets):

@@ -34,6 +34,7 @@ class Confidence:
     replicates: int = 1000  # percentile, bca
     seed: int = 0  # percentile, bca
     bounds: tuple[float, float] | None = None  # bernstein: between which the contributions of all episodes lie for sure
+    widening: float = 1.0  # both ends are so many times as far from the estimate as `level` alone asks for
 
     def __post_init__(self) -> None:
         if not 0.0 < self.level < 1.0:
@@ -42,13 +43,24 @@ class Confidence:
             raise ConfigError(f"replicates must be at least 1, found {self.replicates}")
         if self.bounds is not None and not self.bounds[0] < self.bounds[1]:
             raise ConfigError(f"bounds must rise, found {self.bounds}")
+        if not self.widening >= 1.0:
+            raise ConfigError(f"widening must be at least 1, found {self.widening}")
 
 
 def interval(ratios: Ratios, method: str = "bca", confidence: Confidence | None = None) -> Interval:
-    """The two-sided interval of an estimate by a named method of `METHODS`."""
+    """The two-sided interval of an estimate by a named method of `METHODS`.
+
+    A widened interval is that of `level` with longer arms: the bootstrap is not asked for quantiles that lie beyond its
+    replicates.
+    """
     if method not in METHODS:
         raise ConfigError(f"there is no interval '{method}': {nearest(method, METHODS)}")
-    return METHODS[method](ratios, confidence or Confidence())
+    confidence = confidence or Confidence()
+    found = METHODS[method](ratios, confidence)
+    if confidence.widening == 1.0:
+        return found
+    low, high = (found.estimate + confidence.widening * (end - found.estimate) for end in found[1:])
+    return Interval(found.estimate, min(low, found.low), max(high, found.high))
 
 
 def percentile(ratios: Ratios, confidence: Confidence) -> Interval:

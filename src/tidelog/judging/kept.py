@@ -13,6 +13,7 @@ from tidelog.data import Log
 from tidelog.data.origin import reopen
 from tidelog.errors import CheckpointError, ConfigError, LogError
 from tidelog.judging.results import Verdict
+from tidelog.judging.verdicts import Verdicts
 from tidelog.training.record import Record
 
 FOLDER = "verdicts"
@@ -40,18 +41,6 @@ def held_out_part(folder: Path, record: Record, log: Log | None = None) -> tuple
     return log.take_episodes(kept), f"the {len(kept):,} episodes that the run held out of its own log"
 
 
-def judged_before(folder: Path, log: Log) -> int:
-    """How many verdicts of this run were given on exactly these episodes."""
-    mine, count = log.fingerprint(), 0
-    for path in sorted((folder / FOLDER).glob("*.json")):
-        try:
-            context = json.loads(path.read_text(encoding="utf-8"))["context"]
-            count += context["log"]["fingerprint"] == mine
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{path} is no verdict, or was damaged: {error!r}; remove it") from error
-    return count
-
-
 def keep(verdict: Verdict, folder: Path, name: str) -> Path:
     """Write a verdict into a run folder under a name and the next free number, whole or not at all."""
     number = 1
@@ -61,8 +50,8 @@ def keep(verdict: Verdict, folder: Path, name: str) -> Path:
     return path
 
 
-def write(verdict: Verdict, path: Path) -> None:
-    """Write a verdict as a JSON file, whole or not at all."""
+def write(verdict: Verdict | Verdicts, path: Path) -> None:
+    """Write a verdict, or a table of several, as a JSON file, whole or not at all."""
     aside = path.with_name(f".{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,6 +5,7 @@ Letters: `E` episodes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -128,6 +129,11 @@ class Verdict:
             return (f"the verdict is '{self.decision}'",)
         return (OVERLAP_UNKNOWN,) if self.context.get("overlap_unknown") else ()
 
+    @property
+    def looks(self) -> int:
+        """How often these episodes were looked at before, by the ledger."""
+        return int(self.context.get("judged_before", 0))
+
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, numbers that are not finite as None."""
         content = {
@@ -149,6 +155,13 @@ class Verdict:
         }
         plain: dict[str, Any] = _plain(content)
         return plain
+
+
+def percent(level: float) -> str:
+    """A level in percent, with two significant digits of its error: 95%, 97.5%, 99.9943%."""
+    error = 100.0 * (1.0 - level)
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    return f"{100.0 - error:.{digits}f}".rstrip("0").rstrip(".") + "%" if digits else f"{100.0 - error:.0f}%"
 
 
 NARROW = 1e-4  # decades: bins must be apart in 64 bits

@@ -1,41 +1,82 @@
 """The verdict: is a policy better than the logger, worse, no different as far as one can see, or can the log not say.
 
-What is behind it stands in `gather` (evidence), `deciding` (the decision), `limits` (how much support it needs),
-`refusals` (what nothing can be computed about) and `words` (how it is said); docs/judging.md tells it in order.
+What is behind it stands in `comparisons` (several policies on the same episodes), `gather` (evidence), `ledger`
+(earlier looks), `simultaneous` (how far intervals reach), `deciding` (the decision), `limits` (how much support it
+needs), `refusals` (what nothing can be computed about) and `words` (how it is said); docs/judging.md tells it in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.acting.statistics import Interval
-from tidelog.algorithms import algorithm_name
 from tidelog.data import Log
 from tidelog.errors import ConfigError
 from tidelog.judging import words
 from tidelog.judging.caveats import caveats
-from tidelog.judging.deciding import METHOD, NOTHING, Case, Outcome, decided
+from tidelog.judging.comparisons import Comparison, Looked, Settings, comparisons_of, look_at
+from tidelog.judging.deciding import METHOD, NOTHING, Outcome, decided
 from tidelog.judging.dependence import with_found_clusters
 from tidelog.judging.estimate import IMPOSSIBLE, check_kind, model_of
 from tidelog.judging.findings import overlap_finding
 from tidelog.judging.folds import check_seed
-from tidelog.judging.gather import gather
-from tidelog.judging.given import Foreign, as_policy, check_fit, check_log
+from tidelog.judging.given import as_policy, check_fit, check_log
 from tidelog.judging.intervals import Confidence, interval
+from tidelog.judging.ledger import Ledger
 from tidelog.judging.limits import Limits
 from tidelog.judging.ratios import means
-from tidelog.judging.refusals import hopeless
 from tidelog.judging.results import Estimates, Support, Verdict
-from tidelog.judging.reuse import Reuse, reuse_of
+from tidelog.judging.verdicts import Verdicts, named_policies, together
 from tidelog.training.record import this_machine
 from tidelog.types import Continuous
 
 OTHER_DATA = "other data"
+
+
+@overload
+def judge(
+    policy: Sequence[Any] | Mapping[str, Any],
+    log: Log,
+    sample: bool = False,
+    propensities: Any = None,
+    seed: int = 0,
+    *,
+    discount: float = 1.0,
+    limits: Limits | None = None,
+    bandwidth: float | None = None,
+    model: str = "auto",
+    level: float | None = None,
+    learnt_from: Literal["other data"] | None = None,
+    ledger: Ledger | str | Path | Literal[False] | None = None,
+    context: Mapping[str, Any] | None = None,
+    progress: Callable[[str, float], None] | None = None,
+) -> Verdicts: ...
+
+
+@overload
+def judge(
+    policy: Any,
+    log: Log,
+    sample: bool = False,
+    propensities: Any = None,
+    seed: int = 0,
+    *,
+    discount: float = 1.0,
+    limits: Limits | None = None,
+    bandwidth: float | None = None,
+    model: str = "auto",
+    level: float | None = None,
+    learnt_from: Literal["other data"] | None = None,
+    ledger: Ledger | str | Path | Literal[False] | None = None,
+    context: Mapping[str, Any] | None = None,
+    progress: Callable[[str, float], None] | None = None,
+) -> Verdict: ...
 
 
 def judge(
@@ -50,18 +91,22 @@ def judge(
     bandwidth: float | None = None,
     model: str = "auto",
     level: float | None = None,
-    learnt_from: str | None = None,
+    learnt_from: Literal["other data"] | None = None,
+    ledger: Ledger | str | Path | Literal[False] | None = None,
     context: Mapping[str, Any] | None = None,
     progress: Callable[[str, float], None] | None = None,
-) -> Verdict:
+) -> Verdict | Verdicts:
     """Whether a policy is better than whoever made the log, judged on episodes that it never saw.
 
     `policy` is a tidelog policy, judged as it takes its most likely action or with `sample` as it draws, or any object
-    with `probabilities(observation, mask)` [B, A], judged by these. `propensities` None uses the log's own, else
-    estimates them; "estimated" does so anyway; or numbers [N]. `bandwidth`, a share of half of each action's range,
-    blurs deterministic continuous actions. `learnt_from="other data"` states that the policy never learnt from these
-    episodes, where nothing records it. `context` is kept with the verdict. What a log cannot answer is
-    "unsupported" and says why; raises SpecError where policy and log do not fit, ConfigError for numbers out of range.
+    with `probabilities(observation, mask)` [B, A], judged by these. A list of policies, or a mapping from names to
+    policies, gives `Verdicts`, whose intervals hold for all of them at the same time. `propensities` None uses the
+    log's own, else estimates them; "estimated" does so anyway; or numbers [N]. `bandwidth`, a share of half of each
+    action's range, blurs deterministic continuous actions. `ledger` is the file that counts looks at these episodes,
+    None for the usual places and False for none; a later look is held to a stricter level.
+    `learnt_from="other data"` states that the policy never learnt from these episodes, where nothing records it.
+    `context` is kept with the verdict. What a log cannot answer is "unsupported" and says why; raises SpecError where
+    policy and log do not fit, ConfigError for numbers out of range, CheckpointError for a damaged ledger.
     """
     check_kind(log)
     check_seed(seed)
@@ -73,83 +118,97 @@ def judge(
         )
     limits = limits or Limits()
     limits = limits if level is None else replace(limits, level=level)
-    known = as_policy(policy, log.spec)
-    foreign = isinstance(known, Foreign)
-    sample = sample or foreign
+    several = named_policies(policy)
+    name = str((context or {}).get("name", "policy"))
+    policies = {one: as_policy(each, log.spec) for one, each in (several or {name: policy}).items()}
     check_log(log, discount)
-    check_fit(known, log)
-    reuse = reuse_of(known, log)
-    told = {
-        "policy": _policy_in_words(known),
-        "log": {"fingerprint": log.fingerprint(), "steps": log.steps, "episodes": len(log.episode_ids)},
-        "seed": seed,
-        "sample": sample,
-        "discount": discount,
-        "bandwidth": bandwidth,
-        "overlap": reuse.to_json(),
-        "overlap_unknown": reuse.learnt_from is None and learnt_from is None,
-        "limits": asdict(limits),
-        "versions": this_machine(),
-        "judged_before": 0,
-        **(context or {}),
-    }
+    for known in policies.values():
+        check_fit(known, log)
+    settings = Settings(sample, propensities, seed, float(discount), limits, bandwidth, model_of(model, needed=True))
+    counting = _ledger(ledger, log)
+    facts = {"fingerprint": log.fingerprint(), "steps": log.steps, "episodes": len(log.episode_ids)}
     log, dependence = with_found_clusters(log)
     returns = _returns(log, discount)
-    asked = {"sample": sample, "bandwidth": bandwidth, "propensities": propensities}
-    refused = hopeless(known, log, returns, **asked, effective=limits.effective_episodes)
-    if refused:
-        findings = [*overlap_finding(reuse.learnt_from, limits), *refused]
-        return _verdict(_without_numbers(returns, findings, log, limits, seed), "none", log, limits, reuse, told)
-    found = gather(
-        known,
-        log,
-        sample=sample,
-        discount=discount,
-        propensities=propensities,
-        model=model_of(model, needed=True),
-        seed=seed,
-        bandwidth=bandwidth,
-        progress=progress,
-    )
-    case = Case(
-        found.policy,
-        found.cloning,
-        reuse,
-        limits,
-        seed,
-        deterministic=not sample,
-        densities=isinstance(log.spec.action, Continuous),
-        history=found.history,
-        drift=found.drift,
-    )
-    told |= {"notes": [*found.notes, *dependence], "smoothing": found.smoothing, "bandwidth": found.bandwidth}
+    found = comparisons_of(policies, log, settings, returns, progress)
+    looked = look_at(found, log, settings, counting)
+    verdicts = []
+    for one, widening in zip(found, looked.widenings.tolist(), strict=True):
+        told = _context(one, facts, settings) | looked.context | dict(context or {})
+        told |= {"overlap_unknown": one.reuse.learnt_from is None and learnt_from is None, "dependence": dependence}
+        told |= {} if several is None else {"name": one.name}
+        verdicts.append(_verdict(one, log, settings, looked, widening, returns, told))
+    if counting is not None and looked.taken is not None:
+        counting.decided(looked.taken, {one.name: v.decision for one, v in zip(found, verdicts, strict=True)})
+    return verdicts[0] if several is None else together(tuple(policies), verdicts, 1.0 - looked.error)
+
+
+def _ledger(ledger: Ledger | str | Path | bool | None, log: Log) -> Ledger | None:
+    if ledger is False:
+        return None
+    if not isinstance(ledger, Ledger):
+        return Ledger.of(log, ledger)  # type: ignore[arg-type]  # True is refused there
+    if ledger.fingerprint != log.fingerprint():
+        raise ConfigError("ledger = the ledger of another log; pass Ledger.of(log) of the log that is judged")
+    return ledger
+
+
+def _context(one: Comparison, log: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """What a verdict is about and how it was made."""
+    told = {
+        "policy": one.facts,
+        "log": dict(log),
+        "seed": settings.seed,
+        "sample": one.sample,
+        "discount": settings.discount,
+        "bandwidth": settings.bandwidth,
+        "overlap": one.reuse.to_json(),
+        "limits": asdict(settings.limits),
+        "versions": this_machine(),
+    }
+    found = one.gathered
+    if found is None:
+        return told
+    told |= {"notes": list(found.notes), "smoothing": found.smoothing, "bandwidth": found.bandwidth}
     told |= {"propensities": "estimated" if found.policy.estimated else "recorded", "model": found.model}
-    told |= {"propensities_by": found.propensities_by}
-    told |= {"history": [one._asdict() for one in found.history], "drift": [one._asdict() for one in found.drift]}
-    outcome = decided(case)
-    told |= {"caveats": list(caveats(case, outcome))}
-    return _verdict(outcome, case.deciding, log, limits, reuse, told)
+    told |= {"history": [asked._asdict() for asked in found.history]}
+    told |= {"drift": [asked._asdict() for asked in found.drift]}
+    return told | {"propensities_by": found.propensities_by}
 
 
 def _verdict(
-    outcome: Outcome, deciding: str, log: Log, limits: Limits, reuse: Reuse, told: Mapping[str, Any]
+    one: Comparison,
+    log: Log,
+    settings: Settings,
+    looked: Looked,
+    widening: float,
+    returns: NDArray[np.float64],
+    told: Mapping[str, Any],
 ) -> Verdict:
+    limits, level = settings.limits, settings.limits.level if one.gathered is None else 1.0 - looked.error
+    if one.gathered is None:
+        findings = [*overlap_finding(one.reuse.learnt_from, limits), *one.refused]
+        outcome, deciding = _without_numbers(returns, findings, log, limits, settings.seed), "none"
+        assumed: tuple[str, ...] = ()
+    else:
+        case = one.case(log, settings, widening)
+        outcome, deciding = decided(case), case.deciding
+        assumed = caveats(case, outcome)
+    notes = (*told.get("notes", ()), *told["dependence"], *_impossible(outcome.estimates), *looked.notes)
     facts = words.Facts(
         episodes=len(log.episode_ids),
         steps=log.steps,
-        level=limits.level,
+        level=level,
         difference=outcome.difference,
         logger=outcome.logger,
         from_bc=outcome.from_bc,
         estimated_by=told.get("propensities_by"),
-        judged_before=int(told["judged_before"]),
-        notes=(*told.get("notes", ()), *_impossible(outcome.estimates)),
+        notes=notes,
         overlap_known=not told["overlap_unknown"],
-        caveats=tuple(told.get("caveats", ())),
+        caveats=assumed,
     )
     return Verdict(
         decision=outcome.decision,
-        reasons=words.reasons(outcome.decision, outcome.findings, facts),
+        reasons=(*words.reasons(outcome.decision, outcome.findings, facts), *looked.reasons),
         paragraph=words.paragraph(outcome.decision, outcome.findings, facts),
         estimand=words.estimand(log, told["discount"], told["sample"], told["bandwidth"]),
         deciding=deciding,
@@ -159,7 +218,7 @@ def _verdict(
         estimates=outcome.estimates,
         support=outcome.support,
         bound=outcome.bound,
-        level=limits.level,
+        level=level,
         episodes=facts.episodes,
         weights=outcome.weights,
         context=dict(told),
@@ -188,10 +247,3 @@ def _returns(log: Log, discount: float) -> NDArray[np.float64]:
     """Discounted return of each episode, [E]."""
     factors = float(discount) ** np.asarray(log.step, np.float64)
     return np.asarray(np.add.reduceat(factors * np.asarray(log.reward, np.float64), log.starts[:-1]))
-
-
-def _policy_in_words(policy: Any) -> dict[str, Any]:
-    if isinstance(policy, Foreign):
-        return {"algorithm": None, "kind": policy.kind}
-    origin = {name: value for name, value in policy.origin.items() if name not in ("learnt_from", "held_out")}
-    return {"algorithm": algorithm_name(policy.algorithm), **origin}

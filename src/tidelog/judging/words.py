@@ -11,7 +11,7 @@ import numpy as np
 from tidelog.acting.statistics import Interval
 from tidelog.data import Log
 from tidelog.judging.findings import Finding
-from tidelog.judging.results import OVERLAP_UNKNOWN, Decision
+from tidelog.judging.results import OVERLAP_UNKNOWN, Decision, percent
 
 HOW = {
     "counts": "by counting what the logger did where the same was seen",
@@ -29,7 +29,6 @@ class Facts(NamedTuple):
     logger: Interval
     from_bc: Interval | None
     estimated_by: str | None  # what propensities were estimated by, if they were
-    judged_before: int  # verdicts on these same episodes
     overlap_known: bool
     notes: tuple[str, ...] = ()  # of what was gathered
     caveats: tuple[str, ...] = ()  # what the answer takes for granted, in sentences without a full stop
@@ -48,7 +47,7 @@ def reasons(decision: Decision, findings: Sequence[Finding], facts: Facts) -> tu
     if findings:
         return (*(finding.sentence for finding in findings), *assumed)
     where = {"better": "above 0", "worse": "below 0", "no difference shown": "on both sides of 0"}[decision]
-    return (f"the {facts.level:.0%} interval of the difference, {_span(facts.difference)}, lies {where}", *assumed)
+    return (f"the {percent(facts.level)} interval of the difference, {_span(facts.difference)}, lies {where}", *assumed)
 
 
 def estimand(log: Log, discount: float, sample: bool, bandwidth: float | None) -> str:
@@ -77,7 +76,7 @@ def _outcome(decision: Decision, findings: Sequence[Finding], facts: Facts) -> s
         return f"The log cannot answer how well it would do: {first}{rest}. Any number given for it would be a guess."
     sides = {"better": "more", "worse": "less"}
     mean = f"where the logger's mean is {facts.logger.estimate:.3g}"
-    number = f"{_span(facts.difference)} with {facts.level:.0%} confidence, {mean}"
+    number = f"{_span(facts.difference)} with {percent(facts.level)} confidence, {mean}"
     if decision == "no difference shown" and facts.difference == (0.0, 0.0, 0.0):
         return f"As far as anything can tell it does what the logger did ({mean})."
     if decision == "no difference shown":
@@ -108,9 +107,6 @@ def _worth(decision: Decision, facts: Facts) -> list[str]:
         )
     if not facts.overlap_known:
         said.append(f"{_sentence(OVERLAP_UNKNOWN)}.")
-    if facts.judged_before:
-        times = "once" if facts.judged_before == 1 else f"{facts.judged_before} times"
-        said.append(f"These episodes were used for a verdict {times} before; each look makes a lucky one likelier.")
     return said
 
 

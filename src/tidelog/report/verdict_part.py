@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tidelog.acting.statistics import Interval
-from tidelog.judging.results import Estimate, Support, Verdict
+from tidelog.judging.results import Estimate, Support, Verdict, percent
 from tidelog.report.charts import Reach, intervals
 from tidelog.report.frame import (
     beside,
@@ -58,7 +58,7 @@ def judged(run: SavedRun) -> str:
     verdict = newest.verdict
     said = [paragraph(verdict.paragraph), bullets(verdict.reasons)]
     said += [paragraph(f"What the numbers are: {verdict.estimand}", "soft"), paragraph(_used(run), "soft")]
-    body = [_disagreement(run), beside("".join(said), _difference(verdict))]
+    body = [_disagreement(run), beside("".join(said), _difference(verdict)), _together(newest)]
     if len(run.verdicts) > 1:
         rows = [_earlier(one) for one in run.verdicts]
         head = ("file", "policy", "decision", "difference from the logger", "interval", "episodes")
@@ -80,12 +80,12 @@ def _difference(verdict: Verdict) -> str:
     rows = [Reach("policy minus logger", verdict.difference, kind, strong=True)]
     if verdict.difference_from_bc is not None:
         rows.append(Reach("policy minus behaviour cloning", verdict.difference_from_bc, "log", strong=True))
-    said = f"Difference in mean return with {verdict.level:.0%} intervals: " + "; ".join(
+    said = f"Difference in mean return with {percent(verdict.level)} intervals: " + "; ".join(
         f"{row.name} {_between(row.interval)}" for row in rows
     )
     told = "; ".join(f"{row.name} {_between(row.interval)}" for row in rows)
     picture = intervals(said, rows, 0.0, ("worse", "better"))
-    name = f"Difference in mean return, with {verdict.level:.0%} intervals"
+    name = f"Difference in mean return, with {percent(verdict.level)} intervals"
     warned = (
         "Not an answer: too little of the log supports these numbers. " if verdict.decision == "unsupported" else ""
     )
@@ -94,15 +94,29 @@ def _difference(verdict: Verdict) -> str:
 
 def _used(run: SavedRun) -> str:
     newest = run.verdicts[0]
-    same = [one for one in run.verdicts if one.episodes == newest.episodes]
-    times = max([len(same), *(one.before + 1 for one in same)])
     said = f"About {newest.policy}, judged on {newest.verdict.episodes:,} episodes. "
-    if times == 1:
-        return said + "These held-out episodes have been used once."
+    if newest.before == 0:
+        return said + "This was the first look at these held-out episodes."
+    times = "once" if newest.before == 1 else f"{newest.before:,} times"
     return said + (
-        f"These held-out episodes have been used {'twice' if times == 2 else f'{times:,} times'}: "
-        "the more often they are asked, the less a single answer means."
+        f"These held-out episodes had been looked at {times} before; the interval of the difference is that of "
+        f"{percent(newest.verdict.level)}: a later look has to show more."
     )
+
+
+def _together(newest: SavedVerdict) -> str:
+    """The table of the policies that were judged at once with the newest verdict's."""
+    found = newest.together
+    if found is None or len(found[1]) < 2:
+        return ""
+    level, rows = found
+    cells = [
+        [name, decision, _plain(middle), f"{_plain(low)} to {_plain(high)}"]
+        for name, decision, middle, low, high in rows
+    ]
+    head = ("policy", "decision", "difference from the logger", f"interval, {percent(level)} for all together")
+    mine = [place for place, row in enumerate(rows) if row[0] == newest.verdict.context.get("name")]
+    return table(head, cells, f"{len(rows):,} policies judged at once on these episodes", named=True, marked=mine)
 
 
 def _disagreement(run: SavedRun) -> str:
@@ -163,7 +177,8 @@ def _one(saved: SavedVerdict) -> str:
 
 
 def _context(verdict: Verdict) -> str:
-    pairs = ((name, plain(value)) for name, value in _flat(verdict.context))
+    facts = {name: value for name, value in verdict.context.items() if name != "together"}  # a table of its own
+    pairs = ((name, plain(value)) for name, value in _flat(facts))
     return heading("How it was judged") + definitions(pairs, tight=True)
 
 
@@ -177,7 +192,8 @@ def _cells(row: Estimate) -> list[str]:
     support = row.support
     mass = "not known" if support.unsupported_mass is None else _share(support.unsupported_mass)
     return [
-        row.name, _plain(row.estimate), f"{_plain(row.low)} to {_plain(row.high)}", f"{row.method}, {row.level:.0%}",
+        row.name, _plain(row.estimate), f"{_plain(row.low)} to {_plain(row.high)}",
+        f"{row.method}, {percent(row.level)}",
         f"{_plain(support.effective_sample_size)} of {support.episodes:,}", _share(support.largest_weight),
         f"{_plain(support.mean_weight)} ± {_plain(support.mean_weight_error)}", _plain(support.pareto_k),
         _share(support.clipped_share), mass, "estimated" if row.estimated else "recorded", row.note,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any, get_args
 
@@ -29,9 +30,25 @@ class SavedVerdict:
 
     @property
     def before(self) -> int:
-        """How often these episodes had been used before, as far as that was counted."""
+        """How often these episodes had been looked at before, as far as that was counted."""
         count = self.verdict.context.get("judged_before")
         return count if isinstance(count, int) and not isinstance(count, bool) else 0
+
+    @property
+    def date(self) -> float:
+        """When it was given, in seconds since 1970; where that was not written down, the age of the file."""
+        date = self.verdict.context.get("date")
+        return datetime.fromisoformat(date).timestamp() if isinstance(date, str) else self.path.stat().st_mtime
+
+    @property
+    def together(self) -> tuple[float, list[list[Any]]] | None:
+        """The level and the rows (name, decision, difference, low, high) of a table of policies judged at once."""
+        found = self.verdict.context.get("together")
+        if found is None:
+            return None
+        rows = [[_text(row["name"]), _text(row["decision"])] for row in found["rows"]]
+        numbers = [[_number(row[name]) for name in ("difference", "low", "high")] for row in found["rows"]]
+        return _number(found["level"]), [one + two for one, two in zip(rows, numbers, strict=True)]
 
     @property
     def policy(self) -> str:
@@ -50,14 +67,16 @@ class SavedVerdict:
 def read_verdicts(folder: Path) -> tuple[SavedVerdict, ...]:
     """Every verdict of a run, the newest first; CheckpointError where one cannot be understood.
 
-    On the same episodes the count of earlier uses says which is newer; else the age of files, which copying may change.
+    Without a date, the count of earlier looks at the same episodes says which is newer; else the age of files, which
+    copying may change.
     """
     read = [read_verdict(path) for path in sorted(folder.glob("*.json"))]
-    written = {one.path: one.path.stat().st_mtime_ns for one in read}
 
-    def age(one: SavedVerdict) -> tuple[int, int]:
+    def age(one: SavedVerdict) -> tuple[float, int]:
+        if "date" in one.verdict.context:
+            return one.date, one.before
         up_to = [other for other in read if other.episodes == one.episodes and other.before <= one.before]
-        return max(written[other.path] for other in up_to), one.before
+        return max(other.date for other in up_to), one.before
 
     return tuple(sorted(read, key=age, reverse=True))
 
@@ -71,7 +90,9 @@ def read_verdict(path: Path) -> SavedVerdict:
         histogram = counts.ndim == edges.ndim == 1 and len(edges) == (len(counts) + 1 if len(counts) else 0)
         if not (histogram and np.isfinite(edges).all() and (np.diff(edges) > 0).all() and (counts >= 0).all()):
             raise ValueError("'weights' is no histogram")
-        return SavedVerdict(path, _verdict(content), zeros, counts, edges)
+        found = SavedVerdict(path, _verdict(content), zeros, counts, edges)
+        _ = (found.date, found.together)  # understood now, or never
+        return found
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{path} is no verdict, or was damaged: {error!r}; remove it and judge the run again"

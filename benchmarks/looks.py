@@ -1,0 +1,163 @@
+"""How often the best of thirty policies is called better on logs of noise, one by one and at once.
+
+Policies that were drawn at random are judged on logs whose rewards depend on nothing, so that none is better than the
+logger. Four rules: every policy by itself at 95 % (what `tl.judge` did before looks were counted); in turn with the
+error divided by the number of looks so far, which is not what `tl.judge` does and shows why; in turn as the ledger has
+it; and at once. Counted are logs in which some policy was called better, and decisions of each kind.
+`python -m benchmarks.looks`; `python -m benchmarks.looks check` compares some logs with `tl.judge` and a ledger.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tidelog as tl
+from benchmarks.keep import keep
+from tidelog.data import Log
+from tidelog.judging.comparisons import Settings, comparisons_of
+from tidelog.judging.deciding import ruled, shown
+from tidelog.judging.estimate import Supports
+from tidelog.judging.given import as_policy
+from tidelog.judging.limits import Limits
+from tidelog.judging.simultaneous import critical_values, normal_deviate, spent_error
+
+COMMAND = "python -m benchmarks.looks"
+POLICIES, LOGS, ACTIONS, STATES = 30, 200, 4, 5
+RULES = ("alone", "error over looks", "ledger", "at once")
+
+Draw = Any  # (generator, rows) -> rewards
+
+
+def normal(generator: np.random.Generator, rows: int) -> np.ndarray:
+    """Rewards of a normal distribution."""
+    return generator.standard_normal(rows)
+
+
+def clicks(generator: np.random.Generator, rows: int) -> np.ndarray:
+    """Rewards of 1 in one row of ten."""
+    return (generator.random(rows) < 0.1).astype(np.float64)
+
+
+def long_tailed(generator: np.random.Generator, rows: int) -> np.ndarray:
+    """Rewards of which few are very large."""
+    return np.exp(generator.standard_normal(rows))
+
+
+# problem -> rewards, episodes, steps an episode, concentration of the policies' chances, share of even chances in them
+PROBLEMS: dict[str, tuple[Draw, int, int, float, float]] = {
+    "normal, 300 episodes of 1 step": (normal, 300, 1, 2.0, 0.0),
+    "clicks, 500 episodes of 1 step": (clicks, 500, 1, 2.0, 0.0),
+    "log-normal, 300 episodes of 1 step": (long_tailed, 300, 1, 2.0, 0.0),
+    "normal, 200 episodes of 4 steps": (normal, 200, 4, 2.0, 0.5),
+}
+
+
+class Table:
+    """A policy by the state that is seen, [S, A]."""
+
+    def __init__(self, chances: np.ndarray) -> None:
+        self.chances = chances
+
+    def probabilities(self, observation: Any, mask: Any = None) -> np.ndarray:
+        """How likely each action is, [B, A]."""
+        return self.chances[next(iter(observation.values()))[:, 0]]
+
+
+def drawn(name: str, seed: int) -> tuple[Log, dict[str, Table]]:
+    """A log of noise, and policies that know nothing of it."""
+    reward, episodes, steps, concentration, even = PROBLEMS[name]
+    generator = np.random.default_rng([seed, list(PROBLEMS).index(name)])
+    rows = episodes * steps
+    log = Log.from_arrays(
+        observation=generator.integers(0, STATES, rows), action=generator.integers(0, ACTIONS, rows),
+        reward=reward(generator, rows), terminated=np.arange(rows) % steps == steps - 1,
+        episode=np.repeat(np.arange(episodes), steps), propensity=np.full(rows, 1 / ACTIONS), actions=ACTIONS,
+    )  # fmt: skip
+    chances = generator.dirichlet(np.full(ACTIONS, concentration), (POLICIES, STATES + 1))
+    return log, {f"{at}": Table(even / ACTIONS + (1 - even) * one) for at, one in enumerate(chances)}
+
+
+def decisions(name: str, seed: int) -> dict[str, list[str]]:
+    """The decision on each policy under each rule."""
+    log, policies = drawn(name, seed)
+    settings = Settings(True, None, 0, 1.0, Limits(), None, None)
+    returns = np.add.reduceat(np.asarray(log.reward, np.float64), log.starts[:-1])
+    known = {at: as_policy(one, log.spec) for at, one in policies.items()}
+    found = comparisons_of(known, log, settings, returns)
+    cases = [one.case(log, settings) for one in found]
+    level = settings.limits.level
+    together = critical_values([case.deciding_ratios for case in cases], cases[0].confidence, 1.0 - level)
+    looks = np.arange(1, POLICIES + 1)
+    reach = {
+        "alone": np.full(POLICIES, normal_deviate(1.0 - level)),
+        "error over looks": [normal_deviate((1.0 - level) / number) for number in looks],
+        "ledger": [normal_deviate(spent_error(level, number)) for number in looks.tolist()],
+        "at once": together,
+    }
+    said: dict[str, list[str]] = {rule: [] for rule in RULES}
+    for place, case in enumerate(cases):
+        supports = Supports(case.policy)
+        alone, _ = ruled(shown(case, supports), case.limits, case.reuse)
+        for rule in RULES:
+            decision = alone
+            if rule != "alone" and alone in ("better", "worse"):  # else longer arms change nothing
+                widened = case._replace(widening=float(reach[rule][place]) / normal_deviate(1.0 - level))
+                decision, _ = ruled(shown(widened, supports), case.limits, case.reuse)
+            said[rule].append(decision)
+    return said
+
+
+def wilson(count: int, total: int) -> list[float]:
+    """The 95 % interval of a share (Wilson 1927)."""
+    z, share = 1.959964, count / total
+    middle = (share + z**2 / (2 * total)) / (1 + z**2 / total)
+    half = z / (1 + z**2 / total) * np.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
+    return [max(0.0, middle - half), min(1.0, middle + half)]
+
+
+def counted(name: str, logs: int) -> dict[str, Any]:
+    """How often each rule called some policy better, or worse, over many logs of a problem."""
+    found = [decisions(name, seed) for seed in range(logs)]
+    row: dict[str, Any] = {"problem": name, "logs": logs, "policies": POLICIES, "rules": {}}
+    for rule in RULES:
+        better, worse = (sum(kind in one[rule] for one in found) for kind in ("better", "worse"))
+        every = [decision for one in found for decision in one[rule]]
+        row["rules"][rule] = {
+            "logs_with_some_better": better,
+            "share": better / logs,
+            "wilson_95": wilson(better, logs),
+            "logs_with_some_worse": worse,
+            "unsupported": every.count("unsupported"),
+        }
+    print(row, flush=True)
+    return row
+
+
+def check(logs: int = 3) -> None:
+    """Compare with `tl.judge`: one after the other with a ledger, and at once."""
+    for name in PROBLEMS:
+        for seed in range(logs):
+            log, policies = drawn(name, seed)
+            said = decisions(name, seed)
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder) / "looks.jsonl"
+                in_turn = [tl.judge(one, log, ledger=file).decision for one in policies.values()]
+            at_once = [one.decision for one in tl.judge(policies, log, ledger=False)]
+            alone = [tl.judge(one, log, ledger=False).decision for one in policies.values()]
+            same = (in_turn, at_once, alone) == (said["ledger"], said["at once"], said["alone"])
+            print(name, seed, "the same" if same else "DIFFERENT", flush=True)
+
+
+def main(logs: int = LOGS) -> None:
+    """Count, and keep what was counted."""
+    keep("looks", COMMAND, {"rows": [counted(name, logs) for name in PROBLEMS]})
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["check"]:
+        check()
+    else:
+        main(*map(int, sys.argv[1:]))
