@@ -178,7 +178,8 @@ def told(policy, log: tl.Log, truth: float, seed: int, **how) -> dict:
     """What a log shows of a policy, and what the default limits make of it: as `tl.judge`, without its table."""
     found = gather(as_policy(policy, log.spec), log, sample=True, seed=seed, **how)
     continuous = isinstance(log.spec.action, Continuous)
-    case = Case(found.policy, found.cloning, NOTHING_KNOWN, Limits(), seed, densities=continuous)
+    asked = {"history": found.history, "drift": found.drift}
+    case = Case(found.policy, found.cloning, NOTHING_KNOWN, Limits(), seed, densities=continuous, **asked)
     seen = shown(case, Supports(case.policy))
     return {"truth": truth, "deciding": case.deciding, **decision({"shown": kept_of(seen)}), "shown": kept_of(seen)}
 
@@ -207,6 +208,7 @@ def shown_of(row: dict) -> Shown:
     kept["difference"], kept["support"] = Interval(*kept["difference"]), Support(**kept["support"])
     for part in ("by_visits", "by_products"):
         kept[part] = None if kept.get(part) is None else Support(**kept[part])
+    kept["bound"] = None if kept.get("bound") is None else Interval(*kept["bound"])
     return Shown(**kept)
 
 

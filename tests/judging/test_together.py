@@ -8,6 +8,7 @@ import pytest
 from tests.judging.noise import Table, noise, random_policies
 from tidelog import ConfigError, SpecError, Verdicts, judge
 from tidelog.judging import comparisons
+from tidelog.judging import gather as gathering
 from tidelog.judging.limits import Limits
 
 QUICK = Limits(replicates=1000)
@@ -98,8 +99,8 @@ def test_where_nothing_can_be_computed_the_table_says_so():
 @pytest.mark.parametrize("propensities", [None, "estimated"])
 def test_what_does_not_depend_on_the_policy_is_made_once(propensities, monkeypatch):
     made = []
-    real = comparisons.propensities_of
-    monkeypatch.setattr(comparisons, "propensities_of", lambda *a, **b: made.append(1) or real(*a, **b))
+    real = gathering.propensities_of
+    monkeypatch.setattr(gathering, "propensities_of", lambda *a, **b: made.append(1) or real(*a, **b))
     cloned = []
     gather = comparisons.gather
     monkeypatch.setattr(comparisons, "gather", lambda *a, **b: cloned.append(b["cloning"]) or gather(*a, **b))

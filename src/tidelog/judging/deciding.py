@@ -185,7 +185,7 @@ def shown(case: Case, supports: Supports) -> Shown:
     )
     unable = [*_unable(case, difference), *assumed]
     unable += habit_finding(new_habit(case.policy)) if visits else []
-    support = supports.of(case.deciding)
+    support, unshown = supports.of(case.deciding), unshown_share(case.policy)
     return Shown(
         difference,
         side,
@@ -200,8 +200,8 @@ def shown(case: Case, supports: Supports) -> Shown:
         products,
         supports.of("wis"),
         case.earning if case.able else np.inf,
-        unshown_share(case.policy),
-        None if side == "no difference shown" else case.bound(side),
+        unshown,
+        None if side == "no difference shown" or not unshown else case.bound(side),
         excess_unshown(case.policy),
     )
 

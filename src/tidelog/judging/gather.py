@@ -83,9 +83,9 @@ def gather(
 
     `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded where there are
     any), "logged", "estimated", numbers [N] or a `LoggerModel`; `model` is "tabular", "neural", "none" or None (chosen
-    by the log); `folds` None means 5 with tables and 2 with networks; `bandwidth` is that of the kernel around deterministic
-    continuous actions; `tests` tests what is assumed of history and time. Raises SpecError where policy and log do
-    not fit, ConfigError for settings out of range.
+    by the log); `folds` None means 5 with tables and 2 with networks; `bandwidth` is that of the kernel around
+    deterministic continuous actions; `tests` tests what is assumed of history and time. Raises SpecError where policy
+    and log do not fit, ConfigError for settings out of range.
     """
     check_log(log, discount)
     weighted, log = log.weight is not None, replace(log, weight=None)

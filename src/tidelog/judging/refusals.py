@@ -53,7 +53,7 @@ def _too_few(log: Log, effective: float) -> list[Finding]:
         return []
     one, several = ("episode", "episodes") if clusters is None else ("cluster", "clusters of episodes")
     episodes = f"{one} is" if count == 1 else f"{several} are"
-    sentence = f"{count} {episodes} too few to tell anything from; at least {needed} are needed"
+    sentence = f"{count} {episodes} too few to tell anything from; at least {needed:,} are needed"
     return [Finding("episodes", sentence, "judge it on more episodes: hold out a larger share, or bring a larger log")]
 
 
