@@ -15,7 +15,9 @@ def tree_of(values: np.ndarray) -> SumTree:
 
 
 def all_seen(values: np.ndarray) -> Priorities:
-    return Priorities(tree_of(values), full_tree(len(values), 0.0), jnp.max(jnp.asarray(values, jnp.float32)))
+    leaves = jnp.stack([jnp.asarray(values, jnp.float32), jnp.zeros(len(values))], axis=1)
+    tree = put(full_tree(len(values), (0.0, 1.0)), jnp.arange(len(values)), leaves)
+    return Priorities(tree, jnp.max(leaves))
 
 
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 256, 257, 5_000])
@@ -98,8 +100,8 @@ def test_extreme_priorities_leave_every_sample_possible_and_none_infinite() -> N
     indices, weight = order.draw(state, jax.random.key(0), 64, 100_000, jnp.float32(0.5))
     assert np.isfinite(np.asarray(weight)).all()
     assert np.asarray(indices).max() < 100_000
-    assert (np.asarray(state.seen.levels[0]).ravel()[:3] > 0).all()
-    assert np.isfinite(np.asarray(total(state.seen) + 1e12 * total(state.unseen)))
+    assert (np.asarray(state.tree.levels[0])[0, :3, 0] > 0).all()
+    assert np.isfinite(np.asarray(total(state.tree) * jnp.asarray([1.0, 1e12]))).all()
 
 
 def test_unseen_samples_have_the_largest_priority_so_far() -> None:

@@ -39,11 +39,31 @@ def test_what_is_fetched_gathers_as_from_the_whole_log(both, unit):
     indices = np.random.default_rng(0).integers(0, count, 40)
     rows = indices if table is None else np.asarray(table)[indices]
     assert np.array_equal(stream.rows(unit, indices), rows)
-    small, slots = stream.fetch(rows, unit)
-    whole, part = unit.gather(store, rows), unit.gather(small, slots)
+    offset = (np.random.default_rng(1).integers(0, unit.length, 40),) if isinstance(unit, Window) else ()
+    small, slots = stream.fetch(rows, unit, *offset)
+    whole, part = unit.gather(store, rows, *offset), unit.gather(small, slots, *offset)
     counts = whole.data.real if whole.valid is not None else np.ones(len(rows), bool)
-    for wanted, found in zip(leaves(whole), leaves(part), strict=True):
+    if whole.valid_steps is not None:
+        assert np.array_equal(whole.valid_steps, part.valid_steps)
+    for wanted, found in zip(leaves(whole[:3]), leaves(part[:3]), strict=True):
         assert np.array_equal(np.asarray(wanted)[np.asarray(counts)], np.asarray(found)[np.asarray(counts)])
+
+
+@pytest.mark.parametrize("keep", [KEEP, Keep(())], ids=["values", "decisions"])
+def test_weights_from_disk_are_those_in_memory(keep, tmp_path):
+    weight = np.random.default_rng(0).gamma(2.0, size=len(world("discrete"))).astype(np.float32)
+    log = world("discrete", weight=weight)
+    log.save(tmp_path / "log")
+    mapped = tl.open_log(tmp_path / "log", memory_map=True)
+    unit = Row(1, 0.9) if keep is KEEP else Choice()
+    for episodes in (None, np.asarray([0, 3, 4, 9])):
+        kept = log if episodes is None else log.take_episodes(episodes)
+        store, stream = stored(kept, keep, Scaler()), Stream(mapped, keep, Scaler(), episodes)
+        count, table = unit.rows(store)
+        assert stream.count(unit) == count
+        small, slots = stream.fetch(stream.rows(unit, np.arange(count)), unit)
+        rows = np.arange(count) if table is None else np.asarray(table)
+        assert np.array_equal(np.asarray(small.weight)[slots], np.asarray(store.weight)[rows])
 
 
 def leaves(gathered):
@@ -58,9 +78,10 @@ def leaves(gathered):
         (tl.IQL(**TINY), {}),
         (tl.IQL(n_step=3, **TINY), {"held_out": 0.3, "scale": "standard"}),
         (tl.IQL(memory=4, window=3, burn_in=1, **TINY), {}),
+        (tl.IQL(memory=4, window=6, burn_in=2, n_step=2, **TINY), {"held_out": 0.3}),
         (tl.BC(**TINY), {"held_out": 0.3}),
     ],
-    ids=["iql", "n-step, held out, scaled", "memory", "bc"],
+    ids=["iql", "n-step, held out, scaled", "memory", "memory, n-step, held out", "bc"],
 )
 def test_training_from_disk_is_bit_equal(both, algorithm, options, monkeypatch):
     monkeypatch.setattr(streams, "LONGEST_BLOCK", 5)
@@ -81,8 +102,9 @@ def test_priorities_are_learnt_between_blocks_and_resume_is_bit_equal(both, tmp_
             break
     resumed = tl.resume(tmp_path / "cut")
     assert fingerprint(resumed.learners()) == fingerprint(whole.learners())
-    tree = whole.learners()[0].orders["iql"]
-    assert len(np.unique(np.asarray(tree.levels[0]))) > 8
+    priorities = whole.learners()[0].orders["iql"]
+    assert len(np.unique(np.asarray(priorities.tree.levels[0]))) > 8
+    assert float(priorities.largest) > 1.0
 
 
 def test_a_block_keeps_to_its_bytes(both):
