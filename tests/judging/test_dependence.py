@@ -87,6 +87,13 @@ def test_a_person_that_no_role_names_is_a_cluster(name):
     assert "fix:" in found.notes[0]
 
 
+def test_too_few_clusters_are_pointed_out():
+    _, log = people(users=12, events=80, extra={"store_id": np.repeat(np.arange(12), 80)})
+    found = with_found_clusters(log)
+    assert clusters_of(found.log) is None
+    assert "'store_id' may say which episodes belong together" in found.notes[0]
+
+
 def test_independent_rows_stay_alone():
     _, log = people(correlation=0.0)
     found = with_found_clusters(log)

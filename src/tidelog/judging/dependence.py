@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tidelog.data import Log
 from tidelog.data.clusters import ClusterCandidate, cluster_candidates, codes_of, day_labels
 
-ENOUGH = 30  # clusters: with so many, to resample them costs little if they are independent after all
+ENOUGH = 30  # clusters: with so many, to resample them costs little if episodes are independent after all
 SIGNIFICANT = 0.01
 COPIES = "duplicated rows"  # the warning of the readers
 
@@ -30,8 +30,8 @@ def with_found_clusters(log: Log) -> Dependent:
     """The log with clusters that were found in it, where it names none.
 
     Exact copies that the readers warned of are one cluster each. Else a column that looks like a person, a session, a
-    store or a day is the cluster if returns correlate within it, or if its name says so and it has enough values; one
-    with too few values is only pointed out.
+    store or a day is the cluster if it has enough values. One with fewer is only pointed out: so few units show little,
+    and where the logger draws each action anew, rewards that rise and fall with the day do no harm.
     """
     if log.cluster is not None:
         return Dependent(log)
@@ -42,7 +42,7 @@ def with_found_clusters(log: Log) -> Dependent:
             return Dependent(_clustered(log, codes), (f"{said}. fix: remove the copies",))
     found = sorted(cluster_candidates(log), key=lambda one: (not one.p_value < SIGNIFICANT, -one.correlation))
     for one in found:
-        if one.p_value < SIGNIFICANT or one.values >= ENOUGH:
+        if one.values >= ENOUGH:
             why = f"returns correlate within it: {one.correlation:.2g}" if one.p_value < SIGNIFICANT else "by its name"
             said = f"episodes with the same '{one.name}' are counted as one cluster, not as independent ones ({why})"
             return Dependent(_clustered(log, _codes(log, one)), (f"{said}. fix: {one.fix}",))
