@@ -2,9 +2,10 @@
 
 The worlds, their truth and the words that a verdict must contain are in `benchmarks/adversarial_worlds.py`. A cell is a
 world's variant at one number of episodes. Promised for each cell: *better* where the policy is no better, and *worse*
-where it is no worse, in at most 2.5 % of logs up to the error of the simulation (Wilson's 95 % interval of the share
-reaches 2.5 %); or every wrong verdict says in its paragraph or reasons what cannot be known from the log. Cells of
-`ties` and `ordinary` must be answered as well: a judge that answers nothing is never wrong.
+where it is no worse, in at most 2.5 % of logs up to the error of the simulation (an exact binomial test of that, at
+1 %: of a hundred cells that keep it about one may fail); or every wrong verdict says in its paragraph or reasons what
+cannot be known from the log. Cells of `ties` and `ordinary` must be answered as well: a judge that answers nothing is
+never wrong.
 
 `python -m benchmarks.adversarial [world ...] [--logs 200] [--jobs 2] [--scratch FOLDER] [--name adversarial]`
 
@@ -34,7 +35,7 @@ import tidelog as tl
 from benchmarks.adversarial_worlds import WORDS, WORLDS, Cell, Unavailable, cells, fingerprint
 from benchmarks.keep import keep
 
-PROMISED = 0.025  # of wrong verdicts on either side
+PROMISED, CHANCE = 0.025, 0.01  # share of wrong verdicts on either side; level of the test that there are more
 LOGS, FEW, CHUNK = 200, 6, 10
 REPLICATES = 1000
 SINGLE = {  # one core a process
@@ -167,7 +168,7 @@ def is_wrong(row: dict[str, Any]) -> bool:
 
 def kept_by(found: dict[str, Any]) -> str:
     """How a cell's promise stands: "kept", "kept by its words", "broken", or "not answered"."""
-    right = all(found[side].get("low", 0.0) <= PROMISED for side in ("wrong_better", "wrong_worse"))
+    right = all(found[side]["more_than_promised"] >= CHANCE for side in ("wrong_better", "wrong_worse"))
     answered = 1.0 - found["decisions"]["unsupported"] / found["logs"]
     if answered < found.get("must_answer", 0.0):
         return "not answered"
@@ -177,9 +178,13 @@ def kept_by(found: dict[str, Any]) -> str:
 
 
 def share(count: int, of: int) -> dict[str, Any]:
-    """A share with Wilson's interval."""
+    """A share with Wilson's interval, and the p-value of the test that it is as promised."""
     found = binomtest(count, of).proportion_ci(0.95, "wilson")
-    return {"count": count, "share": count / of, "low": float(found.low), "high": float(found.high)}
+    p_value = float(binomtest(count, of, PROMISED, "greater").pvalue)
+    return {
+        "count": count, "share": count / of, "low": float(found.low), "high": float(found.high),
+        "more_than_promised": p_value,
+    }  # fmt: skip
 
 
 def heard_elsewhere(by_cell: dict[Cell, list[dict[str, Any]]]) -> dict[str, float]:

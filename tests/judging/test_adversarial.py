@@ -203,7 +203,9 @@ def test_a_wrong_verdict_breaks_the_promise():
     nothing = adversarial.summary(cell, [row(i, "worse", truth=0.0) for i in range(20)])
     assert nothing["wrong_worse"]["share"] == 1.0
     few = adversarial.summary(cell, [row(i, "better" if i < 2 else "unsupported") for i in range(40)])
-    assert few["promise"] == "kept"  # 2 of 40 can be 2.5 % by chance
+    assert few["promise"] == "kept"  # 2 of 40 can be 2.5 % by chance,
+    more = adversarial.summary(cell, [row(i, "better" if i < 12 else "unsupported") for i in range(200)])
+    assert more["promise"] == "broken"  # and 12 of 200 cannot
 
 
 def test_words_keep_the_promise_where_every_wrong_verdict_has_them():
