@@ -212,3 +212,24 @@ def test_folds_are_of_episodes_equal_in_size_and_the_same_for_a_seed(log):
         episode_folds(log, 1, 0)
     with pytest.raises(LogError, match="needs as many episodes, this log has 3"):
         episode_folds(log.take_episodes(range(3)), 4, 0)
+
+
+def test_folds_keep_clusters_whole_and_are_those_of_episodes_where_each_is_its_own(log):
+    episodes = len(log.episode_ids)
+    clustered = replace(log, cluster=(np.arange(episodes) // 3).astype(np.int32)[log.episode])
+    folds = episode_folds(clustered, 5, 0)
+    assert all(len(set(folds[clustered.clusters == one])) == 1 for one in range(clustered.clusters.max() + 1))
+    counts = np.bincount(folds[np.unique(clustered.clusters, return_index=True)[1]])
+    assert counts.max() - counts.min() <= 1
+    alone = replace(log, cluster=np.asarray(log.episode))
+    assert (episode_folds(alone, 5, 0) == episode_folds(log, 5, 0)).all()
+    with pytest.raises(LogError, match="needs as many clusters, this log has 2"):
+        episode_folds(clustered.take_episodes(range(6)), 3, 0)
+
+
+def test_a_log_of_one_cluster_holds_none_out_of_its_clone(log, monkeypatch):
+    monkeypatch.setattr("tidelog.judging.propensities.FEWEST", 20)
+    monkeypatch.setattr("tidelog.judging.propensities.MOST", 20)
+    one = replace(log, cluster=np.zeros(log.steps, np.int32))
+    clone = clone_by_network(one, np.arange(4), 0)
+    assert np.isfinite(clone.logged).all()

@@ -16,6 +16,7 @@ from tests.algorithms.worlds import world
 from tests.training.runs import LOSS, bc, begin, chunks_of, finish, iql
 from tidelog import ConfigError, DivergenceError, Log, LogError, SpecError
 from tidelog.acting.arrays import fingerprint
+from tidelog.judging.kept import held_out_part
 from tidelog.training.fit import followed_parts, target_names
 from tidelog.training.record import Record
 from tidelog.training.sinks import read_rows
@@ -381,3 +382,22 @@ def test_multi_discrete_actions_are_taken_by_nobody(tmp_path):
     with pytest.raises(SpecError, match="BC acts on Continuous or Discrete actions, but this log has MultiDiscrete"):
         begin(bc(), log, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_no_cluster_is_trained_on_and_held_out(origin, mapped, tmp_path):
+    clusters = np.arange(30) % 7
+    log = replace(origin, cluster=clusters.astype(np.int32)[origin.episode])
+    if mapped:
+        log.save(tmp_path / "log")
+        log = tl.open_log(tmp_path / "log", memory_map=True)
+    held_out = begin(bc(), log, tmp_path / "run").record.held_out
+    kept = np.isin(origin.episode_ids, held_out)
+    assert 4 <= len(held_out) <= 8
+    assert not set(clusters[kept]) & set(clusters[~kept])
+    judged, _ = held_out_part(tmp_path / "run", Record.read(tmp_path / "run"), log)
+    np.testing.assert_array_equal(judged.cluster, judged.clusters[judged.episode])
+    assert len(judged.episodes) == len(held_out)
+    one = replace(log, cluster=np.zeros(log.steps, np.int32))
+    with pytest.raises(LogError, match="1 cluster.*fix: "):
+        begin(bc(), one)

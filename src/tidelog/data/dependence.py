@@ -42,7 +42,8 @@ def possible_cluster(raw: RawLog) -> Iterable[Finding]:
             continue
         values = raw.order.sort(column.values)
         if constant(values, raw.order.episode, firsts):
-            codes = np.where(raw.order.sort(column.usable)[firsts], codes_of(values[firsts]), -1)
+            codes, usable = codes_of(values[firsts]), raw.order.sort(column.usable)[firsts]
+            codes = codes if usable.all() else np.where(usable, codes, -1)
             labels.append(Labels(column.name, kind, codes, fix_of(column.name)))
     if raw.time is not None and raw.time.usable.all():
         labels += day_labels(raw.time.name, raw.time.values[raw.order.rows[firsts]])

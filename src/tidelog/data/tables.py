@@ -191,16 +191,18 @@ def _unused(table: Table, columns: Columns) -> tuple[Column, ...]:
 
 
 def _codes(series: pl.Series) -> Column:
-    """Numbers and days as they are, words as codes; cheaper than categories, whose words are sorted."""
+    """Numbers and days as they are, words as hashes; cheaper than categories, whose words are sorted."""
     if series.dtype.is_float() or series.dtype.is_decimal():
         return Column(series.name, series.cast(pl.Float64).fill_null(float("nan")).to_numpy())
     if series.dtype.is_temporal():
-        series = series.dt.date() if isinstance(series.dtype, pl.Datetime) else series
-        series = series.to_physical()
-    elif not series.dtype.is_integer():
-        series = series.cast(pl.String).replace("", None).cast(pl.Categorical).to_physical()
-    missing = np.flatnonzero(series.is_null().to_numpy())
-    return Column(series.name, series.cast(pl.Int64, strict=False).fill_null(0).to_numpy(), missing=missing)
+        series = (series.dt.date() if isinstance(series.dtype, pl.Datetime) else series).to_physical()
+    missing = series.is_null()
+    if not series.dtype.is_integer():
+        text = series.cast(pl.String)
+        missing |= (text == "").fill_null(True)
+        series = text.hash() // 4
+    values = series.cast(pl.Int64, strict=False).fill_null(0).to_numpy()
+    return Column(series.name, values, missing=np.flatnonzero(missing.to_numpy()))
 
 
 def _is_word(series: pl.Series, columns: Columns) -> bool:
