@@ -34,8 +34,10 @@ __all__ = [
     "SpecError",
     "TidelogError",
     "Verdict",
+    "assemble_slates",
     "collect",
     "estimate",
+    "estimate_slates",
     "finish",
     "fit",
     "judge",
@@ -55,6 +57,7 @@ __all__ = [
     "read_reagent",
     "resume",
     "rollout",
+    "slot_model",
     "validate",
     "validate_interactions",
 ]
@@ -90,6 +93,7 @@ if TYPE_CHECKING:
     from tidelog.judging.estimate import estimate
     from tidelog.judging.limits import Limits
     from tidelog.judging.results import Verdict
+    from tidelog.judging.slate_estimates import assemble_slates, estimate_slates, slot_model
     from tidelog.judging.verdict import judge
     from tidelog.training.fit import finish, fit, load, prepare, resume
     from tidelog.training.learn import learn, prepare_learning
@@ -126,6 +130,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "judging.estimate": ("estimate",),
     "judging.limits": ("Limits",),
     "judging.results": ("Verdict",),
+    "judging.slate_estimates": ("assemble_slates", "estimate_slates", "slot_model"),
     "judging.verdict": ("judge",),
     "training.fit": ("finish", "fit", "load", "prepare", "resume"),
     "training.learn": ("learn", "prepare_learning"),
