@@ -36,8 +36,10 @@ __all__ = [
     "TidelogError",
     "Verdict",
     "Verdicts",
+    "assemble_slates",
     "collect",
     "estimate",
+    "estimate_slates",
     "finish",
     "fit",
     "judge",
@@ -57,6 +59,7 @@ __all__ = [
     "read_reagent",
     "resume",
     "rollout",
+    "slot_model",
     "validate",
     "validate_interactions",
 ]
@@ -93,6 +96,7 @@ if TYPE_CHECKING:
     from tidelog.judging.ledger import Ledger
     from tidelog.judging.limits import Limits
     from tidelog.judging.results import Verdict
+    from tidelog.judging.slate_estimates import assemble_slates, estimate_slates, slot_model
     from tidelog.judging.verdict import judge
     from tidelog.judging.verdicts import Verdicts
     from tidelog.training.fit import finish, fit, load, prepare, resume
@@ -131,6 +135,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "judging.ledger": ("Ledger",),
     "judging.limits": ("Limits",),
     "judging.results": ("Verdict",),
+    "judging.slate_estimates": ("assemble_slates", "estimate_slates", "slot_model"),
     "judging.verdict": ("judge",),
     "judging.verdicts": ("Verdicts",),
     "training.fit": ("finish", "fit", "load", "prepare", "resume"),

@@ -139,14 +139,14 @@ def replicates(ratios: Ratios, confidence: Confidence) -> Floats:
     ratios = ratios.grouped(MOST_GROUPS)
     stacked = np.hstack([ratios.numerators, ratios.denominators])  # [R, 2 K]
     found = []
-    for counts in _counts(len(ratios), confidence.replicates, confidence.seed):
+    for counts in resampled_counts(len(ratios), confidence.replicates, confidence.seed):
         numerators, denominators = np.split(counts.astype(np.float64) @ stacked, 2, axis=1)  # [b, K]
         found.append(quotients(numerators, denominators).sum(1))
     return np.concatenate(found)
 
 
 @lru_cache(maxsize=2)
-def _counts(rows: int, many: int, seed: int) -> list[NDArray[np.uint16]]:
+def resampled_counts(rows: int, many: int, seed: int) -> list[NDArray[np.uint16]]:
     """How often each row was drawn, [b, rows] a chunk: `rows` draws with replacement for each of `many` replicates.
 
     Kept, because one judgement asks for many intervals over the same episodes.
