@@ -21,6 +21,7 @@ from tidelog.judging.kept import held_out_part, keep, write
 from tidelog.judging.ledger import Ledger
 from tidelog.judging.limits import Limits
 from tidelog.judging.results import Verdict, percent
+from tidelog.judging.risk import ALPHA, tail_refusal
 from tidelog.judging.verdict import judge
 from tidelog.judging.verdicts import Verdicts
 from tidelog.training.acting import member_policy, policy_of_run
@@ -57,6 +58,12 @@ class Judge:
     """of what is estimated"""
     model: Literal["auto", "tabular", "neural"] = "auto"
     """what rates actions: a table where observations are few, else networks"""
+    cvar: float | None = None
+    """the share of worst episodes whose mean return is told (default 0.1); with --gate, asks for the tail too"""
+    bad_outcome: float | None = None
+    """a return at or below which an episode is bad: its probability is told"""
+    cvar_tolerance: float = 0.0
+    """with --gate and --cvar: by how much the worst episodes' estimated mean return may fall behind the logger's"""
     learnt_from: Literal["other data"] | None = None
     """state that the policy never learnt from these episodes, where nothing records what it learnt from"""
     gate: Literal["all", "any"] | None = None
@@ -108,16 +115,22 @@ def run(words: list[str]) -> int:
     if options.out is not None:
         write(found, Path(options.out))
         say(f"verdict: {options.out}")
-    return NEGATIVE if options.gate is not None and _blocked(options.gate, asked, verdicts) else 0
+    return NEGATIVE if _blocked(options, asked, verdicts) else 0
 
 
-def _blocked(gate: Literal["all", "any"], asked: list[_Asked], verdicts: list[Verdict]) -> bool:
-    """Whether a gate stays closed, and say why."""
-    blocked = [bool(verdict.blocks_gate) for verdict in verdicts]
-    closed = all(blocked) if gate == "any" else any(blocked)
+def _blocked(options: Judge, asked: list[_Asked], verdicts: list[Verdict]) -> bool:
+    """Whether there is a gate that stays closed; say why."""
+    if options.gate is None:
+        return False
+    whys = [list(verdict.blocks_gate) for verdict in verdicts]
+    if options.cvar is not None:
+        for why, verdict in zip(whys, verdicts, strict=True):
+            tail = tail_refusal(verdict.risk, verdict.risk_reason, options.cvar_tolerance)
+            why += [] if tail is None else [tail]
+    closed = all(whys) if options.gate == "any" else any(whys)
     if closed:
-        whys = [f"- {one.name}: {why}" for one, found in zip(asked, verdicts, strict=True) for why in found.blocks_gate]
-        say("the gate stays closed:\n" + "\n".join(whys))
+        lines = [f"- {one.name}: {why}" for one, found in zip(asked, whys, strict=True) for why in found]
+        say("the gate stays closed:\n" + "\n".join(lines))
     return closed
 
 
@@ -149,6 +162,10 @@ def _check(options: Judge, sources: list[_Source]) -> None:
         raise ConfigError(f"{saved[0]} is a saved policy, which has no members: leave --member away")
     if saved and options.log is None:
         raise ConfigError(f"{saved[0]} is a saved policy: name the log to judge it on with --log")
+    if not 0.0 <= options.cvar_tolerance < float("inf"):
+        raise ConfigError(f"--cvar-tolerance {options.cvar_tolerance}: expected a finite return of at least 0")
+    if options.cvar_tolerance and (options.gate is None or options.cvar is None):
+        raise ConfigError("--cvar-tolerance needs --gate and --cvar; fix: add them, or drop it")
     if options.member is not None and options.all_members:
         raise ConfigError("say either --member or --all-members")
     if options.out is not None and Path(options.out).exists():
@@ -217,6 +234,8 @@ def _judged(options: Judge, asked: list[_Asked], log: Log, ledger: Ledger | None
             limits=options.limits,
             bandwidth=options.bandwidth,
             model=options.model,
+            cvar=ALPHA if options.cvar is None else options.cvar,
+            bad_outcome=options.bad_outcome,
             learnt_from=options.learnt_from,
             ledger=False if ledger is None else ledger,
             context=context,
@@ -282,6 +301,8 @@ def _show(verdict: Verdict, name: str, which: str) -> None:
         table(f"estimates; {verdict.deciding} decides", head, verdict.estimates.rows())
         logger = verdict.logger
         say(f"the logger's own mean: {logger.estimate:.4g} ({logger.low:.4g} to {logger.high:.4g})")
+    for sentence in verdict.risk.sentences if verdict.risk else [f"no distribution of returns: {verdict.risk_reason}"]:
+        say(f"- {sentence}")
 
 
 def _keep(options: Judge, verdict: Verdict, one: _Asked) -> None:

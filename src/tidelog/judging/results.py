@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tidelog.acting.statistics import Interval
 from tidelog.errors import ConfigError, nearest
+from tidelog.judging.risk import Risk
 
 Decision = Literal["better", "worse", "no difference shown", "unsupported"]
 
@@ -120,6 +121,8 @@ class Verdict:
     episodes: int
     weights: NDArray[np.float64]  # [E]: episode weights, for pictures
     context: Mapping[str, Any] = field(default_factory=dict)  # policy, log, seed, reuse, versions
+    risk: Risk | None = None  # the distribution of returns beside the logger's,
+    risk_reason: str | None = None  # or why there is none
     bound: Interval | None = None  # the difference if what the log does not show is the worst (or best) it holds
 
     @property
@@ -152,6 +155,8 @@ class Verdict:
             "episodes": self.episodes,
             "weights": weight_histogram(self.weights),
             "context": dict(self.context),
+            "risk": None if self.risk is None else self.risk.to_json(),
+            "risk_reason": self.risk_reason,
         }
         plain: dict[str, Any] = _plain(content)
         return plain

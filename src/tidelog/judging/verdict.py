@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from tidelog.judging.caveats import caveats
 from tidelog.judging.comparisons import Comparison, Looked, Settings, comparisons_of, look_at
 from tidelog.judging.deciding import METHOD, NOTHING, Outcome, decided
 from tidelog.judging.dependence import with_found_clusters
-from tidelog.judging.estimate import IMPOSSIBLE, check_kind, model_of
+from tidelog.judging.estimate import ESTIMATORS, IMPOSSIBLE, check_kind, model_of
 from tidelog.judging.findings import overlap_finding
 from tidelog.judging.folds import check_seed
 from tidelog.judging.given import as_policy, check_fit, check_log
@@ -32,11 +32,19 @@ from tidelog.judging.ledger import Ledger
 from tidelog.judging.limits import Limits
 from tidelog.judging.ratios import means
 from tidelog.judging.results import Estimates, Support, Verdict
+from tidelog.judging.risk import ALPHA, UNSUPPORTED, Risk, check_risk, risk_beside, tail_sentence
 from tidelog.judging.verdicts import Verdicts, named_policies, together
 from tidelog.training.record import this_machine
 from tidelog.types import Continuous
 
 OTHER_DATA = "other data"
+
+
+class Tail(NamedTuple):
+    """What is asked about the worst episodes."""
+
+    alpha: float  # the share of worst episodes whose mean return is told
+    bad_outcome: float | None  # a return at or below which an episode is bad
 
 
 @overload
@@ -52,6 +60,8 @@ def judge(
     bandwidth: float | None = None,
     model: str = "auto",
     level: float | None = None,
+    cvar: float = ALPHA,
+    bad_outcome: float | None = None,
     learnt_from: Literal["other data"] | None = None,
     ledger: Ledger | str | Path | Literal[False] | None = None,
     context: Mapping[str, Any] | None = None,
@@ -72,6 +82,8 @@ def judge(
     bandwidth: float | None = None,
     model: str = "auto",
     level: float | None = None,
+    cvar: float = ALPHA,
+    bad_outcome: float | None = None,
     learnt_from: Literal["other data"] | None = None,
     ledger: Ledger | str | Path | Literal[False] | None = None,
     context: Mapping[str, Any] | None = None,
@@ -91,6 +103,8 @@ def judge(
     bandwidth: float | None = None,
     model: str = "auto",
     level: float | None = None,
+    cvar: float = ALPHA,
+    bad_outcome: float | None = None,
     learnt_from: Literal["other data"] | None = None,
     ledger: Ledger | str | Path | Literal[False] | None = None,
     context: Mapping[str, Any] | None = None,
@@ -102,14 +116,17 @@ def judge(
     with `probabilities(observation, mask)` [B, A], judged by these. A list of policies, or a mapping from names to
     policies, gives `Verdicts`, whose intervals hold for all of them at the same time. `propensities` None uses the
     log's own, else estimates them; "estimated" does so anyway; or numbers [N]. `bandwidth`, a share of half of each
-    action's range, blurs deterministic continuous actions. `ledger` is the file that counts looks at these episodes,
-    None for the usual places and False for none; a later look is held to a stricter level.
-    `learnt_from="other data"` states that the policy never learnt from these episodes, where nothing records it.
-    `context` is kept with the verdict. What a log cannot answer is "unsupported" and says why; raises SpecError where
-    policy and log do not fit, ConfigError for numbers out of range, CheckpointError for a damaged ledger.
+    action's range, blurs deterministic continuous actions. `verdict.risk` holds the distribution of returns: `cvar` is
+    the share of worst episodes whose mean it tells, `bad_outcome` a return whose probability it tells. `ledger` is the
+    file that counts looks at these episodes, None for the usual places and False for none; a later look is held to a
+    stricter level. `learnt_from="other data"` states that the policy never learnt from these episodes, where nothing
+    records it. `context` is kept with the verdict. What a log cannot answer is "unsupported" and says why; raises
+    SpecError where policy and log do not fit, ConfigError for numbers out of range, CheckpointError for a damaged
+    ledger.
     """
     check_kind(log)
     check_seed(seed)
+    check_risk(cvar, bad_outcome)
     if bandwidth is not None and not isinstance(log.spec.action, Continuous):
         raise ConfigError(f"bandwidth = {bandwidth!r} blurs continuous actions, and this log's are none: leave it away")
     if learnt_from not in (None, OTHER_DATA):
@@ -125,6 +142,7 @@ def judge(
     for known in policies.values():
         check_fit(known, log)
     settings = Settings(sample, propensities, seed, float(discount), limits, bandwidth, model_of(model, needed=True))
+    tail = Tail(cvar, bad_outcome)
     counting = _ledger(ledger, log)
     facts = {"fingerprint": log.fingerprint(), "steps": log.steps, "episodes": len(log.episode_ids)}
     log, dependence = with_found_clusters(log)
@@ -136,7 +154,7 @@ def judge(
         told = _context(one, facts, settings) | looked.context | dict(context or {})
         told |= {"overlap_unknown": one.reuse.learnt_from is None and learnt_from is None, "dependence": dependence}
         told |= {} if several is None else {"name": one.name}
-        verdicts.append(_verdict(one, log, settings, looked, widening, returns, told))
+        verdicts.append(_verdict(one, log, settings, looked, widening, returns, told, tail))
     if counting is not None and looked.taken is not None:
         counting.decided(looked.taken, {one.name: v.decision for one, v in zip(found, verdicts, strict=True)})
     return verdicts[0] if several is None else together(tuple(policies), verdicts, 1.0 - looked.error)
@@ -183,16 +201,28 @@ def _verdict(
     widening: float,
     returns: NDArray[np.float64],
     told: Mapping[str, Any],
+    tail: Tail,
 ) -> Verdict:
     limits, level = settings.limits, settings.limits.level if one.gathered is None else 1.0 - looked.error
+    risk: Risk | None = None
+    risk_reason: str | None = UNSUPPORTED
+    assumed: tuple[str, ...] = ()
     if one.gathered is None:
         findings = [*overlap_finding(one.reuse.learnt_from, limits), *one.refused]
         outcome, deciding = _without_numbers(returns, findings, log, limits, settings.seed), "none"
-        assumed: tuple[str, ...] = ()
     else:
         case = one.case(log, settings, widening)
         outcome, deciding = decided(case), case.deciding
         assumed = caveats(case, outcome)
+        risk, risk_reason = risk_beside(
+            case.policy,
+            outcome.decision,
+            visits=ESTIMATORS[deciding].visits,
+            alpha=tail.alpha,
+            bad_outcome=tail.bad_outcome,
+            limits=limits,
+            seed=settings.seed,
+        )
     notes = (*told.get("notes", ()), *told["dependence"], *_impossible(outcome.estimates), *looked.notes)
     facts = words.Facts(
         episodes=len(log.episode_ids),
@@ -205,6 +235,7 @@ def _verdict(
         notes=notes,
         overlap_known=not told["overlap_unknown"],
         caveats=assumed,
+        tail=tail_sentence(outcome.decision, risk),
     )
     return Verdict(
         decision=outcome.decision,
@@ -218,6 +249,8 @@ def _verdict(
         estimates=outcome.estimates,
         support=outcome.support,
         bound=outcome.bound,
+        risk=risk,
+        risk_reason=None if risk is not None else risk_reason,
         level=level,
         episodes=facts.episodes,
         weights=outcome.weights,

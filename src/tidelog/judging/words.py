@@ -31,6 +31,7 @@ class Facts(NamedTuple):
     estimated_by: str | None  # what propensities were estimated by, if they were
     overlap_known: bool
     notes: tuple[str, ...] = ()  # of what was gathered
+    tail: str = ""  # where the worst episodes say something else than the mean
     caveats: tuple[str, ...] = ()  # what the answer takes for granted, in sentences without a full stop
 
 
@@ -99,6 +100,7 @@ def _worth(decision: Decision, facts: Facts) -> list[str]:
         said.append(
             f"That is {than} a plain copy of the logger's habits would earn (difference {_span(facts.from_bc)})."
         )
+    said += [facts.tail] if facts.tail else []
     said += [f"{_sentence(note)}." for note in (*facts.notes, *facts.caveats)]
     if facts.estimated_by is not None:
         how = HOW[facts.estimated_by]
