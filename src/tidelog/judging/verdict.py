@@ -114,12 +114,14 @@ def judge(
         check_fit(known, log)
     settings = Settings(sample, propensities, seed, float(discount), limits, bandwidth, model_of(model, needed=True))
     counting = _ledger(ledger, log)
+    fingerprint = log.fingerprint() if counting is None else counting.fingerprint
+    facts = {"fingerprint": fingerprint, "steps": log.steps, "episodes": len(log.episode_ids)}
     returns = _returns(log, discount)
     found = comparisons_of(policies, log, settings, returns, progress)
     looked = look_at(found, log, settings, counting)
     verdicts = []
     for one, widening in zip(found, looked.widenings.tolist(), strict=True):
-        told = _context(one, log, settings) | looked.context | dict(context or {})
+        told = _context(one, facts, settings) | looked.context | dict(context or {})
         told |= {} if several is None else {"name": one.name}
         verdicts.append(_verdict(one, log, settings, looked, widening, returns, told))
     if counting is not None and looked.taken is not None:
@@ -137,11 +139,11 @@ def _ledger(ledger: Ledger | str | Path | bool | None, log: Log) -> Ledger | Non
     return ledger
 
 
-def _context(one: Comparison, log: Log, settings: Settings) -> dict[str, Any]:
+def _context(one: Comparison, log: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """What a verdict is about and how it was made."""
     told = {
         "policy": one.facts,
-        "log": {"fingerprint": log.fingerprint(), "steps": log.steps, "episodes": len(log.episode_ids)},
+        "log": dict(log),
         "seed": settings.seed,
         "sample": one.sample,
         "discount": settings.discount,
