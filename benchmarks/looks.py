@@ -104,7 +104,8 @@ def decisions(name: str, seed: int) -> dict[str, list[str]]:
         for rule in RULES:
             decision = alone
             if rule != "alone" and alone in ("better", "worse"):  # else longer arms change nothing
-                widened = case._replace(widening=float(reach[rule][place]) / normal_deviate(1.0 - level))
+                widening = float(reach[rule][place]) / normal_deviate(1.0 - level)
+                widened = case._replace(widening=max(widening, 1.0))
                 decision, _ = ruled(shown(widened, supports), case.limits, case.reuse)
             said[rule].append(decision)
     return said
@@ -115,7 +116,7 @@ def wilson(count: int, total: int) -> list[float]:
     z, share = 1.959964, count / total
     middle = (share + z**2 / (2 * total)) / (1 + z**2 / total)
     half = z / (1 + z**2 / total) * np.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))
-    return [max(0.0, middle - half), min(1.0, middle + half)]
+    return [float(max(0.0, middle - half)), float(min(1.0, middle + half))]
 
 
 def counted(name: str, logs: int) -> dict[str, Any]:
@@ -130,7 +131,7 @@ def counted(name: str, logs: int) -> dict[str, Any]:
             "share": better / logs,
             "wilson_95": wilson(better, logs),
             "logs_with_some_worse": worse,
-            "unsupported": every.count("unsupported"),
+            "decisions": {kind: every.count(kind) for kind in sorted({*every})},
         }
     print(row, flush=True)
     return row

@@ -1,12 +1,13 @@
 """How far intervals must reach to hold for several policies, and after several looks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.judging.noise import differences
 from tidelog import ConfigError
-from tidelog.acting.statistics import Interval
-from tidelog.judging.intervals import Confidence, interval
+from tidelog.judging.intervals import Confidence, interval, replicates
 from tidelog.judging.ratios import Ratios, means
 from tidelog.judging.simultaneous import critical_values, normal_deviate, spent_error
 
@@ -62,13 +63,28 @@ def test_looks_spend_the_error_twice_at_most():
 
 
 def test_a_widened_interval_has_longer_arms():
+    """As many times as long, and no shorter than so many standard errors."""
     one = correlated(0.0)[1]
     plain, wide = (interval(one, "bca", Confidence(0.95, 1000, 0, widening=w)) for w in (1.0, 2.5))
+    error = replicates(one, Confidence(0.95, 1000, 0)).std()
     assert wide.estimate == plain.estimate
-    assert wide.estimate - wide.low == pytest.approx(2.5 * (plain.estimate - plain.low))
-    assert wide.high - wide.estimate == pytest.approx(2.5 * (plain.high - plain.estimate))
+    arms = plain.estimate - plain.low, plain.high - plain.estimate
+    longer = wide.estimate - wide.low, wide.high - wide.estimate
+    assert longer == pytest.approx([2.5 * max(arm, 1.959964 * error) for arm in arms])
+    skewed = means(np.random.default_rng(0).lognormal(size=100))
+    plain, wide = (interval(skewed, "bca", Confidence(0.95, 1000, 0, widening=w)) for w in (1.0, 1.5))
+    error = replicates(skewed, Confidence(0.95, 1000, 0)).std()
+    assert wide.estimate - wide.low == pytest.approx(1.5 * 1.959964 * error), "the short arm of a skewed estimate"
+    assert wide.high - wide.estimate == pytest.approx(1.5 * (plain.high - plain.estimate))
     with pytest.raises(ConfigError, match=r"widening must be at least 1, found 0\.5"):
         Confidence(widening=0.5)
+
+
+def test_weight_that_is_lost_widens_without_end():
+    lost = np.zeros((50, 1))
+    lost[0] = 1.0
+    found = interval(Ratios(lost, lost), "bca", Confidence(0.95, 1000, 0, widening=2.0))
+    assert found[1:] == (-np.inf, np.inf)
 
 
 def test_twenty_policies_on_noise_are_hardly_ever_better():
@@ -78,24 +94,20 @@ def test_twenty_policies_on_noise_are_hardly_ever_better():
     """
     alone = together = in_turn = 0
     confidence, looks = Confidence(0.95, 1000, 0), range(1, 21)
-    in_turns = [normal_deviate(spent_error(0.95, number)) / normal_deviate(0.05) for number in looks]
+    in_turns = [normal_deviate(spent_error(0.95, number)) / normal_deviate(1.0 - 0.95) for number in looks]
     for seed in range(200):
         several = differences(150, 20, seed)
-        found = [interval(one, "bca", confidence) for one in several]
         at_once = critical_values(several, confidence, 0.05) / normal_deviate(0.05)
+        found = [interval(one, "bca", confidence) for one in several]
         alone += any(one.low > 0 or one.high < 0 for one in found)
-        wide = [widened(one, by) for one, by in zip(found, at_once, strict=True)]
+        different = [at for at, one in enumerate(found) if one.low > 0 or one.high < 0]  # no other is when widened
+        wide = [interval(several[at], "bca", replace(confidence, widening=at_once[at])) for at in different]
         together += any(one.low > 0 or one.high < 0 for one in wide)
-        in_turn += any(widened(one, by).low > 0 for one, by in zip(found, in_turns, strict=True))
+        wide = [interval(several[at], "bca", replace(confidence, widening=in_turns[at])) for at in different]
+        in_turn += any(one.low > 0 for one in wide)
     assert alone > 40
     assert together <= 19, "99 of 100 studies with an error of 5 % have at most 17; 2 for the bootstrap's own"
     assert in_turn <= 19
-
-
-def widened(found, by):
-    """An interval with longer arms."""
-    low, high = (found.estimate + by * (end - found.estimate) for end in found[1:])
-    return Interval(found.estimate, low, high)
 
 
 def test_a_real_difference_is_found_among_policies_at_once():

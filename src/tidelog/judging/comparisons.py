@@ -184,7 +184,7 @@ def look_at(found: Sequence[Comparison], log: Log, settings: Settings, ledger: L
     cases = [None if one.gathered is None else one.case(log, settings) for one in found]
     differences = [None if case is None or not case.able else case.deciding_ratios for case in cases]
     reach = critical_values(differences, Confidence(limits.level, limits.replicates, settings.seed), error)
-    return Looked(taken, error, limits.level, reach / normal_deviate(1.0 - limits.level))
+    return Looked(taken, error, limits.level, np.maximum(reach / normal_deviate(1.0 - limits.level), 1.0))
 
 
 def _written(one: Comparison) -> dict[str, Any]:

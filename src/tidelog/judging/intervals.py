@@ -34,7 +34,7 @@ class Confidence:
     replicates: int = 1000  # percentile, bca
     seed: int = 0  # percentile, bca
     bounds: tuple[float, float] | None = None  # bernstein: between which the contributions of all episodes lie for sure
-    widening: float = 1.0  # both ends are so many times as far from the estimate as `level` alone asks for
+    widening: float = 1.0  # bca: both ends are so many times as far from the estimate as `level` alone asks for
 
     def __post_init__(self) -> None:
         if not 0.0 < self.level < 1.0:
@@ -48,19 +48,10 @@ class Confidence:
 
 
 def interval(ratios: Ratios, method: str = "bca", confidence: Confidence | None = None) -> Interval:
-    """The two-sided interval of an estimate by a named method of `METHODS`.
-
-    A widened interval is that of `level` with longer arms: the bootstrap is not asked for quantiles that lie beyond its
-    replicates.
-    """
+    """The two-sided interval of an estimate by a named method of `METHODS`."""
     if method not in METHODS:
         raise ConfigError(f"there is no interval '{method}': {nearest(method, METHODS)}")
-    confidence = confidence or Confidence()
-    found = METHODS[method](ratios, confidence)
-    if confidence.widening == 1.0:
-        return found
-    low, high = (found.estimate + confidence.widening * (end - found.estimate) for end in found[1:])
-    return Interval(found.estimate, min(low, found.low), max(high, found.high))
+    return METHODS[method](ratios, confidence or Confidence())
 
 
 def percentile(ratios: Ratios, confidence: Confidence) -> Interval:
@@ -70,7 +61,11 @@ def percentile(ratios: Ratios, confidence: Confidence) -> Interval:
 
 
 def bca(ratios: Ratios, confidence: Confidence) -> Interval:
-    """Bootstrap over episodes, corrected for bias and acceleration (Efron 1987) and for few rows."""
+    """Bootstrap over episodes, corrected for bias and acceleration (Efron 1987) and for few rows.
+
+    A widened interval is that of `level` with longer arms, since quantiles farther out lie beyond the replicates; an
+    arm has at least as many bootstrap standard errors as a normal one so widened.
+    """
     ratios = ratios.grouped(MOST_GROUPS)
     estimate, drawn = ratios.estimate, replicates(ratios, confidence)
     below = (np.mean(drawn < estimate) + np.mean(drawn <= estimate)) / 2.0
@@ -80,7 +75,13 @@ def bca(ratios: Ratios, confidence: Confidence) -> Interval:
     acceleration = float((influence**3).sum()) / (6.0 * spread) if spread > 0 else 0.0
     normal = _quantiles(len(ratios), confidence.level)
     low, high = ndtr(bias + (bias + normal) / (1.0 - acceleration * (bias + normal)))
-    return _between(estimate, drawn, low, high)
+    found = _between(estimate, drawn, low, high)
+    if confidence.widening == 1.0:
+        return found
+    lost = np.isnan(drawn).any()
+    least = 0.0 if lost else confidence.widening * float(normal[1]) * float(drawn.std())
+    below_it, above_it = confidence.widening * (estimate - found.low), confidence.widening * (found.high - estimate)
+    return Interval(estimate, estimate - max(below_it, least), estimate + max(above_it, least))
 
 
 def _quantiles(rows: int, level: float) -> Floats:

@@ -144,7 +144,8 @@ def judge(
     settings = Settings(sample, propensities, seed, float(discount), limits, bandwidth, model_of(model, needed=True))
     tail = Tail(cvar, bad_outcome)
     counting = _ledger(ledger, log)
-    facts = {"fingerprint": log.fingerprint(), "steps": log.steps, "episodes": len(log.episode_ids)}
+    fingerprint = log.fingerprint() if counting is None else counting.fingerprint
+    facts = {"fingerprint": fingerprint, "steps": log.steps, "episodes": len(log.episode_ids)}
     log, dependence = with_found_clusters(log)
     returns = _returns(log, discount)
     found = comparisons_of(policies, log, settings, returns, progress)
