@@ -339,5 +339,5 @@ def test_no_cluster_is_trained_on_and_held_out(origin, mapped, tmp_path):
     np.testing.assert_array_equal(judged.cluster, judged.clusters[judged.episode])
     assert len(judged.episodes) == len(held_out)
     one = replace(log, cluster=np.zeros(log.steps, np.int32))
-    with pytest.raises(LogError, match="1 cluster.*fix: "):
+    with pytest.raises(LogError, match=r"1 cluster.*fix: "):
         begin(bc(), one)
