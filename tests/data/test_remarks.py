@@ -49,7 +49,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("duplicated rows", {name: value[np.arange(ROWS) // 2 % 6 * 2 + np.arange(ROWS) % 2]
                          if isinstance(value, np.ndarray) and name != "episode" else value
                          for name, value in CLEAN.items()}),
-    ("possible cluster column", {"extra": {"clinic_id": np.arange(ROWS) // 4}}),
+    ("possible cluster column", {"time": np.arange(ROWS) // 4 * np.timedelta64(1, "D") + np.datetime64("2024-01-01T09"),
+                                 "step": np.arange(ROWS), "reward": (np.arange(ROWS) // 4 * 3).astype(np.float32)}),
     ("actions inferred", {"actions": None}),
     ("bounds inferred", CONTINUOUS),
     ("rounded to 32 bits", {"observation": RNG.normal(size=(ROWS, 2))}),

@@ -55,7 +55,8 @@ def _returns(raw: RawLog, firsts: Values) -> Values | None:
     """[E, K] sums of the rewards of each episode; what another check refuses counts as 0."""
     if not raw.reward:
         return None
-    rewards = np.asarray(raw.order.sort(tame(side_by_side(raw.reward))))
+    rewards = side_by_side(raw.reward)
+    rewards = raw.order.sort(rewards.astype(np.float64) if np.isfinite(rewards).all() else tame(rewards))
     return rewards if len(firsts) == raw.rows else np.add.reduceat(rewards, firsts, axis=0)
 
 
@@ -63,4 +64,5 @@ def _actions(raw: RawLog) -> Values | None:
     """[E] discrete actions of a one-step log."""
     if raw.action is None or raw.action.kind != "discrete" or len(raw.order.ids) < raw.rows:
         return None
-    return np.asarray(raw.order.sort(tame(raw.action.values[:, 0])).astype(np.int64))
+    action = raw.action.values[:, 0]
+    return np.asarray(raw.order.sort(action if action.dtype.kind in "iu" else tame(action)).astype(np.int64))
