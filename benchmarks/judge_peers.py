@@ -3,8 +3,9 @@
 Problems are one size of each table-sized world of `benchmarks/adversarial_worlds.py` whose policy is one table of
 probabilities, and the treatment problem of `benchmarks/calibration.py` with four of its policies. Logs that nobody can
 judge rightly are among them, and are counted apart: `possible` and `impossible` in the results. Kept for each judge are
-the share of logs that it answered (*unsupported*, a refusal and an error are no answers), how often it said *better* of
-policies that are no better, *worse* of those that are no worse, and *better* of those that are.
+the share of logs that it answered (*unsupported*, a log that it cannot read and an error are no answers), how often it
+said *better* of policies that are no better (of all such logs, and of those that it answered), *worse* of those that
+are no worse, and *better* of those that are.
 
 Other packages run in an environment of their own under `--peers`, made by this command with pip, and read logs as .npz
 files; `benchmarks/peer_judges.py` says how each is asked. What does not install is written into the results.
@@ -214,10 +215,12 @@ def summary(rows: list[dict[str, Any]], truth: dict[str, float], decision: str =
     answers = ("better", "worse", "no difference shown")
     no_better, no_worse = ([one for one, worth in said if side(worth)] for side in (_not_above, _not_below))
     better = [one for one, worth in said if not _not_above(worth)]
+    given = [one for one in no_better if one in answers]
     return {
         "logs": len(said),
         "answered": share(sum(one in answers for one, _ in said), len(said)),
         "better_though_not": share(no_better.count("better"), len(no_better)),
+        "better_though_not_of_answered": share(given.count("better"), len(given)),
         "worse_though_not": share(no_worse.count("worse"), len(no_worse)),
         "better_and_is": share(better.count("better"), len(better)),
         "no_answers": {one: sum(a == one for a, _ in said) for one in ("unsupported", "unreadable", "error")},
@@ -291,7 +294,7 @@ def study(judges: list[str], logs: int, peers: Path, scratch: Path) -> dict[str,
 
 
 def picture() -> None:
-    """Error of *better* against the share answered, a point a judge, for logs that can be judged and for the others."""
+    """Error of *better* among answers against the share answered, for logs that can be judged and for the others."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
@@ -302,12 +305,14 @@ def picture() -> None:
     for place, (part, title) in enumerate(titles.items(), 1):
         axes = figure.add_subplot(1, 2, place)
         for name, found in sorted(judges.items()):
-            wrong, answered = found[part]["better_though_not"], found[part]["answered"]
+            wrong, answered = found[part]["better_though_not_of_answered"], found[part]["answered"]
+            if "share" not in wrong:
+                continue
             error = [[wrong["share"] - wrong["low"]], [wrong["high"] - wrong["share"]]]
             axes.errorbar(answered["share"], wrong["share"], error, fmt="o", capsize=3, label=name)
         axes.axhline(0.025, color="grey", linewidth=1, linestyle="--")
         axes.set(xlim=(0, 1.03), ylim=(0, None), xlabel="share of logs answered", title=title)
-        axes.set_ylabel("'better' of policies that are no better" if place == 1 else "")
+        axes.set_ylabel("'better' of policies that are no better, of answers" if place == 1 else "")
     axes.legend(frameon=False, fontsize=8)
     figure.savefig(PICTURE, metadata={"Date": None})
 

@@ -59,6 +59,7 @@ def test_errors_are_counted_where_they_can_be_made():
     found = summary(rows, truth)
     assert (found["answered"]["count"], found["answered"]["of"]) == (4, 6)
     assert (found["better_though_not"]["count"], found["better_though_not"]["of"]) == (1, 3)
+    assert (found["better_though_not_of_answered"]["count"], found["better_though_not_of_answered"]["of"]) == (1, 2)
     assert (found["worse_though_not"]["count"], found["worse_though_not"]["of"]) == (2, 6)
     assert (found["better_and_is"]["count"], found["better_and_is"]["of"]) == (1, 3)
     assert found["no_answers"] == {"unsupported": 1, "unreadable": 1, "error": 0}
