@@ -9,7 +9,10 @@ import pytest
 import tidelog as tl
 from tests.cli.conftest import SMALL
 from tests.judging.cases import best_treatments, mostly, treated
+from tests.judging.made import evidence_of
+from tidelog.acting.statistics import Interval
 from tidelog.data.overlap import Sketch
+from tidelog.judging.risk import risk_of
 
 
 @pytest.fixture(scope="session")
@@ -92,14 +95,48 @@ def test_a_gate_opens_for_better_alone(run, tidelog, monkeypatch):
         assert tidelog("judge", run).code == 0
 
 
-def decided(decision, monkeypatch):
+def test_a_gate_may_ask_for_the_tail(run, tidelog, monkeypatch):
+    decided("better", monkeypatch)
+    done = tidelog("judge", run, "--gate", "--cvar", 0.1)
+    assert done.code == 3, "a tail that cannot be judged opens no gate"
+    assert "the gate stays closed for member-0: the tail cannot be judged: the verdict is unsupported" in done.said
+    risk = risk_of(evidence_of([1] * 9, reward=range(9), target=[0.5] * 9, behaviour=[0.5] * 9))
+    worse = dataclasses.replace(risk, cvar=risk.cvar._replace(difference=Interval(-1.0, -2.0, -0.5)))
+    close = dataclasses.replace(risk, cvar=risk.cvar._replace(difference=Interval(-0.2, -1.0, 0.5)))
+    for given, tolerance, code in ((risk, 0.0, 0), (worse, 9.0, 3), (close, 0.0, 3), (close, 0.25, 0)):
+        decided("better", monkeypatch, risk=given)
+        words = ("--cvar-tolerance", tolerance) if tolerance else ()
+        done = tidelog("judge", run, "--gate", "--cvar", 0.2, *words)
+        assert done.code == code, (given.cvar, done.said)
+        assert ("the gate stays closed" in done.said) == (code == 3)
+        assert tidelog("judge", run, "--gate").code == 0, "the tail is asked for by --cvar alone"
+    assert tidelog("judge", run, "--cvar-tolerance", 1.0, "--cvar", 0.1).code == 2
+    assert tidelog("judge", run, "--cvar-tolerance", -1.0, "--cvar", 0.1, "--gate").code == 2
+    assert tidelog("judge", run, "--cvar", 1.5).code == 2
+
+
+def test_worst_episodes_and_bad_outcomes_are_told(run, kept_log, tidelog, tmp_path):
+    log = ("--log", kept_log, "--sample", "--out", tmp_path / "v.json", *QUICK, "--effective-episodes", 1)
+    loose = ("--effective-share", 0, "--largest-weight", 1, "--pareto-k", 99, "--earning-episodes", 0,
+             "--unsupported-mass", 1, "--mean-weight-errors", 99)  # fmt: skip
+    done = tidelog("judge", run, *log, *loose, "--cvar", 0.25, "--bad-outcome", -0.5)
+    assert done.code == 0, done.err
+    risk = json.loads((tmp_path / "v.json").read_text())["risk"]
+    assert (risk["alpha"], risk["bad_outcome"]) == (0.25, -0.5)
+    for sentence in risk["sentences"]:
+        assert " ".join(sentence.split()) in done.said
+    assert "In the worst 25 % of its episodes the policy earns" in done.said
+    assert "A return of -0.5 or less has a probability of" in done.said
+
+
+def decided(decision, monkeypatch, **changes):
     from tidelog.cli import judge as module
 
     real = tl.judge
 
     def fixed(policy, log, *rest, **more):
         found = real(policy, log.take_episodes(range(5)), *rest, **more)
-        return dataclasses.replace(found, decision=decision)
+        return dataclasses.replace(found, decision=decision, **changes)
 
     monkeypatch.setattr(module, "judge", fixed)
 

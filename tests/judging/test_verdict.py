@@ -29,6 +29,7 @@ from tidelog.judging.limits import Limits
 from tidelog.judging.refusals import hopeless
 from tidelog.judging.results import weight_histogram
 from tidelog.judging.reuse import Reuse
+from tidelog.judging.risk import risk_beside
 from tidelog.judging.sequential import logged_return
 from tidelog.judging.tabular import Values
 from tidelog.judging.weights import pareto_k
@@ -604,3 +605,55 @@ def test_what_is_no_policy_or_does_not_fit_is_refused(varied, gaussian):
         judge(Told(2 * clinician()), varied)
     with pytest.raises(SpecError, match="shape"):
         judge(Told(clinician()[:, :3]), varied)
+
+
+# Risk beside the mean.
+
+
+class Prefers:
+    """Takes the first of two actions so often."""
+
+    def __init__(self, first):
+        self.first = first
+
+    def probabilities(self, observation, mask=None):
+        return np.tile([self.first, 1 - self.first], (len(next(iter(observation.values()))), 1))
+
+
+def gambles(rows=6000, seed=0):
+    """The first of two actions earns 1.5 on average and loses 4 in a fifth of its cases; the second earns 1."""
+    generator = np.random.default_rng(seed)
+    action = generator.integers(0, 2, rows)
+    lost = generator.random(rows) < 0.2
+    reward = np.where(action == 0, np.where(lost, -4.0, 2.875), 1.0) + 0.1 * generator.standard_normal(rows)
+    return Log.from_arrays(
+        observation=generator.standard_normal((rows, 2)), action=action, reward=reward,
+        terminated=np.ones(rows, bool), propensity=np.full(rows, 0.5),
+    )  # fmt: skip
+
+
+def test_better_on_average_and_worse_in_the_tail():
+    found = judge(Prefers(0.85), gambles(), bad_outcome=-3.0, limits=QUICK)
+    assert found.decision == "better"
+    assert "better on average, but it is worse in its tail: its worst 10 % of episodes earn" in found.paragraph
+    assert found.risk.probability.policy.low < 0.85 * 0.2 < found.risk.probability.policy.high
+    assert found.risk.probability.logger.low < 0.5 * 0.2 < found.risk.probability.logger.high
+    assert found.risk_reason is None
+    content = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert content["risk"]["alpha"] == 0.1
+    wide = judge(Prefers(0.85), gambles(), cvar=0.5, limits=QUICK)
+    assert wide.risk.alpha == 0.5
+    with pytest.raises(ConfigError, match="cvar = 2: expected a share"):
+        judge(Prefers(0.85), gambles(50), cvar=2)
+
+
+def test_where_there_is_no_distribution_the_reason_is_said():
+    few = judge(Prefers(0.85), gambles(5))
+    assert (few.decision, few.risk) == ("unsupported", None)
+    assert "what the log cannot say of the mean" in few.risk_reason
+    evidence = episodes(0.5)
+    more = {"alpha": 0.1, "bad_outcome": None, "limits": QUICK, "seed": 0}
+    risk, reason = risk_beside(evidence, "better", visits=True, **more)
+    assert risk is None
+    assert "up to 3 decisions" in reason
+    assert risk_beside(evidence, "better", visits=False, **more)[0].episodes == 400

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from tests.data.visits import mapping, visits
+from tests.judging.made import evidence_of
 from tests.report.crafted import estimate, played, put, verdict
 from tests.report.pages import Page, alone
 from tests.training.runs import EVERY, bc, begin, finish
@@ -17,6 +18,7 @@ from tidelog import read_log
 from tidelog.acting.statistics import Interval
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
 from tidelog.judging.results import Estimates
+from tidelog.judging.risk import risk_of
 from tidelog.report.run_page import report_of
 from tidelog.training.acting import member_policy
 from tidelog.training.agreement import agreement
@@ -52,6 +54,32 @@ def test_the_verdict_comes_first_in_words_with_its_reasons_and_numbers(decision,
     assert ("Not an answer" in said) == (decision == "unsupported")
     assert len({attributes.get("class") for tag, attributes in page.tags if tag == "p"} & {
         "banner better", "banner worse", "banner same", "banner unknown"}) == 1  # fmt: skip
+
+
+def test_worst_episodes_stand_beside_the_loggers(runs):
+    steps = np.random.default_rng(0).normal(0.0, 1.0, 200)
+    chance = np.where(steps > 0, 0.7, 0.3)
+    log = evidence_of([1] * 200, reward=steps, target=chance, behaviour=np.full(200, 0.5))
+    risk = risk_of(log, bad_outcome=-1.5)
+    put(runs / "bc", "now", verdict("better", risk=risk))
+    text, _, said = page_of([runs / "bc"], runs / "report.html")
+    in_order(said, "A paragraph about better.", "Worst episodes", "In the worst 10 % of its episodes",
+             "mean of the worst 10 % (CVaR)", "probability of -1.5 or less", "50 % of episodes earn at most",
+             "Distribution of returns")  # fmt: skip
+    assert f"{risk.cvar.policy.estimate:.4g} ({risk.cvar.policy.low:.4g} to {risk.cvar.policy.high:.4g})" in said
+    picture = text[text.index("Distribution of returns") :]
+    assert picture.index('class="band c0"') < picture.index('class="band c1"')
+    assert "logger (dashed)" in said
+    put(runs / "bc", "now", verdict("unsupported", risk_reason="the log does not support it"))
+    _, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert "No distribution of returns: the log does not support it." in said
+    put(runs / "bc", "now", verdict("better"))
+    assert "Worst episodes" not in page_of([runs / "bc"], runs / "report.html")[2]
+    damaged = verdict("better", risk=risk).to_json()
+    damaged["risk"]["policy"]["low"] = "none"
+    (runs / "bc" / "verdicts" / "now.json").write_text(json.dumps(damaged))
+    with pytest.raises(CheckpointError, match="is no verdict, or was damaged"):
+        report_of([runs / "bc"], runs / "report.html")
 
 
 def test_every_decision_has_a_sign_and_a_look_of_its_own(runs):

@@ -19,6 +19,7 @@ from tidelog.errors import ConfigError
 from tidelog.judging.kept import held_out_part, judged_before, keep, write
 from tidelog.judging.limits import Limits
 from tidelog.judging.results import Verdict
+from tidelog.judging.risk import ALPHA, tail_refusal
 from tidelog.judging.verdict import judge
 from tidelog.training.acting import member_policy, policy_of_run
 from tidelog.training.progress import Screen
@@ -53,8 +54,14 @@ class Judge:
     """of what is estimated"""
     model: Literal["auto", "tabular", "neural"] = "auto"
     """what rates actions: a table where observations are few, else networks"""
+    cvar: float | None = None
+    """the share of worst episodes whose mean return is told (default 0.1); with --gate, asks for the tail too"""
+    bad_outcome: float | None = None
+    """a return at or below which an episode is bad: its probability is told"""
+    cvar_tolerance: float = 0.0
+    """with --gate and --cvar: by how much the worst episodes' estimated mean return may fall behind the logger's"""
     gate: bool = False
-    """exit with code 3 unless every verdict is `better`"""
+    """exit with code 3 unless every verdict is `better` (and, with --cvar, no tail is worse)"""
     out: str | None = None
     """also write the verdict to this JSON file"""
     limits: Limits = field(default_factory=Limits)
@@ -75,13 +82,27 @@ def run(words: list[str]) -> int:
     record = Record.read(folder) if (folder / "run.json").exists() else None
     _check(options, record)
     log, which = _log(options, folder, record)
-    decisions = []
+    closed = []
     for asked in _asked(options, folder, record):
         verdict = _judged(options, asked, log, folder if record else None)
-        decisions.append(verdict.decision)
+        refused = _refused(options, verdict)
+        closed += [] if refused is None else [f"the gate stays closed for {asked.name}: {refused}"]
         _show(verdict, asked.name, which)
         _keep(options, verdict, asked.name, folder if record else None)
-    return NEGATIVE if options.gate and set(decisions) != {"better"} else 0
+    for sentence in closed:
+        say(sentence)
+    return NEGATIVE if closed else 0
+
+
+def _refused(options: Judge, verdict: Verdict) -> str | None:
+    """Why the gate stays closed, if there is one and it does."""
+    if not options.gate:
+        return None
+    if verdict.decision != "better":
+        return f"the verdict is '{verdict.decision}'; expected 'better'"
+    if options.cvar is None:
+        return None
+    return tail_refusal(verdict.risk, verdict.risk_reason, options.cvar_tolerance)
 
 
 def _check(options: Judge, record: Record | None) -> None:
@@ -93,6 +114,10 @@ def _check(options: Judge, record: Record | None) -> None:
         raise ConfigError(f"{options.policy} is a saved policy, which has no members: leave --member away")
     if record is None and options.log is None:
         raise ConfigError(f"{options.policy} is a saved policy: name the log to judge it on with --log")
+    if not 0.0 <= options.cvar_tolerance < float("inf"):
+        raise ConfigError(f"--cvar-tolerance {options.cvar_tolerance}: expected a finite return of at least 0")
+    if options.cvar_tolerance and not (options.gate and options.cvar is not None):
+        raise ConfigError("--cvar-tolerance needs --gate and --cvar; fix: add them, or drop it")
     if options.member is not None and options.all_members:
         raise ConfigError("say either --member or --all-members")
     if options.out is not None and (options.all_members or Path(options.out).exists()):
@@ -139,6 +164,8 @@ def _judged(options: Judge, asked: _Asked, log: Log, folder: Path | None) -> Ver
             limits=options.limits,
             bandwidth=options.bandwidth,
             model=options.model,
+            cvar=ALPHA if options.cvar is None else options.cvar,
+            bad_outcome=options.bad_outcome,
             context=context,
             progress=screen.tell,
         )
@@ -162,6 +189,8 @@ def _show(verdict: Verdict, name: str, which: str) -> None:
         table(f"estimates; {verdict.deciding} decides", head, verdict.estimates.rows())
         logger = verdict.logger
         say(f"the logger's own mean: {logger.estimate:.4g} ({logger.low:.4g} to {logger.high:.4g})")
+    for sentence in verdict.risk.sentences if verdict.risk else [f"no distribution of returns: {verdict.risk_reason}"]:
+        say(f"- {sentence}")
 
 
 def _keep(options: Judge, verdict: Verdict, name: str, folder: Path | None) -> None:

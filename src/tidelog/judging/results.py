@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tidelog.acting.statistics import Interval
 from tidelog.errors import ConfigError, nearest
+from tidelog.judging.risk import Risk
 
 Decision = Literal["better", "worse", "no difference shown", "unsupported"]
 
@@ -113,6 +114,8 @@ class Verdict:
     episodes: int
     weights: NDArray[np.float64]  # [E]: episode weights, for pictures
     context: Mapping[str, Any] = field(default_factory=dict)  # policy, log, seed, reuse, versions
+    risk: Risk | None = None  # the distribution of returns beside the logger's,
+    risk_reason: str | None = None  # or why there is none
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists, numbers that are not finite as None."""
@@ -131,6 +134,8 @@ class Verdict:
             "episodes": self.episodes,
             "weights": weight_histogram(self.weights),
             "context": dict(self.context),
+            "risk": None if self.risk is None else self.risk.to_json(),
+            "risk_reason": self.risk_reason,
         }
         plain: dict[str, Any] = _plain(content)
         return plain

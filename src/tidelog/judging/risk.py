@@ -36,9 +36,10 @@ from tidelog.acting.statistics import Interval
 from tidelog.errors import ConfigError, SpecError
 from tidelog.judging.evidence import Evidence, Floats
 from tidelog.judging.intervals import MOST_GROUPS, Confidence, resampled_counts
-from tidelog.judging.results import Decision
+from tidelog.judging.limits import Limits
 from tidelog.judging.sequential import LARGEST_LOG, log_weights, returns
 
+UNSUPPORTED = "the verdict is unsupported: what the log cannot say of the mean, it cannot say of the worst episodes"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 ALPHA = 0.1
 PSEUDO = 4.0  # episodes by which local effective sample sizes are drawn towards the overall one
@@ -558,7 +559,30 @@ def _numbers(values: Any, count: int | None = None) -> Floats:
     return np.array([_number(value) for value in values])
 
 
-def tail_sentence(decision: Decision, risk: Risk | None) -> str:
+def risk_beside(
+    evidence: Evidence,
+    decision: str,
+    *,
+    visits: bool,
+    alpha: float,
+    bad_outcome: float | None,
+    limits: Limits,
+    seed: int,
+) -> tuple[Risk | None, str | None]:
+    """The risk that goes with a verdict, or None and why; `visits` says whether ratios of visits decided."""
+    if decision == "unsupported":
+        return None, UNSUPPORTED
+    if visits:
+        reason = (
+            f"episodes have up to {evidence.horizon:,} decisions; the distribution of returns needs products of ratios "
+            f"along whole episodes, which say nothing beyond {limits.horizon}"
+        )
+        return None, reason
+    confidence = Confidence(limits.level, limits.replicates, seed)
+    return risk_of(evidence, alpha=alpha, bad_outcome=bad_outcome, confidence=confidence, groups=limits.groups), None
+
+
+def tail_sentence(decision: str, risk: Risk | None) -> str:
     """What the worst episodes add to a verdict on the mean, or nothing where they agree with it."""
     if risk is None or decision not in ("better", "no difference shown"):
         return ""

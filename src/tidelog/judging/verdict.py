@@ -19,7 +19,7 @@ from tidelog.data import Log
 from tidelog.errors import ConfigError
 from tidelog.judging import words
 from tidelog.judging.deciding import METHOD, NOTHING, Case, Outcome, decided
-from tidelog.judging.estimate import IMPOSSIBLE, check_kind, model_of
+from tidelog.judging.estimate import ESTIMATORS, IMPOSSIBLE, check_kind, model_of
 from tidelog.judging.findings import overlap_finding
 from tidelog.judging.folds import check_seed
 from tidelog.judging.gather import gather
@@ -30,6 +30,7 @@ from tidelog.judging.ratios import means
 from tidelog.judging.refusals import hopeless
 from tidelog.judging.results import Estimates, Support, Verdict
 from tidelog.judging.reuse import Reuse, reuse_of
+from tidelog.judging.risk import ALPHA, UNSUPPORTED, Risk, check_risk, risk_beside, tail_sentence
 from tidelog.training.record import this_machine
 from tidelog.types import Continuous
 
@@ -46,6 +47,8 @@ def judge(
     bandwidth: float | None = None,
     model: str = "auto",
     level: float | None = None,
+    cvar: float = ALPHA,
+    bad_outcome: float | None = None,
     context: Mapping[str, Any] | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Verdict:
@@ -54,11 +57,14 @@ def judge(
     `policy` is a tidelog policy, judged as it takes its most likely action or with `sample` as it draws, or any object
     with `probabilities(observation, mask)` [B, A], judged by these. `propensities` None uses the log's own, else
     estimates them; "estimated" does so anyway; or numbers [N]. `bandwidth`, a share of half of each action's range,
-    blurs deterministic continuous actions. `context` is kept with the verdict. What a log cannot answer is
-    "unsupported" and says why; raises SpecError where policy and log do not fit, ConfigError for numbers out of range.
+    blurs deterministic continuous actions. `verdict.risk` holds the distribution of returns: `cvar` is the share of
+    worst episodes that it tells the mean of, `bad_outcome` a return whose probability it tells. `context` is kept with
+    the verdict. What a log cannot answer is "unsupported" and says why; raises SpecError where policy and log do not
+    fit, ConfigError for numbers out of range.
     """
     check_kind(log)
     check_seed(seed)
+    check_risk(cvar, bad_outcome)
     if bandwidth is not None and not isinstance(log.spec.action, Continuous):
         raise ConfigError(f"bandwidth = {bandwidth!r} blurs continuous actions, and this log's are none: leave it away")
     limits = limits or Limits()
@@ -110,11 +116,23 @@ def judge(
     told |= {"notes": list(found.notes), "smoothing": found.smoothing, "bandwidth": found.bandwidth}
     told |= {"propensities": "estimated" if found.policy.estimated else "recorded", "model": found.model}
     told |= {"propensities_by": found.propensities_by}
-    return _verdict(decided(case), case.deciding, log, limits, reuse, told)
+    outcome = decided(case)
+    visits = ESTIMATORS[case.deciding].visits
+    risk, reason = risk_beside(
+        found.policy, outcome.decision, visits=visits, alpha=cvar, bad_outcome=bad_outcome, limits=limits, seed=seed
+    )
+    return _verdict(outcome, case.deciding, log, limits, reuse, told, risk, reason)
 
 
 def _verdict(
-    outcome: Outcome, deciding: str, log: Log, limits: Limits, reuse: Reuse, told: Mapping[str, Any]
+    outcome: Outcome,
+    deciding: str,
+    log: Log,
+    limits: Limits,
+    reuse: Reuse,
+    told: Mapping[str, Any],
+    risk: Risk | None = None,
+    risk_reason: str | None = UNSUPPORTED,
 ) -> Verdict:
     facts = words.Facts(
         episodes=len(log.episode_ids),
@@ -127,6 +145,7 @@ def _verdict(
         judged_before=int(told["judged_before"]),
         notes=(*told.get("notes", ()), *_impossible(outcome.estimates)),
         overlap_known=reuse.learnt_from is not None or told["policy"]["algorithm"] is None,
+        tail=tail_sentence(outcome.decision, risk),
     )
     return Verdict(
         decision=outcome.decision,
@@ -143,6 +162,8 @@ def _verdict(
         episodes=facts.episodes,
         weights=outcome.weights,
         context=dict(told),
+        risk=risk,
+        risk_reason=None if risk is not None else risk_reason,
     )
 
 

@@ -32,6 +32,7 @@ class Facts(NamedTuple):
     judged_before: int  # verdicts on these same episodes
     overlap_known: bool
     notes: tuple[str, ...] = ()  # of what was gathered
+    tail: str = ""  # where the worst episodes say something else than the mean
 
 
 def paragraph(decision: Decision, findings: Sequence[Finding], facts: Facts) -> str:
@@ -98,6 +99,7 @@ def _worth(decision: Decision, facts: Facts) -> list[str]:
         said.append(
             f"That is {than} a plain copy of the logger's habits would earn (difference {_span(facts.from_bc)})."
         )
+    said += [facts.tail] if facts.tail else []
     said += [f"{_sentence(note)}." for note in facts.notes]
     if facts.estimated_by is not None:
         how = HOW[facts.estimated_by]

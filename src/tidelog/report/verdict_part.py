@@ -23,6 +23,7 @@ from tidelog.report.frame import (
     table,
 )
 from tidelog.report.overlays import binned
+from tidelog.report.risk_part import risk_of_verdict
 from tidelog.report.saved import SavedRun, plain, ranks, shown
 from tidelog.report.verdicts import SavedVerdict
 
@@ -58,7 +59,7 @@ def judged(run: SavedRun) -> str:
     verdict = newest.verdict
     said = [paragraph(verdict.paragraph), bullets(verdict.reasons)]
     said += [paragraph(f"What the numbers are: {verdict.estimand}", "soft"), paragraph(_used(run), "soft")]
-    body = [_disagreement(run), beside("".join(said), _difference(verdict))]
+    body = [_disagreement(run), beside("".join(said), _difference(verdict)), risk_of_verdict(verdict)]
     if len(run.verdicts) > 1:
         rows = [_earlier(one) for one in run.verdicts]
         head = ("file", "policy", "decision", "difference from the logger", "interval", "episodes")

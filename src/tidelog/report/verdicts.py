@@ -13,6 +13,7 @@ import numpy as np
 from tidelog.acting.statistics import Interval
 from tidelog.errors import CheckpointError
 from tidelog.judging.results import Decision, Estimate, Estimates, Support, Verdict
+from tidelog.judging.risk import Risk
 
 NONE = np.zeros(0)
 
@@ -81,7 +82,7 @@ def read_verdict(path: Path) -> SavedVerdict:
 def _verdict(content: Mapping[str, Any]) -> Verdict:
     if content["decision"] not in get_args(Decision):
         raise ValueError(f"the decision is {content['decision']!r}, expected one of {', '.join(get_args(Decision))}")
-    from_bc = content["difference_from_bc"]
+    from_bc, risk, reason = content["difference_from_bc"], content.get("risk"), content.get("risk_reason")
     context = content["context"]
     if not isinstance(context, Mapping):
         raise TypeError("'context' is no mapping")
@@ -100,6 +101,8 @@ def _verdict(content: Mapping[str, Any]) -> Verdict:
         episodes=_whole(content["episodes"]),
         weights=NONE,
         context=dict(context),
+        risk=None if risk is None else Risk.from_json(risk),
+        risk_reason=None if reason is None else _text(reason),
     )
 
 
