@@ -162,7 +162,7 @@ def test_a_gate_may_ask_for_the_tail(run, tidelog, monkeypatch):
     decided("better", monkeypatch)
     done = tidelog("judge", run, "--gate", "--cvar", 0.1)
     assert done.code == 3, "a tail that cannot be judged opens no gate"
-    assert "the gate stays closed for member-0: the tail cannot be judged: the verdict is unsupported" in done.said
+    assert "the gate stays closed: - member-0: the tail cannot be judged: the verdict is unsupported" in done.said
     risk = risk_of(evidence_of([1] * 9, reward=range(9), target=[0.5] * 9, behaviour=[0.5] * 9))
     worse = dataclasses.replace(risk, cvar=risk.cvar._replace(difference=Interval(-1.0, -2.0, -0.5)))
     close = dataclasses.replace(risk, cvar=risk.cvar._replace(difference=Interval(-0.2, -1.0, 0.5)))
