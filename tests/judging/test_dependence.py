@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.judging.made import random_log
-from tidelog import Log
+from tidelog import Limits, Log, judge
 from tidelog.judging.dependence import with_found_clusters
 from tidelog.judging.folds import clusters_of, episode_folds
 from tidelog.judging.ratios import Ratios, means
@@ -111,3 +111,17 @@ def test_copies_are_one_cluster():
     found = with_found_clusters(log)
     assert np.array_equal(clusters_of(found.log)[:100], clusters_of(found.log)[100:200])
     assert "exact copies" in found.notes[0]
+
+
+class Even:
+    def probabilities(self, seen, mask=None):
+        return np.full((len(seen["observation"]), 2), 0.5)
+
+
+def test_worst_episodes_are_resampled_by_cluster():
+    """The distribution of returns in a verdict has wider bands where events of one person belong together."""
+    recorded = {"propensity": lambda user: np.full(len(user), 0.5)}
+    logs = people(**recorded)[1], people(**recorded, cluster=lambda user: user)[1]
+    risks = [judge(Even(), log, limits=Limits(replicates=1000), ledger=False).risk for log in logs]
+    alone, together = (risk.cvar.policy.high - risk.cvar.policy.low for risk in risks)
+    assert together > 1.2 * alone

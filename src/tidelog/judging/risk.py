@@ -579,7 +579,15 @@ def risk_beside(
         )
         return None, reason
     confidence = Confidence(limits.level, limits.replicates, seed)
-    return risk_of(evidence, alpha=alpha, bad_outcome=bad_outcome, confidence=confidence, groups=limits.groups), None
+    found = risk_of(
+        evidence,
+        alpha=alpha,
+        bad_outcome=bad_outcome,
+        clusters=evidence.clusters,
+        confidence=confidence,
+        groups=limits.groups,
+    )
+    return found, None
 
 
 def tail_sentence(decision: str, risk: Risk | None) -> str:
