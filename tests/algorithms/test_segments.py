@@ -43,7 +43,7 @@ def test_a_full_store_begins_anew():
 def test_samples_are_whole_segments_or_equal_parts_of_them(pieces):
     unit = Whole(pieces)
     assert unit.rows(full()) == (4 * pieces, None)
-    data, _, valid = unit.gather(full(), jnp.asarray([1, 2]))
+    data, _, valid, *_ = unit.gather(full(), jnp.asarray([1, 2]))
     begin = [6, 12] if pieces == 1 else [2, 4]
     np.testing.assert_array_equal(data["seen"]["x"][:, 0, 1], begin)
     assert valid.shape == (2, 6 // pieces)

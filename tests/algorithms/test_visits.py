@@ -21,7 +21,7 @@ def columns(log, length, targets):
 def test_every_event_counts_in_exactly_one_window_with_what_came_before(length, targets):
     log = described()
     assert 0 < log.terminated.sum() < len(log) / 2
-    rows, (data, weight, valid), count = columns(log, length, targets)
+    rows, (data, weight, valid, *_), count = columns(log, length, targets)
     assert weight is None
     assert count == len(rows)
     grid = rows[:, None] + np.arange(1 - targets, 1)
@@ -40,14 +40,14 @@ def test_every_event_counts_in_exactly_one_window_with_what_came_before(length, 
 
 def test_only_scored_events_count_and_earlier_ones_are_their_history():
     log = described().split().test
-    rows, (data, _, valid), _ = columns(log, 6, 3)
+    rows, (data, _, valid, *_), _ = columns(log, 6, 3)
     grid = rows[:, None] + np.arange(-2, 1)
     np.testing.assert_array_equal(np.sort(grid[np.asarray(valid)]), log.targets)
     assert (np.asarray(data.items)[:, 0] > 0).any()
 
 
 def test_states_stand_before_what_was_taken_and_following_ones_behind_it():
-    _, (data, _, _), count = columns(described(), 6, 3)
+    _, (data, *_), count = columns(described(), 6, 3)
     read = jnp.broadcast_to(jnp.arange(7.0)[None, :, None], (count, 7, 1))
     assert data.states(read)[0, :, 0].tolist() == [3.0, 4.0, 5.0]
     assert data.following(read)[0, :, 0].tolist() == [4.0, 5.0, 6.0]

@@ -141,9 +141,9 @@ def test_priorities_are_td_errors_and_change_what_is_drawn(name):
         q = state.critic(batch.data.observation, batch.data.action)
         close(told.priority, jnp.abs(q - target_value(case.algorithm, state, batch.data)), rtol=1e-4, atol=1e-5)
     trainer = case.trainer((case.algorithm, 0))
-    before = np.array(trainer.learners[0].orders[case.phase.name].levels[0])
+    before = np.array(trainer.learners[0].orders[case.phase.name].tree.levels[0])
     trainer.advance(3)
-    assert np.abs(np.asarray(trainer.learners[0].orders[case.phase.name].levels[0]) - before).max() > 0.1
+    assert np.abs(np.asarray(trainer.learners[0].orders[case.phase.name].tree.levels[0]) - before).max() > 0.1
 
 
 def test_the_mask_is_read_in_the_target_and_in_the_cross_entropy():

@@ -363,10 +363,14 @@ def test_held_out_episodes_that_say_nothing_are_refused_before_anything_is_writt
 
 
 def test_weights_reach_the_loss():
-    silent, loud = (begin(bc(), nameless(weight=np.full(6, w)), held_out=0.0, steps=1) for w in (0.0, 2.0))
-    plain = finish(begin(bc(), nameless(weight=np.ones(6)), held_out=0.0, steps=1)).metrics[0]["imitation_loss"]
-    assert finish(silent).metrics[0]["imitation_loss"] == 0.0
-    assert finish(loud).metrics[0]["imitation_loss"] == pytest.approx(2.0 * plain)
+    def loss(weight):
+        return finish(begin(bc(), nameless(weight=weight), held_out=0.0, steps=1)).metrics[0]["imitation_loss"]
+
+    plain = loss(np.ones(6))
+    assert loss(np.full(6, 2.0)) == pytest.approx(plain), "a factor on all weights changes nothing"
+    assert loss(np.array([1.0, 1, 1, 1, 1, 50])) != pytest.approx(plain)
+    with pytest.raises(LogError, match="all weights of the steps that are read are 0"):
+        loss(np.zeros(6))
 
 
 def test_a_population_under_vmap_reports_what_it_reports_on_threads(origin):
