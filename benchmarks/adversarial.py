@@ -52,7 +52,12 @@ def judged(cell: Cell, seed: int) -> dict[str, Any]:
     began = time.perf_counter()
     drawn = cell.draw(seed)
     known = {"seed": seed, "limits": tl.Limits(replicates=REPLICATES), **drawn.arguments}
-    found = [tl.judge(policy, drawn.log, **known) for policy in drawn.policies]
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TIDELOG_STATE"] = folder  # looks are counted as for a user who sees this log for the first time
+        if drawn.together:
+            found = list(tl.judge(list(drawn.policies), drawn.log, **known))
+        else:
+            found = [tl.judge(policy, drawn.log, **known) for policy in drawn.policies]
     verdict = max(found, key=favour)
     text = " ".join([verdict.paragraph, *verdict.reasons])
     return {

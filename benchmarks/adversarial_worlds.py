@@ -32,7 +32,7 @@ WORDS = {  # what a verdict must say where the log cannot show it; tried on its 
     "interference": r"(?i)independen|one another|each other|affects? (the )?other|interfere",
     "learnt": r"(?i)learn(t|ed) from these episodes",
     "looks": r"(?i)each look|used for a verdict|judged before|other polic(y|ies) (was|were)|candidate|multiple",
-    "rare": r"(?i)rarer than|too rare|rare (harm|loss|event|outcome)|never (happened|occurred|seen)|worst",
+    "rare": r"(?i)rarer than|too rare|rare (harm|loss|gain|event|outcome)|never (happened|occurred|seen)|worst",
     "hidden": r"(?i)unrecorded|not in the log|hidden cause|unobserved|confound",
     "propensities": r"(?i)recorded (probabilit|propensit)|propensit(y|ies) (are|is|were) (wrong|right|correct)|"
     r"confound|probabilities are wrong",
@@ -50,13 +50,15 @@ class Unavailable(Exception):
 class Drawn(NamedTuple):
     """One log, the policies that a user judges on it, their true difference from the logger, and how they are judged.
 
-    With several policies the user keeps the most favourable verdict; `truth` is then the same for all.
+    With several policies the user keeps the most favourable verdict; `truth` is then the same for all. They are judged
+    one after another, or `together` in one call.
     """
 
     log: tl.Log
     policies: tuple[Any, ...]
     truth: float
     arguments: dict[str, Any]
+    together: bool = False
 
 
 class Variant(NamedTuple):
@@ -228,15 +230,15 @@ def plain(gain: float, chance: float, spread: float = 1.0) -> Bandit:
     return Bandit(np.full((1, 3, 2), 0.5), np.tile([1.0 - chance, chance], (3, 1)), worth, normal(spread))
 
 
-def quarter(frequent: bool = False, mirrored: bool = False, noise: float = 0.3) -> Bandit:
-    """Better in three contexts of four; in the fourth the policy takes what the logger never took there."""
-    logger, worth = np.zeros((1, 4, 3)), np.zeros((1, 4, 3))
+def quarter(frequent: bool = False, mirrored: bool = False, noise: float = 0.3, contexts: int = 4) -> Bandit:
+    """Better in all contexts but the last; there the policy takes what the logger never took there."""
+    logger, worth = np.zeros((1, contexts, 3)), np.zeros((1, contexts, 3))
     logger[0, :, :2] = 0.5
-    worth[0, :3] = [1 / 3, 1.0, 2 / 3]
+    worth[0, :-1] = [1 / 3, 1.0, 2 / 3]
     if frequent:
-        logger[0, :3] = 1 / 3
-    worth[0, 3, 2] = -20.0
-    target = np.eye(3)[[1, 1, 1, 2]]
+        logger[0, :-1] = 1 / 3
+    worth[0, -1, 2] = -20.0
+    target = np.eye(3)[[1] * (contexts - 1) + [2]]
     return Bandit(logger, target, -worth if mirrored else worth, normal(noise))
 
 
@@ -332,7 +334,6 @@ def learnt_here(generator: Generator, n: int, contexts: int = 10, actions: int =
 
 
 LOOKS = 30
-NAMES_OF_LOOKS = ("looks", "candidates", "comparisons")  # of an argument of `judge` that counts them
 
 
 def many_looks(generator: Generator, n: int, told: bool) -> Drawn:
@@ -340,10 +341,9 @@ def many_looks(generator: Generator, n: int, told: bool) -> Drawn:
     even = np.full((1, 6, 3), 1.0 / 3.0)
     policies = tuple(Table(0.3 * even[0] + 0.7 * generator.dirichlet(np.ones(3), 6)) for _ in range(LOOKS))
     found = Bandit(even, even[0], np.zeros_like(even), normal(1.0)).draw(generator, n)
-    known = [name for name in NAMES_OF_LOOKS if name in inspect.signature(tl.judge).parameters]
-    if told and not known:
-        raise Unavailable(f"tl.judge has none of the arguments {', '.join(NAMES_OF_LOOKS)}")
-    return found._replace(policies=policies, arguments={known[0]: LOOKS} if told else {})
+    if told and not hasattr(tl, "Verdicts"):
+        raise Unavailable("tl.judge takes one policy at a time")
+    return found._replace(policies=policies, together=told)
 
 
 def drifting(generator: Generator, n: int, logger: bool, rewards: bool, propensities: str, timed: bool = True) -> Drawn:
@@ -735,7 +735,7 @@ WORLDS: dict[str, World] = {
     ),
     "looks": World(
         "Rewards are noise; thirty policies are judged on one log, and the best verdict is kept.",
-        (300, 1000),
+        (300,),
         {
             "untold": Variant(partial(many_looks, told=False), "looks"),
             "told": Variant(partial(many_looks, told=True)),
@@ -813,11 +813,12 @@ WORLDS: dict[str, World] = {
         {"recorded": Variant(written_later, "timing")},
     ),
     "heavy-tailed rewards": World(
-        "Rewards are Pareto of index 1.5: they have a mean and no variance. No effect.",
+        "Rewards are Pareto of index 1.5: they have a mean and no variance. No interval for the mean is right in every "
+        "such world (Bahadur & Savage 1956). No effect.",
         (200, 1000, 5000),
         {
-            "gains": Variant(favourite(heavy(1.0)).draw),
-            "losses": Variant(favourite(heavy(-1.0)).draw),
+            "gains": Variant(favourite(heavy(1.0)).draw, "rare"),
+            "losses": Variant(favourite(heavy(-1.0)).draw, "rare"),
         },
     ),
     "rare clicks": World(
@@ -846,6 +847,15 @@ WORLDS: dict[str, World] = {
             "no effect, estimated": Variant(partial(plain(0.0, 0.8).draw, propensities="estimated"), answered=0.8),
             "better": Variant(plain(0.5, 0.8).draw, answered=0.8),
             "worse": Variant(plain(-0.5, 0.8).draw, answered=0.8),
+        },
+    ),
+    "unsupported seventh": World(
+        "The policy is better in six contexts of seven; in the seventh it takes an action that was never logged there, "
+        "worth -20.",
+        (150, 600),
+        {
+            "recorded": Variant(quarter(contexts=7).draw),
+            "estimated": Variant(partial(quarter(contexts=7).draw, propensities="estimated")),
         },
     ),
 }

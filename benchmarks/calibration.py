@@ -11,40 +11,47 @@ here. `refits` compares the interval, which is bootstrapped over episodes with m
 50 refits of everything.
 """
 
-import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from functools import cache
 from multiprocessing import get_context
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import binomtest
 
 import tidelog as tl
+from benchmarks.adversarial import SINGLE, state
 from benchmarks.keep import SHARED, keep
 from tidelog.acting.rollout import log_of
 from tidelog.acting.statistics import Interval
 from tidelog.envs import TabularEnvironment, clinician, icu_sepsis, make, play, treatment
 from tidelog.envs.toys import pendulum_controller
-from tidelog.judging.deciding import Case, Shown, ruled, shown
+from tidelog.judging.comparisons import Settings, comparisons_of
+from tidelog.judging.deciding import Shown, interval_of, ruled, shown
+from tidelog.judging.dependence import with_found_clusters
 from tidelog.judging.estimate import Supports
 from tidelog.judging.findings import Finding
-from tidelog.judging.folds import episode_folds
-from tidelog.judging.gather import TABLE_FOLDS, gather
 from tidelog.judging.given import as_policy
 from tidelog.judging.limits import Limits
-from tidelog.judging.propensities import propensities_of
 from tidelog.judging.results import Support
 from tidelog.judging.reuse import Reuse
-from tidelog.judging.tabular import distinct
 from tidelog.judging.target import kernel_density, kernel_draws
 from tidelog.types import Continuous
 
+PROPENSITIES = {"recorded": None, "estimated": "estimated"}  # how `tl.judge` is asked
+FINDINGS = ("against", "against_by_visits", "unable", "against_by_products")  # of what is shown
 NOTHING_KNOWN = Reuse(None, None, None)
-COMMAND = "pytest -m slow tests/learns/test_studies.py -k calibration"
-LOGS, FEW = 24, 4  # logs of each size of the problem that is quick to judge, and of the others
+COMMAND = "python -m benchmarks.calibration"
+LOGS, FEW = 400, 40  # logs of each size of the problem that is quick to judge, and of ICU-Sepsis: 10,100 verdicts
+SCRATCH = Path(tempfile.gettempdir()) / "tidelog-calibration"
+KEYS = ("problem", "propensities", "episodes", "target")
 REFITS, REFIT_LOGS, REFIT_EPISODES = 50, 2, 2_500
 FIRST_SEED, LEARNT_SEED = 1_000, 1
 TORQUE, NOISE = Continuous((-2.0,), (2.0,)), 0.5  # of Pendulum, and of its logger: a share of half the range
@@ -164,52 +171,63 @@ def drawn_from(table: np.ndarray, find: Callable[[dict], np.ndarray]):
 def exact(name: str, episodes: int, seed: int, propensities: str) -> list[dict]:
     """What is shown of every target of a finite problem, from one log."""
     here, log = world(name), made_log(name, episodes, seed)
-    asked = None if propensities == "recorded" else "estimated"
-    known = propensities_of(log, episode_folds(log, TABLE_FOLDS, seed), asked, states=distinct(log), seed=seed)
+    targets = {label: Table(target, _lookup(name)) for label, target in here.targets.items()}
+    found = evidence(targets, log, seed, propensities=PROPENSITIES[propensities], model="tabular")
     about = {"problem": name, "episodes": episodes, "propensities": propensities, "seed": seed}
-    return [
-        {**about, "target": label, **told(Table(target, _lookup(name)), log, gain(name, label),
-                                          seed, propensities=known, model="tabular", cloning=False)}
-        for label, target in here.targets.items()
-    ]  # fmt: skip
+    return [{**about, "target": label, **row(shown, gain(name, label))} for label, shown in found.items()]
 
 
-def told(policy, log: tl.Log, truth: float, seed: int, **how) -> dict:
-    """What a log shows of a policy, and what the default limits make of it: as `tl.judge`, without its table."""
-    found = gather(as_policy(policy, log.spec), log, sample=True, seed=seed, **how)
-    continuous = isinstance(log.spec.action, Continuous)
-    asked = {"history": found.history, "drift": found.drift}
-    case = Case(found.policy, found.cloning, NOTHING_KNOWN, Limits(), seed, densities=continuous, **asked)
-    seen = shown(case, Supports(case.policy))
-    return {"truth": truth, "deciding": case.deciding, **decision({"shown": kept_of(seen)}), "shown": kept_of(seen)}
+def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> dict[str, Shown | None]:
+    """What a log shows of each policy by itself, at the first look, as to `tl.judge`; None where it refuses."""
+    log = with_found_clusters(log)[0]
+    settings = Settings(**{"sample": True, "propensities": None, "seed": seed, "discount": 1.0, "limits": Limits(),
+                           "bandwidth": None, "model": None, **how})  # fmt: skip
+    asked = {name: as_policy(policy, log.spec) for name, policy in policies.items()}
+    returns = np.add.reduceat(np.asarray(log.reward, np.float64), log.starts[:-1])
+    found = {}
+    for one in comparisons_of(asked, log, settings, returns):
+        case = None if one.gathered is None else one.case(log, settings)
+        found[one.name] = None if case is None else shown(case, Supports(case.policy))
+    return found
+
+
+def row(seen: Shown | None, truth: float) -> dict:
+    """What was shown as plain values, beside the truth and what the default limits make of it."""
+    kept = None if seen is None else kept_of(seen)
+    said, findings = decision(kept)
+    told = {"truth": truth, "decision": said, "rule": findings[0].rule if findings else None}
+    return {**told, "interval": None if seen is None else interval_of(seen, said), "shown": kept}
 
 
 def kept_of(seen: Shown) -> dict:
-    """What was shown as plain values."""
+    """What was shown as plain values; of findings their rules."""
     plain = seen._asdict()
     plain["support"] = asdict(seen.support)
+    for part in FINDINGS:
+        plain[part] = [one.rule for one in getattr(seen, part)]
     for part in ("by_visits", "by_products"):
         found = getattr(seen, part)
         plain[part] = None if found is None else asdict(found)
     return plain
 
 
-def decision(row: dict, limits: Limits | None = None) -> dict:
-    """The decision on a kept row under some limits, and its first reason."""
-    said, findings = ruled(shown_of(row), limits or Limits(), NOTHING_KNOWN)
-    return {"decision": said, "reason": findings[0].sentence if findings else None}
+def decision(kept: dict | None, limits: Limits | None = None) -> tuple[str, list[Finding]]:
+    """The decision on what was shown under some limits, and the findings against it."""
+    if kept is None:
+        return "unsupported", [Finding("refused", "")]
+    return ruled(shown_of(kept), limits or Limits(), NOTHING_KNOWN)
 
 
-def shown_of(row: dict) -> Shown:
-    """What was shown, from a kept row."""
-    kept = dict(row["shown"])
-    for part in ("against", "against_by_visits", "unable", "against_by_products"):
-        kept[part] = [Finding(*one) for one in kept.get(part, ())]
-    kept["difference"], kept["support"] = Interval(*kept["difference"]), Support(**kept["support"])
+def shown_of(kept: dict) -> Shown:
+    """What was shown, from plain values."""
+    made = dict(kept)
+    for part in FINDINGS:
+        made[part] = [Finding(rule, "") for rule in kept[part]]
+    made["difference"], made["support"] = Interval(*kept["difference"]), Support(**kept["support"])
     for part in ("by_visits", "by_products"):
-        kept[part] = None if kept.get(part) is None else Support(**kept[part])
-    kept["bound"] = None if kept.get("bound") is None else Interval(*kept["bound"])
-    return Shown(**kept)
+        made[part] = None if kept[part] is None else Support(**kept[part])
+    made["bound"] = None if kept["bound"] is None else Interval(*kept["bound"])
+    return Shown(**made)
 
 
 # Problems without exact values.
@@ -241,11 +259,10 @@ def cartpole(episodes: int, seed: int) -> list[dict]:
     environment = make("CartPole-v1", 64)
     log = log_of(environment.spec, play(environment, _drawing(_cartpole_chances(0.5)), episodes, seed))
     about = {"problem": "CartPole", "episodes": episodes, "propensities": "recorded", "seed": seed}
-    rows = []
-    for label, sharpness in CARTPOLE.items():
-        truth = _cartpole_value(sharpness) - _cartpole_value(0.5)
-        rows.append({**about, "target": label, **told(Chances(_cartpole_chances(sharpness)), log, truth, seed)})
-    return rows
+    targets = {label: Chances(_cartpole_chances(sharpness)) for label, sharpness in CARTPOLE.items()}
+    truths = {label: _cartpole_value(sharpness) - _cartpole_value(0.5) for label, sharpness in CARTPOLE.items()}
+    found = evidence(targets, log, seed)
+    return [{**about, "target": label, **row(shown, truths[label])} for label, shown in found.items()]
 
 
 @cache
@@ -268,9 +285,9 @@ def pendulum(episodes: int, seed: int) -> list[dict]:
     logger_value, policies = _pendulum_policies()
     log = _pendulum_log(episodes, seed)
     about = {"problem": "Pendulum", "episodes": episodes, "propensities": "recorded", "seed": seed}
+    found = evidence({label: policy for label, (policy, _) in policies.items()}, log, seed)
     return [
-        {**about, "target": label, **told(policy, log, value - logger_value, seed)}
-        for label, (policy, value) in policies.items()
+        {**about, "target": label, **row(shown, policies[label][1] - logger_value)} for label, shown in found.items()
     ]
 
 
@@ -315,54 +332,69 @@ def refits(seed: int) -> dict:
 
 
 def jobs(first: int = FIRST_SEED, logs: int = LOGS, few: int = FEW) -> Iterator[tuple]:
-    """Everything that is judged: a function and its arguments."""
-    seeds = range(first, first + logs)
-    for episodes in (2_500, 8_000):
-        yield from ((exact, "treatment", episodes, seed, "recorded") for seed in seeds)
-        yield from ((exact, "treatment", episodes, seed, "estimated") for seed in seeds[: logs // 2])
-    for propensities in ("recorded", "estimated"):
-        yield from ((exact, "icu-sepsis", 10_000, seed, propensities) for seed in seeds[:few])
-    yield from ((cartpole, 300, seed) for seed in seeds[: few // 2])
-    yield from ((pendulum, 100, seed) for seed in seeds[: few // 2])
-    yield from ((refits, seed) for seed in seeds[:REFIT_LOGS])
+    """Everything that is judged, a function and its arguments; the first logs of every problem come first."""
+    for seed in range(first, first + logs):
+        sizes = (2_500, 8_000)
+        yield from ((exact, "treatment", size, seed, "recorded") for size in sizes)
+        yield from ((exact, "treatment", size, seed, "estimated") for size in sizes if (seed - first) % 2 == 0)
+        if seed < first + few:
+            yield from ((exact, "icu-sepsis", 10_000, seed, asked) for asked in PROPENSITIES)
+        if seed < first + few // 2:
+            yield from ((cartpole, 300, seed), (pendulum, 100, seed))
 
 
-def done(chosen: list[tuple]) -> Iterator:
-    """What came of jobs, in their order, on two processes."""
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        for count, future in enumerate([pool.submit(*job) for job in chosen], 1):
-            yield future.result()
-            print(f"{count} of {len(chosen)}", flush=True)
+def done(chosen: Sequence[tuple], processes: int, scratch: Path) -> list[list[dict]]:
+    """What came of jobs, in their order: each is written under `scratch` when it is done, and not done again."""
+    folder = scratch / state()
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{'_'.join(str(getattr(part, '__name__', part)) for part in job)}.json" for job in chosen]
+    left = [(job, path) for job, path in zip(chosen, paths, strict=True) if not path.exists()]
+    os.environ.update(SINGLE)  # read by the processes that are started now
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        futures = {pool.submit(*job): path for job, path in left}
+        for count, future in enumerate(as_completed(futures), 1):
+            part = futures[future].with_suffix(".part")
+            part.write_text(json.dumps(future.result()))
+            part.replace(futures[future])
+            print(f"{count} of {len(left)}", flush=True)
+    return [json.loads(path.read_text()) for path in paths]
 
 
-def study(only: str | None = None) -> dict:
+def study(logs: int = LOGS, few: int = FEW, processes: int = 2, scratch: Path | None = None) -> dict:
     """Judge everything, and keep what came of it."""
-    chosen = [job for job in jobs() if only is None or job[0].__name__ == only or only in job]
-    found = list(done(chosen))
-    rows = [row for part in found if isinstance(part, list) for row in part]
-    content = {
-        "summary": summary(rows),
-        "groups": grouped(rows),
-        "refits": [part for part in found if isinstance(part, dict)],
-    }
-    if only is None:
-        keep("calibration", COMMAND, content, verdicts=rows)
+    found = done(list(jobs(FIRST_SEED, logs, few)), processes, scratch or SCRATCH)
+    rows = [row for part in found for row in part]
+    content = {"logs": logs, "few": few, "state": state(), "summary": summary(rows), "groups": grouped(rows)}
+    content["refits"] = [refits(seed) for seed in range(FIRST_SEED, FIRST_SEED + REFIT_LOGS)]
+    keep("calibration", f"{COMMAND} --logs {logs} --few {few}", content, verdicts=packed(rows))
     return content
+
+
+def packed(rows: Sequence[dict]) -> list[dict]:
+    """A line for all verdicts of a problem, size, kind of propensities and target: lists in the order of seeds."""
+    found: dict[tuple, list[dict]] = {}
+    for one in rows:
+        found.setdefault(tuple(one[key] for key in KEYS), []).append(one)
+    columns = ("seed", "decision", "rule", "interval")
+    return [
+        {**dict(zip(KEYS, group, strict=True)), "truth": some[0]["truth"],
+         **{name: [one[name] for one in some] for name in columns}}
+        for group, some in found.items()
+    ]  # fmt: skip
 
 
 def grouped(rows: list[dict]) -> list[dict]:
     """The counts of each problem, size, kind of propensities and target."""
-    keys = ("problem", "propensities", "episodes", "target")
     found: dict[tuple, list[dict]] = {}
-    for row in rows:
-        found.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return [{**dict(zip(keys, key, strict=True)), **summary(group)} for key, group in found.items()]
+    for one in rows:
+        found.setdefault(tuple(one[key] for key in KEYS), []).append(one)
+    return [{**dict(zip(KEYS, key, strict=True)), **summary(group)} for key, group in found.items()]
 
 
 def summary(rows: list[dict]) -> dict:
     """Counts over verdicts; intervals of shares are Wilson's, at 95 %."""
     supported = [row for row in rows if row["decision"] != "unsupported"]
-    covered = sum(row["shown"]["difference"][1] <= row["truth"] <= row["shown"]["difference"][2] for row in supported)
+    covered = sum(one["interval"][1] <= one["truth"] <= one["interval"][2] for one in supported)
     not_better = [row for row in rows if row["truth"] <= 1e-9]
     not_worse = [row for row in rows if row["truth"] >= -1e-9]
     return {
@@ -385,6 +417,17 @@ def share(count: int, of: int) -> dict:
     return {"count": count, "of": of, "share": count / of, "low": float(found.low), "high": float(found.high)}
 
 
-if __name__ == "__main__":
-    found = study(sys.argv[1] if len(sys.argv) > 1 else None)
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--logs", type=int, default=LOGS, help="of each size of the treatment problem")
+    parser.add_argument("--few", type=int, default=FEW, help="of ICU-Sepsis; half as many of CartPole and Pendulum")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--scratch", type=Path, default=SCRATCH, help="where what is done is kept, to go on later")
+    given = parser.parse_args()
+    found = study(given.logs, given.few, given.jobs, given.scratch)
     print(found["summary"], *found["groups"], *found["refits"], sep="\n")
+
+
+if __name__ == "__main__":
+    main()

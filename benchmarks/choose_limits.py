@@ -1,71 +1,227 @@
 """Which limits on support a verdict needs: the loosest that keep its promises, chosen on logs of their own.
 
 The rule was set before any number was seen. Policies of known worth are judged from logs of seeds that no reported
-figure uses, the evidence is kept, and every set of limits of `GRID` rules on it. A set is *admissible* where
+figure uses, the evidence is kept, and every set of limits of `GRID` rules on it. The *standard* problems are those of
+`benchmarks/calibration.py`; the *adversarial* worlds are those of `benchmarks/adversarial_worlds.py` in which a verdict
+must not be wrong (where no judge can know better, the verdict says so whatever the limits are). A set is *admissible*
+where
 
-- the share of wrong *better* among the verdicts on policies that are no better is at most 2.5 %, and the upper end of
-  its Wilson interval at most 5 %; the same for *worse*;
-- the 95 % intervals of supported verdicts do not cover the truth less often than 95 %, up to sampling error (the upper
-  end of Wilson's interval is at least 95 %): over all of them, and for each problem with each kind of propensities.
+- the share of wrong *better* among the verdicts on policies of standard problems that are no better is at most 2.5 %,
+  and the upper end of its Wilson interval at most 5 %; the same for *worse*;
+- the 95 % intervals of supported verdicts on standard problems do not cover the truth less often than 95 %, up to
+  sampling error (the upper end of Wilson's interval is at least 95 %): over all of them, and for each problem with
+  each kind of propensities;
+- in no variant of an adversarial world is *better*, or *worse*, wrong in more than 2.5 % of logs by an exact binomial
+  test at 10 %, and where a variant must be answered, the share that it asks for is.
 
-Of the admissible sets the one is taken that answers most often; of equals, the tightest.
+Of the admissible sets the one is taken that answers most often on the standard problems; of equals, the tightest.
 
-`python -m benchmarks.choose_limits again` chooses from the kept evidence, without judging anew.
+`python -m benchmarks.choose_limits [--again]`: `--again` chooses from the kept evidence, without judging anew.
 """
 
+import argparse
 import itertools
-import sys
-from dataclasses import asdict, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
 
-from benchmarks.calibration import NOTHING_KNOWN, done, exact, jobs, refits, share, shown_of
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+
+from benchmarks.adversarial import PROMISED
+from benchmarks.adversarial_worlds import WORLDS, Cell, cells
+from benchmarks.calibration import SCRATCH, decision, done, evidence, exact, jobs, row, share, shown_of
 from benchmarks.keep import keep, kept
-from tidelog.judging.deciding import Shown, ruled
+from tidelog.judging.deciding import Shown, interval_of, ruled
+from tidelog.judging.findings import earning_finding, excess_finding, support_findings
 from tidelog.judging.limits import Limits
+from tidelog.judging.reuse import Reuse
 
 NAME = "calibration_limits"
 COMMAND = "python -m benchmarks.choose_limits"
 FIRST_SEED, LOGS, FEW = 5_000, 12, 2
 SMALL, MANY = 600, 24  # episodes, where the limit on the number of effective ones is felt, and logs of so many
+ADVERSARIAL_LOGS, ADVERSARIAL_FEW = 20, 3  # of each cell, and of each cell that trains networks
 WRONG, MOST_WRONG, LEVEL = 0.025, 0.05, 0.95
+SUSPECT = 0.1  # p-value of "more than 2.5 % are wrong" in a variant of 20 to 80 logs: 1 % would let 5 of 60 pass
 GRID: dict[str, tuple[float, ...]] = {  # from tight to loose
     "unsupported_mass": (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0),
     "effective_episodes": (100.0, 50.0, 25.0),
     "effective_share": (0.1, 0.05, 0.02, 0.01),
     "largest_weight": (0.05, 0.1, 0.2),
     "pareto_k": (0.5, 0.7, 1.0),
-    "mean_weight_errors": (2.0, 3.0, 5.0),
+    "mean_weight_errors": (2.0, 3.0, 4.0, 5.0),
+    "unshown_share": (0.05, 0.1),  # no verdict should rest on more than a tenth that nobody ever saw
+    "earning_episodes": (10.0, 8.0, 6.0, 4.0, 0.0),
 }
+OPEN: dict[str, float] = {  # where a limit refuses nothing
+    "unsupported_mass": 1.0, "effective_episodes": 1.0, "effective_share": 0.0, "largest_weight": 1.0,
+    "pareto_k": np.inf, "mean_weight_errors": np.inf, "unshown_share": 1.0, "earning_episodes": 0.0,
+}  # fmt: skip
+SPECIFIED = {
+    "unsupported_mass": 0.05, "effective_episodes": 50.0, "effective_share": 0.05, "largest_weight": 0.1,
+    "pareto_k": 0.7, "mean_weight_errors": 3.0,
+}  # fmt: skip
+UNSUPPORTED, NOTHING, BETTER, WORSE = range(4)
+CODES = {"unsupported": UNSUPPORTED, "no difference shown": NOTHING, "better": BETTER, "worse": WORSE}
+Flags = NDArray[np.bool_]
+
+
+# What is judged to choose by.
 
 
 def chosen_jobs() -> list[tuple]:
-    """What is judged to choose by."""
+    """A function and its arguments each."""
     small = [(exact, "treatment", SMALL, seed, "recorded") for seed in range(FIRST_SEED, FIRST_SEED + MANY)]
-    return small + [job for job in jobs(FIRST_SEED, LOGS, FEW) if job[0] is not refits]
+    return [*small, *jobs(FIRST_SEED, LOGS, FEW), *adversarial_jobs()]
 
 
-def judged(rows: list[dict], seen: list[Shown], limits: Limits) -> dict:
-    """What a set of limits makes of the evidence, and whether it is admissible."""
-    said = [ruled(one, limits, NOTHING_KNOWN)[0] for one in seen]
-    supported = [row for row, what in zip(rows, said, strict=True) if what != "unsupported"]
-    groups: dict[str, list[dict]] = {}
-    for row in supported:
-        groups.setdefault(f"{row['problem']}, {row['propensities']}", []).append(row)
+def adversarial_jobs() -> Iterator[tuple]:
+    """Cells in which a verdict must not be wrong; worlds of many looks rest on no limit."""
+    for cell in cells():
+        if cell.form.words is None and cell.world != "looks":
+            logs = ADVERSARIAL_FEW if cell.form.networks else ADVERSARIAL_LOGS
+            yield adversarial, *cell, FIRST_SEED, logs
+
+
+def adversarial(world: str, variant: str, episodes: int, first: int, logs: int) -> list[dict]:
+    """What logs of a cell show of its policy."""
+    cell, rows = Cell(world, variant, episodes), []
+    for seed in range(first, first + logs):
+        drawn = cell.draw(seed)
+        how = {name: value for name, value in drawn.arguments.items() if name != "learnt_from"}
+        (found,) = evidence({"policy": drawn.policies[0]}, drawn.log, seed, **how).values()
+        rows.append({"world": world, "variant": variant, "episodes": episodes, "seed": seed, **row(found, drawn.truth)})
+    return rows
+
+
+# What sets of limits make of it.
+
+
+class Rulings:
+    """Decisions on the same evidence under any set of limits of the grid, by looking up which limit fails where."""
+
+    def __init__(self, rows: Sequence[dict]) -> None:
+        seen = [None if one["shown"] is None else shown_of(one["shown"]) for one in rows]
+        lenient = Limits(**OPEN)
+        self.refused = np.array([decision(one["shown"], lenient)[0] == "unsupported" for one in rows])
+        self.side = np.array([UNSUPPORTED if one is None else CODES[one.side] for one in seen])
+        self.against = np.array([one is not None and _always_against(one, lenient) for one in seen])
+        self.by_visits = np.array([one is not None and bool(one.against_by_visits) for one in seen])
+        self.by_products = np.array([one is not None and bool(one.against_by_products) for one in seen])
+        every = [(name, value) for name, values in GRID.items() for value in {*values, getattr(Limits(), name)}]
+        every += list(SPECIFIED.items())
+        failing = {one: [_fails(found, replace(lenient, **{one[0]: one[1]})) for found in seen] for one in every}
+        self.fails = {one: np.array(flags).T for one, flags in failing.items()}  # each [3, rows]
+
+    def of(self, limits: Limits) -> NDArray[np.int64]:
+        """The decisions [rows], as codes."""
+        fails: Flags = np.logical_or.reduce([self.fails[name, getattr(limits, name)] for name in GRID])
+        own, visits, products = fails
+        against = self.against | (self.by_visits & ~visits) | (self.by_products & ~products)
+        return np.where(self.refused | own, UNSUPPORTED, np.where(against, NOTHING, self.side))
+
+
+def _always_against(found: Shown, lenient: Limits) -> bool:
+    """Whether something speaks against the side whatever the limits are."""
+    alone = found._replace(against_by_visits=[], against_by_products=[])
+    return ruled(alone, lenient, Reuse(None, None, None))[0] == "no difference shown" != found.side
+
+
+def _fails(found: Shown | None, limits: Limits) -> tuple[bool, bool, bool]:
+    """Whether these limits refuse what decides, ratios of visits, and products of ratios."""
+    if found is None:
+        return True, True, True
+    own = found.able and bool(
+        support_findings(found.support, limits, visits=found.visits, estimated=found.estimated)
+        or earning_finding(found.earning, limits)
+        or (found.side != "no difference shown" and excess_finding(found.excess, limits))
+    )
+    visits = found.by_visits is None or bool(
+        support_findings(found.by_visits, limits, visits=True, estimated=found.estimated)
+    )
+    products = found.by_products is None or bool(support_findings(found.by_products, limits, estimated=found.estimated))
+    return own, visits, products
+
+
+class Facts:
+    """What is known of the rows: their truth, their groups, and whether the interval covers."""
+
+    def __init__(self, rows: Sequence[dict]) -> None:
+        truth = np.array([one["truth"] for one in rows])
+        self.standard = np.array(["problem" in one for one in rows])
+        self.not_better, self.not_worse = truth <= 1e-9, truth >= -1e-9
+        ends = np.array([(np.nan, np.nan) if one["shown"] is None else _ends(shown_of(one["shown"])) for one in rows])
+        self.inside = (ends[:, 0] <= truth) & (truth <= ends[:, 1])
+        names = [f"{one['problem']}, {one['propensities']}" if "problem" in one else "" for one in rows]
+        self.problems = {name: np.array(names) == name for name in dict.fromkeys(names) if name}
+        places = [(one["world"], one["variant"]) if "world" in one else None for one in rows]
+        self.variants = {
+            place: np.array([one == place for one in places]) for place in dict.fromkeys(places) if place is not None
+        }
+
+
+def _ends(found: Shown) -> tuple[float, float]:
+    """Both ends of the interval that an answer tells; a bound that does not stand makes it "no difference shown"."""
+    return interval_of(found, "no difference shown")[1:]
+
+
+def judged(facts: Facts, said: NDArray[np.int64], *, short: bool = False) -> dict:
+    """What decisions come to, and whether they are admissible; `short` stops at the first broken promise."""
+    supported = facts.standard & (said != UNSUPPORTED)
+    sides = {"better": (BETTER, facts.not_better), "worse": (WORSE, facts.not_worse)}
     wrong = {
-        what: share(
-            sum(one == what for one, row in zip(said, rows, strict=True) if side * row["truth"] <= 1e-9),
-            sum(side * row["truth"] <= 1e-9 for row in rows),
-        )
-        for what, side in (("better", 1.0), ("worse", -1.0))
+        name: _share((said == code) & facts.standard, none & facts.standard) for name, (code, none) in sides.items()
     }
-    covered = {"all": _covered(supported), **{name: _covered(group) for name, group in groups.items()}}
-    honest = all(one["share"] <= WRONG and one["high"] <= MOST_WRONG for one in wrong.values())
+    if short and not all(_honest(one) for one in wrong.values()):
+        return {"admissible": False}
+    covered = {"all": _share(facts.inside, supported)}
+    covered |= {name: _share(facts.inside, supported & rows) for name, rows in facts.problems.items()}
     covers = all(one["high"] >= LEVEL for one in covered.values() if one["of"])
-    return {"answered": len(supported), "wrong": wrong, "covered": covered, "admissible": honest and covers}
+    if short and not covers:
+        return {"admissible": False}
+    broken = []
+    for (world, variant), rows in facts.variants.items():
+        wrongs = {name: int(((said == code) & none & rows).sum()) for name, (code, none) in sides.items()}
+        answered = float((said[rows] != UNSUPPORTED).mean())
+        asked = WORLDS[world].variants[variant].answered or 0.0
+        if answered < asked or any(_more(count, int(rows.sum())) < SUSPECT for count in wrongs.values()):
+            broken.append({"world": world, "variant": variant, **wrongs, "of": int(rows.sum()), "answered": answered})
+            if short:
+                return {"admissible": False}
+    adversarial = ~facts.standard
+    return {
+        "answered": int(supported.sum()),
+        "of": int(facts.standard.sum()),
+        "wrong": wrong,
+        "covered": covered,
+        "adversarial": {
+            "verdicts": int(adversarial.sum()),
+            "answered": int((adversarial & (said != UNSUPPORTED)).sum()),
+            **{f"wrong_{name}": int(((said == code) & no & adversarial).sum()) for name, (code, no) in sides.items()},
+            "broken": broken,
+        },
+        "admissible": all(_honest(one) for one in wrong.values()) and covers and not broken,
+    }  # fmt: skip
 
 
-def _covered(rows: list[dict]) -> dict:
-    inside = (row["shown"]["difference"][1] <= row["truth"] <= row["shown"]["difference"][2] for row in rows)
-    return share(sum(inside), len(rows))
+def _honest(one: dict) -> bool:
+    return one["share"] <= WRONG and one["high"] <= MOST_WRONG
+
+
+def _share(true: Flags, among: Flags) -> dict:
+    return dict(_cached_share(int((true & among).sum()), int(among.sum())))
+
+
+_cached_share = cache(share)
+
+
+@cache
+def _more(count: int, of: int) -> float:
+    """The p-value of the test that no more than the promised share is wrong."""
+    return float(binomtest(count, of, PROMISED, "greater").pvalue)
 
 
 def sets() -> list[Limits]:
@@ -78,34 +234,38 @@ def looseness(limits: Limits) -> int:
     return sum(values.index(getattr(limits, name)) for name, values in GRID.items())
 
 
-def choose(rows: list[dict]) -> dict:
+def choose(rows: Sequence[dict]) -> dict:
     """The chosen limits, what speaks for them, and what each step further would do."""
-    seen = [shown_of(row) for row in rows]
-    found = [(limits, judged(rows, seen, limits)) for limits in sets()]
+    rulings, facts = Rulings(rows), Facts(rows)
+    every = sets()
+    found = [(limits, judged(facts, rulings.of(limits), short=True)) for limits in every]
     admissible = [one for one in found if one[1]["admissible"]]
-    best, why = max(admissible, key=lambda one: (one[1]["answered"], -looseness(one[0])))
-    before = Limits(**SPECIFIED)
+    now = judged(facts, rulings.of(_on_grid(Limits())))
+    if not admissible:
+        return {"grid": GRID, "verdicts": len(rows), "sets": len(every), "admissible": 0, "of_present": now}
+    best, _ = max(admissible, key=lambda one: (one[1]["answered"], -looseness(one[0])))
     return {
         "grid": GRID,
         "verdicts": len(rows),
-        "sets": len(found),
+        "sets": len(every),
         "admissible": len(admissible),
         "chosen": named(best),
-        "of_chosen": why,
-        "of_specified": judged(rows, seen, before),
-        "one_step_looser": [{**one, **judged(rows, seen, Limits(**{**named(best), **one}))} for one in _looser(best)],
+        "of_chosen": judged(facts, rulings.of(best)),
+        "of_specified": judged(facts, rulings.of(Limits(**SPECIFIED))),
+        "of_present": {"limits": named(Limits()), **now},
+        "one_step_looser": [
+            {**one, **judged(facts, rulings.of(Limits(**{**named(best), **one})))} for one in _looser(best)
+        ],
     }
 
 
-SPECIFIED = {
-    "unsupported_mass": 0.05, "effective_episodes": 50.0, "effective_share": 0.05, "largest_weight": 0.1,
-    "pareto_k": 0.7, "mean_weight_errors": 3.0,
-}  # fmt: skip
+def _on_grid(limits: Limits) -> Limits:
+    return Limits(**named(limits))
 
 
 def named(limits: Limits) -> dict:
     """The limits of the grid by name."""
-    return {field.name: asdict(limits)[field.name] for field in fields(limits) if field.name in GRID}
+    return {name: asdict(limits)[name] for name in GRID}
 
 
 def _looser(limits: Limits) -> list[dict]:
@@ -116,9 +276,29 @@ def _looser(limits: Limits) -> list[dict]:
     return found
 
 
-if __name__ == "__main__":
-    again = sys.argv[1:] == ["again"]  # from kept evidence
-    rows = kept(NAME)["evidence"] if again else [row for part in done(chosen_jobs()) for row in part]
+def _needed(one: dict) -> dict:
+    """What a choice reads: nothing of what was shown where no limits can change the decision."""
+    refused = decision(one["shown"], Limits(**OPEN))[0] == "unsupported"
+    return {**one, "interval": None, "shown": None if refused else one["shown"]}
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--again", action="store_true", help="choose from the kept evidence")
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--scratch", type=Path, default=SCRATCH, help="where what is done is kept, to go on later")
+    given = parser.parse_args()
+    if given.again:
+        asked = {(world, variant) for _, world, variant, *_ in adversarial_jobs()}
+        known = kept(NAME)["evidence"]
+        rows = [_needed(one) for one in known if "problem" in one or (one["world"], one["variant"]) in asked]
+    else:
+        rows = [_needed(one) for part in done(chosen_jobs(), given.jobs, given.scratch) for one in part]
     result = choose(rows)
     keep(NAME, COMMAND, result, evidence=rows)
-    print(result["chosen"], result["of_chosen"], sep="\n")
+    print(*(f"{name}: {result.get(name)}" for name in ("admissible", "chosen", "of_chosen", "of_present")), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

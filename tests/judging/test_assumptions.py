@@ -10,8 +10,10 @@ from tests.judging.cases import outcome, rules, treated
 from tidelog import Log
 from tidelog.envs.treatment import clinician
 from tidelog.judging.assumptions import (
+    ENDS,
     LEVEL,
     LOGGER,
+    NEXT,
     REWARDS,
     Dependence,
     failing,
@@ -76,6 +78,18 @@ def test_the_level_holds_where_nothing_is_added():
     assert sum(one.fails for answers in found for one in answers) <= 1
     p_values = np.array([one.p_value for answers in found for one in answers])
     assert 0.25 < np.mean(p_values < 0.5) < 0.75
+
+
+@pytest.mark.parametrize("seed", [24, 29])
+def test_what_rounding_leaves_of_a_clock_is_no_effect(seed):
+    """The hour moves by 8 at each decision: where no episode ends in between, its residual is rounding alone."""
+    assert not asked(treated(clinician(), 600, seed=seed), history_dependence)[NEXT].fails
+
+
+@pytest.mark.parametrize(("episodes", "seed", "outcome"), [(600, 4, ENDS), (600, 35, ENDS), (2500, 3, LOGGER)])
+def test_two_rare_things_that_met_in_no_row_are_not_related(episodes, seed, outcome):
+    """Rows where both would have happened are missing by chance: the products that are there spread too little."""
+    assert not asked(treated(clinician(), episodes, seed=seed), history_dependence)[outcome].fails
 
 
 def test_functions_stand_in_for_a_table():

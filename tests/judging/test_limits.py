@@ -1,9 +1,10 @@
 """The default limits on support are those that the study chose, and its evidence says again what they do."""
 
+import numpy as np
 import pytest
 
-from benchmarks.calibration import shown_of
-from benchmarks.choose_limits import NAME, SPECIFIED, judged, named
+from benchmarks.calibration import decision
+from benchmarks.choose_limits import CODES, GRID, NAME, SPECIFIED, Facts, Rulings, judged, named
 from benchmarks.keep import kept
 from tidelog import Limits
 
@@ -11,7 +12,8 @@ from tidelog import Limits
 @pytest.fixture(scope="module")
 def study():
     found = kept(NAME)
-    return found, found["evidence"], [shown_of(row) for row in found["evidence"]]
+    rows = found["evidence"]
+    return found, rows, Rulings(rows), Facts(rows)
 
 
 def test_the_defaults_are_the_chosen_ones(study):
@@ -19,13 +21,29 @@ def test_the_defaults_are_the_chosen_ones(study):
 
 
 def test_kept_evidence_can_be_ruled_on_again(study):
-    found, rows, seen = study
-    chosen, specified = judged(rows, seen, Limits()), judged(rows, seen, Limits(**SPECIFIED))
+    found, _, rulings, facts = study
+    chosen, specified = (judged(facts, rulings.of(limits)) for limits in (Limits(), Limits(**SPECIFIED)))
     assert chosen["admissible"]
-    assert not specified["admissible"]
     assert chosen["answered"] == found["of_chosen"]["answered"] > specified["answered"]
-    assert chosen["covered"]["all"]["count"] == found["of_chosen"]["covered"]["all"]["count"]
-    assert chosen["wrong"]["better"]["count"] == found["of_chosen"]["wrong"]["better"]["count"]
+    assert chosen["covered"]["all"] == found["of_chosen"]["covered"]["all"]
+    assert chosen["wrong"] == found["of_chosen"]["wrong"]
+
+
+@pytest.mark.parametrize("change", [{}, SPECIFIED, {"earning_episodes": 0.0, "effective_episodes": 25.0}])
+def test_looking_limits_up_decides_as_the_judge_does(study, change):
+    _, rows, rulings, _ = study
+    some = np.random.default_rng(0).choice(len(rows), 300, replace=False)
+    limits = Limits(**{**named(Limits()), **change})
+    asked = [CODES[decision(rows[i]["shown"], limits)[0]] for i in some]
+    assert rulings.of(limits)[some].tolist() == asked
+
+
+def test_each_limit_of_the_grid_refuses_something(study):
+    _, _, rulings, _ = study
+    for name, values in GRID.items():
+        refused = [int(rulings.fails[name, value][0].sum()) for value in values]
+        assert refused == sorted(refused, reverse=True)
+        assert refused[0] > refused[-1]
 
 
 def test_no_step_looser_answers_more_and_is_admissible(study):

@@ -22,7 +22,7 @@ from tests.training.runs import LOSS, bc, begin, finish
 from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge
 from tidelog.data.overlap import Overlap
 from tidelog.envs.treatment import clinician, exact_value
-from tidelog.judging import gather
+from tidelog.judging import deciding, gather
 from tidelog.judging.deciding import CELLS, Case, ruled, shown, some, worst_case
 from tidelog.judging.estimate import ESTIMATORS, Supports
 from tidelog.judging.limits import Limits
@@ -272,6 +272,15 @@ def test_some_episodes_of_evidence_are_evidence():
     np.testing.assert_array_equal(part.reward, whole.reward[[6, 7, 8, 15, 16, 17]])
     np.testing.assert_array_equal(part.starts, [0, 3, 6])
     assert CELLS > 1e6
+
+
+def test_of_a_cluster_all_episodes_are_drawn_or_none(monkeypatch):
+    whole = bandit(clusters=np.arange(600) // 3)
+    monkeypatch.setattr(deciding, "CELLS", 100)
+    part = deciding._at_most(whole, 0)
+    assert 90 < part.episodes <= 100
+    assert set(np.bincount(part.clusters)) == {3}
+    assert deciding._at_most(bandit(), 0).episodes == 100
 
 
 def test_what_picked_the_checkpoint_cannot_show_that_it_is_better():
@@ -544,7 +553,8 @@ def test_a_single_choice_among_continuous_actions_has_no_probability(gaussian):
 
 
 def test_a_blurred_policy_says_what_the_blur_costs(gaussian):
-    found = judge(gaussian, continuous(reward=np.arange(40.0)), bandwidth=0.5, limits=QUICK)
+    small = dataclasses.replace(QUICK, effective_episodes=25.0)  # 40 episodes are enough to be tried
+    found = judge(gaussian, continuous(reward=np.arange(40.0)), bandwidth=0.5, limits=small)
     assert len(found.estimates) > 0
     assert found.context["bandwidth"] == 0.5
     assert found.context["smoothing"] is not None

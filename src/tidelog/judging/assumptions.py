@@ -40,6 +40,7 @@ MOST_ROWS, MOST_COLUMNS, MOST_ACTIONS = 40_000, 12, 12
 FEATURES, RIDGE, DRAWS = 160, 1e-4, 1_000
 SAME = "the same action"
 EXACT = 1e-10  # share of the variance: an outcome that is explained but for rounding has no residual
+ROUNDING = 1e-6  # of a column's largest value: observations have 32 bits
 CELL = 10  # rows of other folds that make a cell's mean: the errors of rarer ones tie many units together
 FEWEST_UNITS, MOST_UNITS = 20, 2_000
 
@@ -167,6 +168,20 @@ class _Given(NamedTuple):
                 )
         return found
 
+    def expected(self, left: Floats, right: Floats) -> Floats:
+        """[P * Q]: the sum of squared products of residuals that independence leads to, whatever rows coincided.
+
+        Where two rare things happen in hardly any row together, the products that were seen have too little spread.
+        """
+        if self.cells is None:
+            return np.outer(np.square(left).sum(0), np.square(right).mean(0)).ravel()
+        _, cells, count = np.unique(self.cells, return_inverse=True, return_counts=True)
+        squares = [
+            np.stack([np.bincount(cells, np.square(column), len(count)) for column in values.T], axis=1)
+            for values in (left, right)
+        ]
+        return np.asarray(squares[0].T @ (squares[1] / count[:, None])).ravel()
+
 
 def _tested(
     name: str, outcome: Floats, candidates: Named, given: _Given, fold: Any, units: Any, seed: int
@@ -179,13 +194,14 @@ def _tested(
     if count < FEWEST_UNITS:
         return Dependence(name, candidates.names[0], 1.0, 0.0, 0.0, fails=False)
     left, right = both[kept, : outcome.shape[1]], both[kept, outcome.shape[1] :]
-    left = np.where(np.square(left).sum(0) > EXACT * np.square(outcome[kept] - outcome[kept].mean(0)).sum(0), left, 0.0)
+    left = np.where(_unexplained(left, outcome[kept]), left, 0.0)
+    right = np.where(_unexplained(right, candidates.values[kept]), right, 0.0)
     if count > MOST_UNITS:
         unit, count = unit * MOST_UNITS // count, MOST_UNITS
     within = sparse.coo_array((np.ones(len(unit)), (unit, np.arange(len(unit)))), shape=(count, len(unit))).tocsr()
     sums = np.concatenate([within @ (column[:, None] * right) for column in left.T], axis=1)  # [U, P * Q]
     energy = np.sqrt(np.outer(np.square(left).sum(0), np.square(right).sum(0))).ravel()
-    spread = np.sqrt(np.square(sums).sum(0))
+    spread = np.sqrt(np.maximum(np.square(sums).sum(0), given.of(np.flatnonzero(kept)).expected(left, right)))
     real = spread > 1e-9 * np.maximum(energy, 1e-300)
     statistic = np.where(real, sums.sum(0) / np.where(real, spread, 1.0), 0.0)
     best = int(np.abs(statistic).argmax())
@@ -203,6 +219,12 @@ def _tested(
     return Dependence(name, candidates.names[q], p_value, added, correlation, fails)
 
 
+def _unexplained(residuals: Floats, values: Floats) -> NDArray[np.bool_]:
+    """[columns]: whether more is left of each column than rounding leaves of a column that is fully explained."""
+    exact = EXACT * np.square(values - values.mean(0)).sum(0) + np.square(ROUNDING * values).sum(0)
+    return np.asarray(np.square(residuals).sum(0) > exact)
+
+
 def _outcomes(log: Log, rows: Ordinals, seen: _Given, done: _Given) -> list[tuple[str, Floats, _Given, Any]]:
     """What may depend on more than is seen: name, values [N, P], what it is given, and which rows are known."""
     always = np.ones(len(rows), bool)
@@ -218,8 +240,15 @@ def _outcomes(log: Log, rows: Ordinals, seen: _Given, done: _Given) -> list[tupl
 
 
 def _unit_scale(values: Floats) -> Floats:
+    """Values at a standard deviation of 1; 0 in columns that vary by no more than rounding does."""
     spread = values.std(0)
-    return np.where(spread > 0, values / np.where(spread > 0, spread, 1.0), 0.0)
+    varies = spread > ROUNDING * np.abs(values).max(0, initial=0.0)
+    return np.where(varies, values / np.where(varies, spread, 1.0), 0.0)
+
+
+def _standardised(values: Floats) -> Floats:
+    scaled = _unit_scale(values)
+    return np.asarray(scaled - scaled.mean(0))
 
 
 def _actions(log: Log, rows: Ordinals) -> Named:
@@ -264,7 +293,7 @@ def _history(log: Log, rows: Ordinals) -> Named:
     columns.append(last(seen))
     names += [f"the observation before ({i})" for i in range(seen.shape[1])]
     values = np.concatenate(columns, axis=1)[rows]
-    return Named(names, _unit_scale(values - values.mean(0)))
+    return Named(names, _standardised(values))
 
 
 def _observed(log: Log) -> Floats:
@@ -292,7 +321,7 @@ def _features(log: Log, folds: Ordinals, states: States | None, rows: Ordinals, 
         return _Given(here, None), _Given(here * log.spec.action.n + np.asarray(log.action)[rows], None)
     generator = np.random.default_rng([seed, 10])
     seen, actions = _observed(log)[position], _actions(log, rows).values
-    actions = _unit_scale(actions - actions.mean(0)) if isinstance(log.spec.action, Continuous) else actions
+    actions = _standardised(actions) if isinstance(log.spec.action, Continuous) else actions
 
     def made(x: Floats) -> Floats:
         directions = generator.standard_normal((x.shape[1], FEATURES)) / np.sqrt(x.shape[1])

@@ -20,7 +20,7 @@ def caveats(case: Case, outcome: Outcome) -> tuple[str, ...]:
     if outcome.decision == "unsupported":
         return ()
     found = [*_unshown(case, outcome), *_markov(case), *_drift(case)]
-    found += _rare_harm(case, outcome) if outcome.decision == "better" else []
+    found += [] if outcome.decision == "no difference shown" else [_rare_outcome(case, outcome)]
     return (*found, _taken_for_granted(case))
 
 
@@ -70,14 +70,16 @@ def _drift(case: Case) -> list[str]:
     ]
 
 
-def _rare_harm(case: Case, outcome: Outcome) -> list[str]:
+def _rare_outcome(case: Case, outcome: Outcome) -> str:
     """What a log of this size cannot exclude: outcomes that are too rare to have come up."""
-    least = float(returns(case.policy).min())
+    earned = returns(case.policy)
     effective = max(min(outcome.support.effective_sample_size, float(case.policy.units)), 1.0)
-    return [
-        f"no recorded episode returned less than {least:.3g}; rare harm beyond that, with odds of up to "
+    harm, gain = f"less than {earned.min():.3g}; rare harm", f"more than {earned.max():.3g}; rare gain"
+    beyond = harm if outcome.decision == "better" else gain
+    return (
+        f"no recorded episode returned {beyond} beyond that, with odds of up to "
         f"{min(RULE_OF_THREE / effective, 1.0):.2g} an episode (3 over the effective sample size), cannot be excluded"
-    ]
+    )
 
 
 def _taken_for_granted(case: Case) -> str:

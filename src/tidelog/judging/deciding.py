@@ -39,7 +39,6 @@ from tidelog.judging.weights import episode_weights
 
 METHOD = "bca"
 NOTHING = Interval(np.nan, np.nan, np.nan)
-UNSHOWN = 0.01  # of what the policy does: a bound that fails by less than this share is a lack of episodes
 ROUNDING = 1e-6  # of the largest sum of an episode's absolute rewards: models are 32-bit
 BY_STEP = (
     "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy",
@@ -96,9 +95,12 @@ class Case(NamedTuple):
         ratios = ESTIMATORS[name].ratios(self.policy).minus(logged_return(self.policy))
         return self.between(ratios, self.widening if name == self.deciding else 1.0)
 
-    def bound(self, side: Decision) -> Interval:
-        """The difference if all that the log does not show is the worst it holds (for "worse": the best)."""
-        best = side == "worse"
+    def bound(self, difference: Interval) -> Interval:
+        """The difference whatever is earned by what the log does not show, from the worst to the best that it holds."""
+        worst, best = self._if_unshown(best=False), self._if_unshown(best=True)
+        return Interval(difference.estimate, min(worst.low, difference.low), max(best.high, difference.high))
+
+    def _if_unshown(self, *, best: bool) -> Interval:
         known = self.limits.highest_return if best else self.limits.lowest_return
         evidence = extreme_values(self.policy, best=best, known=known)
         estimator = ESTIMATORS["dr" if self.deciding == "wdr" else self.deciding]
@@ -124,7 +126,7 @@ class Outcome(NamedTuple):
     estimates: Estimates
     support: Support
     weights: Floats  # [E]
-    bound: Interval | None = None  # the difference if what the log does not show is the worst (or best) in it
+    bound: Interval | None = None  # the difference, from the worst to the best that the unshown could earn
     unshown: float | None = None  # share of what the policy does that the log does not show
 
 
@@ -145,7 +147,7 @@ class Shown(NamedTuple):
     by_products: Support | None = None  # their support
     earning: float = np.inf  # how many episodes make the variance of the difference
     unshown: float = 0.0  # share of what the policy does that other episodes do not show the logger doing,
-    bound: Interval | None = None  # and the difference if that is the worst (for "worse": the best) in the log
+    bound: Interval | None = None  # and the difference from the worst to the best of the log that this could earn
     excess: float = 0.0  # by how much the target does more of that than the logger
 
 
@@ -159,7 +161,7 @@ def decided(case: Case) -> Outcome:
     return Outcome(
         decision,
         findings,
-        found.difference,
+        interval_of(found, decision),
         case.between(logged_return(evidence)),
         _from_bc(case) if case.able else None,
         Estimates(rows),
@@ -201,7 +203,7 @@ def shown(case: Case, supports: Supports) -> Shown:
         supports.of("wis"),
         case.earning if case.able else np.inf,
         unshown,
-        None if side == "no difference shown" or not unshown else case.bound(side),
+        None if side == "no difference shown" or not unshown else case.bound(difference),
         excess_unshown(case.policy),
     )
 
@@ -215,12 +217,9 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
         )
         lacking += earning_finding(found.earning, limits)
         lacking += excess_finding(found.excess, limits) if found.side != "no difference shown" else []
-    beyond = _beyond(found)
-    if beyond and found.unshown > UNSHOWN:
-        lacking.append(beyond)
     if lacking:
         return "unsupported", lacking
-    against = [*found.against, *([beyond] if beyond else [])]
+    against = [*_beyond(found), *found.against]
     if found.by_visits is not None and not support_findings(
         found.by_visits, limits, visits=True, estimated=found.estimated
     ):
@@ -230,11 +229,17 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
     return ("no difference shown", against) if against else (found.side, [])
 
 
-def _beyond(found: Shown) -> Finding | None:
+def interval_of(found: Shown, decision: Decision) -> Interval:
+    """The difference that a decision tells: as wide as the bound where it is this that decides."""
+    falls = decision == "no difference shown" and found.bound is not None and _beyond(found)
+    return found.bound if falls and found.bound is not None else found.difference
+
+
+def _beyond(found: Shown) -> list[Finding]:
     """Whether the verdict falls if what the log does not show is the worst, or the best, that it holds."""
     if found.bound is None or (found.bound.low > 0 if found.side == "better" else found.bound.high < 0):
-        return None
-    return unshown_finding(found.unshown, found.bound, found.side, found.support.episodes)
+        return []
+    return [unshown_finding(found.unshown, found.bound, found.side, found.support.episodes)]
 
 
 def _unable(case: Case, difference: Interval) -> list[Finding]:
@@ -324,11 +329,15 @@ def _by_target(evidence: Evidence, deciding: str) -> tuple[Evidence, Callable[[E
 
 
 def _at_most(evidence: Evidence, seed: int) -> Evidence:
-    """As many episodes, drawn at random, as an estimate by episode can hold."""
+    """As many episodes, drawn at random, as an estimate by episode can hold; of a cluster all or none."""
     most = max(CELLS // evidence.horizon, 2)
     if evidence.episodes <= most:
         return evidence
-    return some(evidence, np.sort(np.random.default_rng([seed, 7]).choice(evidence.episodes, most, replace=False)))
+    units = np.arange(evidence.episodes) if evidence.clusters is None else evidence.clusters
+    sizes = np.bincount(units)
+    order = np.random.default_rng([seed, 7]).permutation(len(sizes))
+    count = max(int(np.searchsorted(np.cumsum(sizes[order]), most, "right")), 1)
+    return some(evidence, np.flatnonzero(np.isin(units, order[:count])))
 
 
 def some(evidence: Evidence, chosen: np.ndarray) -> Evidence:

@@ -239,9 +239,14 @@ def _evidence(
 def _occupancy(
     log: Log, plan: Plan, targets: list[Target], known: Propensities, discount: float, seed: int
 ) -> Floats | None:
-    """Marginal ratios; None without a model, or where the target has no density."""
+    """Marginal ratios; None without a model, or where the target has no density.
+
+    Where every episode is one step, target and logger see the same observations: what is left is the actions' ratio.
+    """
     if plan.model == "none" or not any(one.logged.any() for one in targets):
         return None
+    if len(log.starts) == log.steps + 1:
+        return np.asarray(out_of_fold(log, plan.folds, [one.logged for one in targets]) / known.logged)
     if plan.states is not None:
         return tabular_ratios(log, plan.states, plan.folds, targets, known.logged, discount)
     return feature_ratios(log, plan.folds, targets, known.logged, discount, seed)

@@ -1,7 +1,6 @@
 """How much support a verdict needs. Every number here is a default that the caller may change, and says why it stands.
 
-The first six were chosen by `benchmarks/choose_limits.py`, whose page says how, the seventh by
-`benchmarks/rare_rewards.py`; docs/judging.md says what came of it.
+The first eight were chosen by `benchmarks/choose_limits.py`, whose page says how; docs/judging.md says what came of it.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from tidelog.errors import ConfigError
 class Limits:
     """What a log must show before a policy is called better or worse; ConfigError where a number cannot be meant."""
 
-    effective_episodes: float = 25.0  # the effective sample size is at least so many episodes,
+    effective_episodes: float = 50.0  # the effective sample size is at least so many episodes,
     effective_share: float = 0.01  # and at least this share of all of them
-    largest_weight: float = 0.20  # no episode has more than this share of all weight
-    pareto_k: float = 0.5  # the tail index of the weights; above it they have no variance
-    mean_weight_errors: float = 5.0  # the mean weight is 1 within so many of its standard errors
-    unsupported_mass: float = 0.30  # at most this share of the target's actions is one that the logger hardly took
+    largest_weight: float = 0.10  # no episode has more than this share of all weight
+    pareto_k: float = 1.0  # the tail index of the weights; above it they have no mean
+    mean_weight_errors: float = 3.0  # the mean weight is 1 within so many of its standard errors
+    unsupported_mass: float = 0.10  # at most this share of the target's actions is one that the logger hardly took
     unshown_share: float = 0.10  # of the policy's actions that no other episode shows, beyond the logger's own
-    earning_episodes: float = 8.0  # the variance of the difference rests on at least so many episodes
+    earning_episodes: float = 6.0  # the variance of the difference rests on at least so many episodes
     horizon: int = 50  # longer episodes are judged by ratios of visits and not by products of ratios
     odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds, and "better" must stand
     overlap: float = 0.01  # at most this share of the judged episodes was learnt from

@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -166,10 +167,14 @@ class Record:
 
 def this_machine() -> dict[str, Any]:
     """Versions, device and thread count, on all of which the last bits depend."""
-    versions: Mapping[str, str] = {name: metadata.version(name) for name in PACKAGES}
     return {
-        **versions,
+        **_versions(),
         "python": platform.python_version(),
         "device": f"{jax.default_backend()} ({jax.devices()[0].device_kind})",
         "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     }
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    return {name: metadata.version(name) for name in PACKAGES}
