@@ -227,13 +227,22 @@ def _chosen_limits() -> str:
     found = kept("calibration_limits")
     one, before = found["of_chosen"], found["of_specified"]
     limits = ", ".join(f"`{name}` {value:g}" for name, value in found["chosen"].items())
+    worlds = one["adversarial"]
     return f"""
-The limits on support were chosen on logs of other seeds, by a rule that was set before (`benchmarks/choose_limits.py`):
-of {found["sets"]:,} sets of a grid, {found["admissible"]:,} kept the promises there, and the one of these that answers
-most often was taken: {limits}. It answers {one["answered"]} of {found["verdicts"]} and covers
-{_of(one["covered"]["all"])}; the limits proposed before the study answer {before["answered"]} and cover
+The limits on support were chosen on logs of other seeds (`benchmarks/choose_limits.py` has the rule): of
+{found["sets"]:,} sets of a grid, {found["admissible"]:,} kept the promises there. The one of these that answers most
+often was taken: {limits}. It answers {one["answered"]} of {one["of"]} verdicts on these problems and covers
+{_of(one["covered"]["all"])}; in the adversary's worlds *better* is wrong {worlds["wrong_better"]} times and *worse*
+{worlds["wrong_worse"]} times in {worlds["verdicts"]:,} verdicts. The limits proposed before any study answer
+{before["answered"]} and cover
 {_of(before["covered"]["all"])}. Command: `{found["command"]}`.
 """
+
+
+def _verdict_speed(name: str, case: dict) -> str:
+    bound = "" if case["bound_seconds"] is None else f"{case['bound_seconds']:.0f}"
+    median, model = case["median"], case["rows"][0]["model"]
+    return f"| {name} | {model} | {median['seconds']:.1f} | {bound} | {median['megabytes']:,.0f} MB |"
 
 
 def _calibrated(group: dict) -> str:
@@ -264,7 +273,7 @@ def judging_speed() -> str:
         f"{case['seconds']:.1f} | {case['peak_bytes'] / 2**20:,.0f} MB | {case['log_bytes'] / 2**20:,.0f} MB |"
         for name, case in cases["cases"].items()
     )
-    whole = "\n".join(f"| {kind} | {seconds:.0f} |" for kind, seconds in verdict["median"].items())
+    whole = "\n".join(_verdict_speed(name, case) for name, case in verdict["cases"].items())
     return f"""## Speed of judging
 
 Estimates with their intervals ({cases["interval"]}, {cases["replicates"]:,} replicates) and measures of support, given
@@ -274,10 +283,10 @@ probabilities and model values; the median of {len(next(iter(cases["cases"].valu
 |---|---|---|---|---|
 {rows}
 
-A whole verdict on {verdict["steps"]:,} steps, with the logger and the values modelled by networks:
+A whole verdict, of {verdict["repeats"]} fresh processes the median; memory is all that the process held:
 
-| actions | seconds |
-|---|---|
+| log | model | seconds | bound | memory |
+|---|---|---|---|---|
 {whole}
 {_fqe()}
 Commands: `{cases["command"]}`, `{verdict["command"]}`, `{kept("fqe_speed")["command"]}`.

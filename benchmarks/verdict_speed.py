@@ -1,33 +1,98 @@
-"""How long a whole verdict on 100,000 steps takes, models and clones of the logger by networks included."""
+"""How long a whole verdict takes, and how much memory: networks on 100,000 steps, and tables on large logs.
 
+Each verdict is made in a process of its own; memory is the most that the process held, the log and all libraries
+included. The bounds that were set before: 10,000 episodes of 10 steps within 30 seconds and 1,000,000 one-step rows
+within 20 seconds, on two cores.
+"""
+
+import argparse
+import resource
 import statistics
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
 
 import tidelog as tl
+from benchmarks.adversarial_worlds import Table, plain, several
 from benchmarks.keep import keep
 from tidelog.bench.speed import synthetic_log
 
 COMMAND = "python -m benchmarks.verdict_speed"
-REPEATS = 1
+REPEATS = 3
+BOUNDS = {"10,000 episodes of 10 steps": 30.0, "1,000,000 one-step rows": 20.0}  # seconds
 
 
-def seconds(kind: str) -> float:
-    """One verdict on a policy that takes and sees what the tasks of `tidelog bench` show; nothing is known of it."""
+def by_networks(kind: str) -> tuple[tl.Log, Any, dict[str, Any]]:
+    """100,000 steps on which nothing is known of the logger, and a policy that takes and sees what they show."""
     log = synthetic_log(kind == "discrete")
     policy = tl.fit(tl.BC(), log.take_episodes(range(10)), 100, progress=False).policy()
+    return log, policy, {"sample": True, "propensities": "estimated"}
+
+
+def ten_steps(episodes: int = 10_000) -> tuple[tl.Log, Any, dict[str, Any]]:
+    """Episodes of ten decisions among four actions in twenty contexts."""
+    generator, shape = np.random.default_rng(0), (episodes, 10)
+    context, action = generator.integers(0, 20, shape), generator.integers(0, 4, shape)
+    reward = 0.3 * (action == 1) + generator.standard_normal(shape)
+    log = several(context, action, reward, np.full(shape, 0.25), actions=4)
+    return log, Table(np.tile([0.2, 0.4, 0.2, 0.2], (20, 1))), {}
+
+
+def one_step(rows: int = 1_000_000) -> tuple[tl.Log, Any, dict[str, Any]]:
+    """Rows that are episodes."""
+    drawn = plain(0.05, 0.8).draw(np.random.default_rng(0), rows)
+    return drawn.log, drawn.policies[0], {}
+
+
+CASES: dict[str, tuple[Callable[..., tuple[tl.Log, Any, dict[str, Any]]], tuple[Any, ...]]] = {
+    "100,000 steps, networks, discrete": (by_networks, ("discrete",)),
+    "100,000 steps, networks, continuous": (by_networks, ("continuous",)),
+    "10,000 episodes of 10 steps": (ten_steps, ()),
+    "1,000,000 one-step rows": (one_step, ()),
+}
+
+
+def measured(name: str) -> dict[str, Any]:
+    """Seconds of one verdict in this process, which has compiled nothing, and the most memory that it held."""
+    make, arguments = CASES[name]
+    log, policy, how = make(*arguments)
+    before = _megabytes()
     begin = time.perf_counter()
-    verdict = tl.judge(policy, log, sample=True, propensities="estimated", ledger=False)
-    assert verdict.context["model"] == "neural"
-    return time.perf_counter() - begin
+    verdict = tl.judge(policy, log, ledger=False, **how)
+    seconds = time.perf_counter() - begin
+    found = {"decision": verdict.decision, "model": verdict.context["model"]}
+    return {"seconds": seconds, "megabytes_before": before, "megabytes": _megabytes(), **found}
 
 
-def study() -> dict:
-    """Seconds by kind of action, kept."""
-    found = {kind: [seconds(kind) for _ in range(REPEATS)] for kind in ("discrete", "continuous")}
-    content = {"steps": 100_000, "seconds": found, "median": {k: statistics.median(v) for k, v in found.items()}}
-    keep("verdict_speed", COMMAND, content)
-    return content
+def _megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def study(repeats: int = REPEATS) -> dict[str, Any]:
+    """Every case, each time in a fresh process, kept."""
+    found = {}
+    for name in CASES:
+        rows = []
+        for _ in range(repeats):
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                rows.append(pool.submit(measured, name).result())
+        median = {key: statistics.median(row[key] for row in rows) for key in ("seconds", "megabytes")}
+        found[name] = {"median": median, "bound_seconds": BOUNDS.get(name), "rows": rows}
+        print(name, median, flush=True)
+    keep("verdict_speed", COMMAND, {"repeats": repeats, "cases": found})
+    return found
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--repeats", type=int, default=REPEATS, help="fresh processes a case")
+    study(parser.parse_args().repeats)
 
 
 if __name__ == "__main__":
-    print(study())
+    main()

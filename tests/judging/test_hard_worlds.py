@@ -81,6 +81,13 @@ def test_rare_harm_is_said():
             assert np.isfinite(verdict.logger.estimate)
 
 
+@pytest.mark.parametrize(("variant", "said"), [("better", "rare harm"), ("worse", "rare gain")])
+def test_either_answer_says_which_rare_outcomes_it_cannot_exclude(variant, said):
+    (verdict,) = verdicts("ordinary", variant, 300, seeds=1)
+    assert verdict.decision == variant
+    assert f"; {said} beyond that, with odds of up to" in verdict.paragraph
+
+
 def test_cut_actions_are_refused():
     (verdict, *_) = verdicts("clipped actions", "density as drawn", 300, seeds=1)
     assert verdict.decision == "unsupported"
