@@ -12,7 +12,7 @@ where
   sampling error (the upper end of Wilson's interval is at least 95 %): over all of them, and for each problem with
   each kind of propensities;
 - in no variant of an adversarial world is *better*, or *worse*, wrong in more than 2.5 % of logs by an exact binomial
-  test at 10 %, and where a variant must be answered, the share that it asks for is.
+  test at 10 %, nor in any of its sizes at 2 %, and where it must be answered, the share that it asks for is.
 
 Of the admissible sets the one is taken that answers most often on the standard problems; of equals, the tightest.
 
@@ -34,8 +34,8 @@ from benchmarks.adversarial import PROMISED
 from benchmarks.adversarial_worlds import WORLDS, Cell, cells
 from benchmarks.calibration import SCRATCH, decision, done, evidence, exact, jobs, row, share, shown_of
 from benchmarks.keep import keep, kept
-from tidelog.judging.deciding import Shown, interval_of, ruled
-from tidelog.judging.findings import earning_finding, excess_finding, support_findings
+from tidelog.judging.deciding import Shown, beyond_share, interval_of, ruled
+from tidelog.judging.findings import earning_finding, support_findings
 from tidelog.judging.limits import Limits
 from tidelog.judging.reuse import Reuse
 
@@ -43,16 +43,17 @@ NAME = "calibration_limits"
 COMMAND = "python -m benchmarks.choose_limits"
 FIRST_SEED, LOGS, FEW = 5_000, 12, 2
 SMALL, MANY = 600, 24  # episodes, where the limit on the number of effective ones is felt, and logs of so many
-ADVERSARIAL_LOGS, ADVERSARIAL_FEW = 20, 3  # of each cell, and of each cell that trains networks
+ADVERSARIAL_LOGS, ADVERSARIAL_FEW = 20, 3  # of each cell, and of each cell that trains networks;
+BORDERLINE, MORE_LOGS = ("wrong propensities", "rare clicks"), 100  # worlds between whose limits 20 logs could not tell
 WRONG, MOST_WRONG, LEVEL = 0.025, 0.05, 0.95
-SUSPECT = 0.1  # p-value of "more than 2.5 % are wrong" in a variant of 20 to 80 logs: 1 % would let 5 of 60 pass
+SUSPECT, SUSPECT_CELL = 0.1, 0.02  # p-values of "more than 2.5 % are wrong" in a variant's logs, and in a size's
 GRID: dict[str, tuple[float, ...]] = {  # from tight to loose
     "unsupported_mass": (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0),
     "effective_episodes": (100.0, 50.0, 25.0),
-    "effective_share": (0.1, 0.05, 0.02, 0.01),
+    "effective_share": (0.1, 0.05, 0.02, 0.01, 0.0),
     "largest_weight": (0.05, 0.1, 0.2),
-    "pareto_k": (0.5, 0.7, 1.0),
-    "mean_weight_errors": (2.0, 3.0, 4.0, 5.0),
+    "pareto_k": (0.5, 0.7, 1.0),  # above 1 weights have no mean, and nothing can be estimated
+    "mean_weight_errors": (2.0, 2.5, 3.0, 4.0, 5.0),
     "unshown_share": (0.05, 0.1),  # no verdict should rest on more than a tenth that nobody ever saw
     "earning_episodes": (10.0, 8.0, 6.0, 4.0, 0.0),
 }
@@ -82,7 +83,8 @@ def adversarial_jobs() -> Iterator[tuple]:
     """Cells in which a verdict must not be wrong; worlds of many looks rest on no limit."""
     for cell in cells():
         if cell.form.words is None and cell.world != "looks":
-            logs = ADVERSARIAL_FEW if cell.form.networks else ADVERSARIAL_LOGS
+            logs = MORE_LOGS if cell.world in BORDERLINE else ADVERSARIAL_LOGS
+            logs = ADVERSARIAL_FEW if cell.form.networks else logs
             yield adversarial, *cell, FIRST_SEED, logs
 
 
@@ -92,6 +94,7 @@ def adversarial(world: str, variant: str, episodes: int, first: int, logs: int) 
     for seed in range(first, first + logs):
         drawn = cell.draw(seed)
         how = {name: value for name, value in drawn.arguments.items() if name != "learnt_from"}
+        how["limits"] = Limits(effective_episodes=min(GRID["effective_episodes"]))
         (found,) = evidence({"policy": drawn.policies[0]}, drawn.log, seed, **how).values()
         rows.append({"world": world, "variant": variant, "episodes": episodes, "seed": seed, **row(found, drawn.truth)})
     return rows
@@ -137,7 +140,7 @@ def _fails(found: Shown | None, limits: Limits) -> tuple[bool, bool, bool]:
     own = found.able and bool(
         support_findings(found.support, limits, visits=found.visits, estimated=found.estimated)
         or earning_finding(found.earning, limits)
-        or (found.side != "no difference shown" and excess_finding(found.excess, limits))
+        or beyond_share(found, limits)
     )
     visits = found.by_visits is None or bool(
         support_findings(found.by_visits, limits, visits=True, estimated=found.estimated)
@@ -158,9 +161,16 @@ class Facts:
         names = [f"{one['problem']}, {one['propensities']}" if "problem" in one else "" for one in rows]
         self.problems = {name: np.array(names) == name for name in dict.fromkeys(names) if name}
         places = [(one["world"], one["variant"]) if "world" in one else None for one in rows]
-        self.variants = {
-            place: np.array([one == place for one in places]) for place in dict.fromkeys(places) if place is not None
-        }
+        sizes = [one["episodes"] if "world" in one else None for one in rows]
+        self.variants = _groups(places)
+        self.cells = _groups(
+            [None if place is None else (*place, size) for place, size in zip(places, sizes, strict=True)]
+        )
+
+
+def _groups(places: Sequence[tuple | None]) -> dict[tuple, Flags]:
+    """Which rows are at each place."""
+    return {place: np.array([one == place for one in places]) for place in dict.fromkeys(places) if place is not None}
 
 
 def _ends(found: Shown) -> tuple[float, float]:
@@ -183,12 +193,13 @@ def judged(facts: Facts, said: NDArray[np.int64], *, short: bool = False) -> dic
     if short and not covers:
         return {"admissible": False}
     broken = []
-    for (world, variant), rows in facts.variants.items():
+    for place, rows in (*facts.variants.items(), *facts.cells.items()):
+        (world, variant), level = place[:2], SUSPECT if len(place) == 2 else SUSPECT_CELL
         wrongs = {name: int(((said == code) & none & rows).sum()) for name, (code, none) in sides.items()}
         answered = float((said[rows] != UNSUPPORTED).mean())
         asked = WORLDS[world].variants[variant].answered or 0.0
-        if answered < asked or any(_more(count, int(rows.sum())) < SUSPECT for count in wrongs.values()):
-            broken.append({"world": world, "variant": variant, **wrongs, "of": int(rows.sum()), "answered": answered})
+        if answered < asked or any(_more(count, int(rows.sum())) < level for count in wrongs.values()):
+            broken.append({"place": place, **wrongs, "of": int(rows.sum()), "answered": answered})
             if short:
                 return {"admissible": False}
     adversarial = ~facts.standard

@@ -7,6 +7,8 @@ import pytest
 
 from tests.judging.cases import QUICK, bandit, episodes, outcome, rules
 from tests.judging.made import evidence_of
+from tidelog import Limits
+from tidelog.judging.findings import excess_finding
 from tidelog.judging.partial_identification import (
     excess_unshown,
     extreme_returns,
@@ -95,7 +97,22 @@ def test_the_limit_on_what_is_not_shown():
     evidence = bandit(5.0, chance=0.9, action=action, supported=shown)
     assert excess_unshown(evidence) == pytest.approx(0.18)
     assert "unshown_share" in rules(outcome(evidence))
-    assert "unshown_share" not in rules(outcome(evidence, replace(QUICK, unshown_share=0.2)))
+    assert "unshown_share" not in rules(outcome(evidence, replace(QUICK, unshown_share=0.21)))
+
+
+def test_the_share_is_judged_by_what_it_may_be():
+    """With 600 episodes a share of 0.18 can be 0.206, with 6,000 hardly more than 0.188; clusters are fewer."""
+    limits = Limits(unshown_share=0.2)
+    assert excess_finding(0.18, 600, limits)
+    assert not excess_finding(0.18, 6_000, limits)
+    assert "up to 20.6% in all such cases" in excess_finding(0.18, 600, limits)[0].sentence
+    missing = np.arange(600) % 10 == 0
+    shown = np.stack([np.ones(600, bool), ~missing], axis=1)
+    action = np.where(missing, 0, np.arange(600) % 2)
+    evidence = bandit(5.0, chance=0.8, action=action, supported=shown)
+    loose = replace(QUICK, unshown_share=0.12, effective_episodes=1.0)
+    assert "unshown_share" not in rules(outcome(evidence, loose))
+    assert "unshown_share" in rules(outcome(replace(evidence, clusters=np.arange(600) // 10), loose))
 
 
 def test_a_stated_lowest_return_is_used():

@@ -149,6 +149,7 @@ class Shown(NamedTuple):
     unshown: float = 0.0  # share of what the policy does that other episodes do not show the logger doing,
     bound: Interval | None = None  # and the difference from the worst to the best of the log that this could earn
     excess: float = 0.0  # by how much the target does more of that than the logger
+    units: int | None = None  # the episodes, or clusters, that are counted; None: as many as the support has episodes
 
 
 def decided(case: Case) -> Outcome:
@@ -205,6 +206,7 @@ def shown(case: Case, supports: Supports) -> Shown:
         unshown,
         None if side == "no difference shown" or not unshown else case.bound(difference),
         excess_unshown(case.policy),
+        case.policy.units,
     )
 
 
@@ -216,7 +218,7 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
             found.support, limits, deterministic=deterministic, visits=found.visits, estimated=found.estimated
         )
         lacking += earning_finding(found.earning, limits)
-        lacking += excess_finding(found.excess, limits) if found.side != "no difference shown" else []
+        lacking += beyond_share(found, limits)
     if lacking:
         return "unsupported", lacking
     against = [*_beyond(found), *found.against]
@@ -227,6 +229,12 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
     if found.by_products is not None and not support_findings(found.by_products, limits, estimated=found.estimated):
         against = [*found.against_by_products, *against]
     return ("no difference shown", against) if against else (found.side, [])
+
+
+def beyond_share(found: Shown, limits: Limits) -> list[Finding]:
+    """Asked of "better" and "worse" alone: "no difference shown" promises nothing about what the log does not show."""
+    units = found.support.episodes if found.units is None else found.units
+    return [] if found.side == "no difference shown" else excess_finding(found.excess, units, limits)
 
 
 def interval_of(found: Shown, decision: Decision) -> Interval:

@@ -24,6 +24,7 @@ VARIED = "let the logger vary more, and record the probability of each decision"
 
 
 LOST = 0.1  # of the mean weight: where actions that were hardly logged explain half of such a lack, it is they
+ONE_SIDED = 1.645  # standard errors to the upper end of a 90 % interval: shares are judged by what they may be
 HARMLESS = 0.01  # a mean weight so close to 1 shifts nothing, however small its standard error
 
 
@@ -127,13 +128,18 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
     return [Finding("mean_weight", sentence, check)]
 
 
-def excess_finding(excess: float, limits: Limits) -> list[Finding]:
-    """Whether the policy does too much that no other episode of the log shows."""
-    if excess <= limits.unshown_share:
+def excess_finding(excess: float, units: int, limits: Limits) -> list[Finding]:
+    """Whether the policy may do too much that no other episode of the log shows: the upper end of what chance allows.
+
+    `units` are the episodes, or clusters, that the share was counted in.
+    """
+    high = min(excess + ONE_SIDED * math.sqrt(excess * (1.0 - excess) / units), 1.0)
+    if high <= limits.unshown_share:
         return []
     sentence = (
-        f"{excess:.1%} of the policy's decisions are actions that the log does not show in such a case (beyond what "
-        f"the logger's own rare actions explain); at most {limits.unshown_share:.1%} may be"
+        f"{excess:.1%} of the policy's decisions here, and up to {high:.1%} in all such cases, are actions that the "
+        "log does not show (beyond what the logger's own rare actions explain); at most "
+        f"{limits.unshown_share:.1%} may be"
     )
     return [Finding("unshown_share", sentence, f"{VARIED}; keep the policy closer to the log")]
 

@@ -19,7 +19,7 @@ class Limits:
     effective_share: float = 0.01  # and at least this share of all of them
     largest_weight: float = 0.10  # no episode has more than this share of all weight
     pareto_k: float = 1.0  # the tail index of the weights; above it they have no mean
-    mean_weight_errors: float = 3.0  # the mean weight is 1 within so many of its standard errors
+    mean_weight_errors: float = 2.0  # the mean weight is 1 within so many of its standard errors
     unsupported_mass: float = 0.10  # at most this share of the target's actions is one that the logger hardly took
     unshown_share: float = 0.10  # of the policy's actions that no other episode shows, beyond the logger's own
     earning_episodes: float = 6.0  # the variance of the difference rests on at least so many episodes
