@@ -83,7 +83,7 @@ def study(repeats: int = REPEATS) -> dict[str, Any]:
         median = {key: statistics.median(row[key] for row in rows) for key in ("seconds", "megabytes")}
         found[name] = {"median": median, "bound_seconds": BOUNDS.get(name), "rows": rows}
         print(name, median, flush=True)
-    keep("verdict_speed", COMMAND, {"repeats": repeats, "cases": found})
+    keep("verdict_speed", f"{COMMAND} --repeats {repeats}", {"repeats": repeats, "cases": found})
     return found
 
 
