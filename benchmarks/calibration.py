@@ -34,7 +34,7 @@ from tidelog.acting.statistics import Interval
 from tidelog.envs import TabularEnvironment, clinician, icu_sepsis, make, play, treatment
 from tidelog.envs.toys import pendulum_controller
 from tidelog.judging.comparisons import Settings, comparisons_of
-from tidelog.judging.deciding import Shown, interval_of, ruled, shown
+from tidelog.judging.deciding import Shown, reported_difference, ruled, shown
 from tidelog.judging.dependence import with_found_clusters
 from tidelog.judging.estimate import Supports
 from tidelog.judging.findings import Finding
@@ -196,7 +196,7 @@ def row(seen: Shown | None, truth: float) -> dict:
     kept = None if seen is None else kept_of(seen)
     said, findings = decision(kept)
     told = {"truth": truth, "decision": said, "rule": findings[0].rule if findings else None}
-    return {**told, "interval": None if seen is None else interval_of(seen, said), "shown": kept}
+    return {**told, "interval": None if seen is None else reported_difference(seen, said), "shown": kept}
 
 
 def kept_of(seen: Shown) -> dict:

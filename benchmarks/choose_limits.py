@@ -32,12 +32,11 @@ from scipy.stats import binomtest
 
 from benchmarks.adversarial import PROMISED
 from benchmarks.adversarial_worlds import WORLDS, Cell, cells
-from benchmarks.calibration import SCRATCH, decision, done, evidence, exact, jobs, row, share, shown_of
+from benchmarks.calibration import NOTHING_KNOWN, SCRATCH, decision, done, evidence, exact, jobs, row, share, shown_of
 from benchmarks.keep import keep, kept
-from tidelog.judging.deciding import Shown, beyond_share, interval_of, ruled
+from tidelog.judging.deciding import Shown, reported_difference, ruled, unshown_share_findings
 from tidelog.judging.findings import earning_finding, support_findings
 from tidelog.judging.limits import Limits
-from tidelog.judging.reuse import Reuse
 
 NAME = "calibration_limits"
 COMMAND = "python -m benchmarks.choose_limits"
@@ -65,8 +64,13 @@ SPECIFIED = {
     "unsupported_mass": 0.05, "effective_episodes": 50.0, "effective_share": 0.05, "largest_weight": 0.1,
     "pareto_k": 0.7, "mean_weight_errors": 3.0,
 }  # fmt: skip
+BEFORE = {  # the defaults until this choice
+    "unsupported_mass": 0.3, "effective_episodes": 25.0, "effective_share": 0.01, "largest_weight": 0.2,
+    "pareto_k": 0.5, "mean_weight_errors": 5.0, "unshown_share": 0.1, "earning_episodes": 8.0,
+}  # fmt: skip
 UNSUPPORTED, NOTHING, BETTER, WORSE = range(4)
 CODES = {"unsupported": UNSUPPORTED, "no difference shown": NOTHING, "better": BETTER, "worse": WORSE}
+ABSENT = "-"  # a value of the table that its row does not have
 Flags = NDArray[np.bool_]
 
 
@@ -130,7 +134,7 @@ class Rulings:
 def _always_against(found: Shown, lenient: Limits) -> bool:
     """Whether something speaks against the side whatever the limits are."""
     alone = found._replace(against_by_visits=[], against_by_products=[])
-    return ruled(alone, lenient, Reuse(None, None, None))[0] == "no difference shown" != found.side
+    return ruled(alone, lenient, NOTHING_KNOWN)[0] == "no difference shown" != found.side
 
 
 def _fails(found: Shown | None, limits: Limits) -> tuple[bool, bool, bool]:
@@ -140,7 +144,7 @@ def _fails(found: Shown | None, limits: Limits) -> tuple[bool, bool, bool]:
     own = found.able and bool(
         support_findings(found.support, limits, visits=found.visits, estimated=found.estimated)
         or earning_finding(found.earning, limits)
-        or beyond_share(found, limits)
+        or unshown_share_findings(found, limits)
     )
     visits = found.by_visits is None or bool(
         support_findings(found.by_visits, limits, visits=True, estimated=found.estimated)
@@ -175,7 +179,7 @@ def _groups(places: Sequence[tuple | None]) -> dict[tuple, Flags]:
 
 def _ends(found: Shown) -> tuple[float, float]:
     """Both ends of the interval that an answer tells; a bound that does not stand makes it "no difference shown"."""
-    return interval_of(found, "no difference shown")[1:]
+    return reported_difference(found, "no difference shown")[1:]
 
 
 def judged(facts: Facts, said: NDArray[np.int64], *, short: bool = False) -> dict:
@@ -251,9 +255,9 @@ def choose(rows: Sequence[dict]) -> dict:
     every = sets()
     found = [(limits, judged(facts, rulings.of(limits), short=True)) for limits in every]
     admissible = [one for one in found if one[1]["admissible"]]
-    now = judged(facts, rulings.of(_on_grid(Limits())))
+    before = judged(facts, rulings.of(Limits(**BEFORE)))
     if not admissible:
-        return {"grid": GRID, "verdicts": len(rows), "sets": len(every), "admissible": 0, "of_present": now}
+        return {"grid": GRID, "verdicts": len(rows), "sets": len(every), "admissible": 0, "of_before": before}
     best, _ = max(admissible, key=lambda one: (one[1]["answered"], -looseness(one[0])))
     return {
         "grid": GRID,
@@ -263,15 +267,11 @@ def choose(rows: Sequence[dict]) -> dict:
         "chosen": named(best),
         "of_chosen": judged(facts, rulings.of(best)),
         "of_specified": judged(facts, rulings.of(Limits(**SPECIFIED))),
-        "of_present": {"limits": named(Limits()), **now},
+        "of_before": {"limits": BEFORE, **before},
         "one_step_looser": [
             {**one, **judged(facts, rulings.of(Limits(**{**named(best), **one})))} for one in _looser(best)
         ],
     }
-
-
-def _on_grid(limits: Limits) -> Limits:
-    return Limits(**named(limits))
 
 
 def named(limits: Limits) -> dict:
@@ -287,10 +287,48 @@ def _looser(limits: Limits) -> list[dict]:
     return found
 
 
-def _needed(one: dict) -> dict:
-    """What a choice reads: nothing of what was shown where no limits can change the decision."""
-    refused = decision(one["shown"], Limits(**OPEN))[0] == "unsupported"
-    return {**one, "interval": None, "shown": None if refused else one["shown"]}
+# The evidence as a table: a file of dictionaries would be three times as large.
+
+
+def rows_read() -> list[dict]:
+    """The kept evidence; of the adversary's worlds the cells that count today."""
+    file = kept(NAME)
+    rows = [_nested(file["columns"], values) for values in file["evidence"]]
+    counted = {(world, variant) for _, world, variant, *_ in adversarial_jobs()}
+    return [one for one in rows if "problem" in one or (one["world"], one["variant"]) in counted]
+
+
+def table(rows: Sequence[dict]) -> tuple[list[str], list[list]]:
+    """Columns by path and a list of values a row; nothing of what was shown where no limits change the decision."""
+    lenient = Limits(**OPEN)
+    flat = [
+        _flat({
+            **{name: value for name, value in one.items() if name not in ("decision", "rule", "interval")},
+            "shown": None if decision(one["shown"], lenient)[0] == "unsupported" else one["shown"],
+        })
+        for one in rows
+    ]  # fmt: skip
+    columns = list(dict.fromkeys(name for one in flat for name in one))
+    return columns, [[one.get(name, ABSENT) for name in columns] for one in flat]
+
+
+def _flat(value: dict, before: str = "") -> dict:
+    found = {}
+    for name, part in value.items():
+        found |= _flat(part, f"{before}{name}/") if isinstance(part, dict) else {f"{before}{name}": part}
+    return found
+
+
+def _nested(columns: Sequence[str], values: Sequence) -> dict:
+    found: dict = {}
+    for column, value in zip(columns, values, strict=True):
+        *path, name = column.split("/")
+        if value != ABSENT:
+            place = found
+            for part in path:
+                place = place.setdefault(part, {})
+            place[name] = value
+    return found
 
 
 def main() -> None:
@@ -301,14 +339,13 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, default=SCRATCH, help="where what is done is kept, to go on later")
     given = parser.parse_args()
     if given.again:
-        asked = {(world, variant) for _, world, variant, *_ in adversarial_jobs()}
-        known = kept(NAME)["evidence"]
-        rows = [_needed(one) for one in known if "problem" in one or (one["world"], one["variant"]) in asked]
+        rows = rows_read()
     else:
-        rows = [_needed(one) for part in done(chosen_jobs(), given.jobs, given.scratch) for one in part]
+        rows = [one for part in done(chosen_jobs(), given.jobs, given.scratch) for one in part]
     result = choose(rows)
-    keep(NAME, COMMAND, result, evidence=rows)
-    print(*(f"{name}: {result.get(name)}" for name in ("admissible", "chosen", "of_chosen", "of_present")), sep="\n")
+    columns, evidence = table(rows)
+    keep(NAME, COMMAND, {**result, "columns": columns}, evidence=evidence)
+    print(*(f"{name}: {result.get(name)}" for name in ("admissible", "chosen", "of_chosen", "of_before")), sep="\n")
 
 
 if __name__ == "__main__":

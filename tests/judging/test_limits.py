@@ -4,7 +4,19 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration import decision
-from benchmarks.choose_limits import CODES, GRID, NAME, SPECIFIED, Facts, Rulings, judged, named
+from benchmarks.choose_limits import (
+    CODES,
+    GRID,
+    NAME,
+    SPECIFIED,
+    Facts,
+    Rulings,
+    _nested,
+    judged,
+    named,
+    rows_read,
+    table,
+)
 from benchmarks.keep import kept
 from tidelog import Limits
 
@@ -12,7 +24,7 @@ from tidelog import Limits
 @pytest.fixture(scope="module")
 def study():
     found = kept(NAME)
-    rows = found["evidence"]
+    rows = rows_read()
     return found, rows, Rulings(rows), Facts(rows)
 
 
@@ -50,3 +62,10 @@ def test_no_step_looser_answers_more_and_is_admissible(study):
     found = study[0]
     assert all(not one["admissible"] or one["answered"] <= found["of_chosen"]["answered"]
                for one in found["one_step_looser"])  # fmt: skip
+
+
+def test_evidence_survives_its_table(study):
+    _, rows, _, _ = study
+    columns, values = table(rows[::50])
+    assert len(columns) == len(set(columns))
+    assert [_nested(columns, one) for one in values] == rows[::50]

@@ -105,7 +105,7 @@ def test_the_share_is_judged_by_what_it_may_be():
     limits = Limits(unshown_share=0.2)
     assert excess_finding(0.18, 600, limits)
     assert not excess_finding(0.18, 6_000, limits)
-    assert "up to 20.6% in all such cases" in excess_finding(0.18, 600, limits)[0].sentence
+    assert "upper 95% limit 20.6%" in excess_finding(0.18, 600, limits)[0].sentence
     missing = np.arange(600) % 10 == 0
     shown = np.stack([np.ones(600, bool), ~missing], axis=1)
     action = np.where(missing, 0, np.arange(600) % 2)

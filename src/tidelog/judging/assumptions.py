@@ -168,10 +168,10 @@ class _Given(NamedTuple):
                 )
         return found
 
-    def expected(self, left: Floats, right: Floats) -> Floats:
-        """[P * Q]: the sum of squared products of residuals that independence leads to, whatever rows coincided.
+    def independent_squares(self, left: Floats, right: Floats) -> Floats:
+        """[P * Q]: the expected sum of squared products of residuals under independence within each cell.
 
-        Where two rare things happen in hardly any row together, the products that were seen have too little spread.
+        If two rare events coincide in few rows, the observed sum underestimates the variance of the products.
         """
         if self.cells is None:
             return np.outer(np.square(left).sum(0), np.square(right).mean(0)).ravel()
@@ -194,14 +194,15 @@ def _tested(
     if count < FEWEST_UNITS:
         return Dependence(name, candidates.names[0], 1.0, 0.0, 0.0, fails=False)
     left, right = both[kept, : outcome.shape[1]], both[kept, outcome.shape[1] :]
-    left = np.where(_unexplained(left, outcome[kept]), left, 0.0)
-    right = np.where(_unexplained(right, candidates.values[kept]), right, 0.0)
+    left = np.where(_has_residual(left, outcome[kept]), left, 0.0)
+    right = np.where(_has_residual(right, candidates.values[kept]), right, 0.0)
     if count > MOST_UNITS:
         unit, count = unit * MOST_UNITS // count, MOST_UNITS
     within = sparse.coo_array((np.ones(len(unit)), (unit, np.arange(len(unit)))), shape=(count, len(unit))).tocsr()
     sums = np.concatenate([within @ (column[:, None] * right) for column in left.T], axis=1)  # [U, P * Q]
     energy = np.sqrt(np.outer(np.square(left).sum(0), np.square(right).sum(0))).ravel()
-    spread = np.sqrt(np.maximum(np.square(sums).sum(0), given.of(np.flatnonzero(kept)).expected(left, right)))
+    independent = given.of(np.flatnonzero(kept)).independent_squares(left, right)
+    spread = np.sqrt(np.maximum(np.square(sums).sum(0), independent))
     real = spread > 1e-9 * np.maximum(energy, 1e-300)
     statistic = np.where(real, sums.sum(0) / np.where(real, spread, 1.0), 0.0)
     best = int(np.abs(statistic).argmax())
@@ -219,7 +220,7 @@ def _tested(
     return Dependence(name, candidates.names[q], p_value, added, correlation, fails)
 
 
-def _unexplained(residuals: Floats, values: Floats) -> NDArray[np.bool_]:
+def _has_residual(residuals: Floats, values: Floats) -> NDArray[np.bool_]:
     """[columns]: whether more is left of each column than rounding leaves of a column that is fully explained."""
     exact = EXACT * np.square(values - values.mean(0)).sum(0) + np.square(ROUNDING * values).sum(0)
     return np.asarray(np.square(residuals).sum(0) > exact)

@@ -26,19 +26,29 @@ def caveats(case: Case, outcome: Outcome) -> tuple[str, ...]:
 
 def _unshown(case: Case, outcome: Outcome) -> list[str]:
     """How much of what the policy does the log never shows, and what the answer assumes about it."""
-    share, best = outcome.unshown or 0.0, outcome.decision == "worse"
+    share = outcome.unshown or 0.0
     if outcome.bound is None or share < FEWEST:
         return []
-    known = case.limits.highest_return if best else case.limits.lowest_return
-    limit = float(extreme_returns(case.policy, best)[0]) if known is None else known
-    what, field = ("best", "highest_return") if best else ("worst", "lowest_return")
-    than = "more than" if best else "less than"
-    source = f"the {what} in the log" if known is None else f"the stated {field}"
-    unclear = "cannot be seen in" if case.policy.supported is None or share == 1.0 else "are missing from"
+    limits, unclear = case.limits, "are missing from"
+    if case.policy.supported is None or share == 1.0:
+        unclear = "cannot be seen in"
+    assumed = []
+    if outcome.decision != "worse":
+        assumed.append(_extreme("less than", case, limits.lowest_return, "worst", "lowest_return"))
+    if outcome.decision != "better":
+        assumed.append(_extreme("more than", case, limits.highest_return, "best", "highest_return"))
+    fields = ", ".join(f"{field}=..." for _, field in assumed)
     return [
         f"{share:.1%} of the policy's decisions {unclear} the log, and the answer assumes that none of them returns "
-        f"{than} {limit:.3g} ({source}); if one can, set Limits({field}=...)"
+        f"{' or '.join(text for text, _ in assumed)}; if one can, set Limits({fields})"
     ]
+
+
+def _extreme(than: str, case: Case, known: float | None, end: str, field: str) -> tuple[str, str]:
+    """One end of the returns that unshown decisions may have, and the limit that states it."""
+    limit = float(extreme_returns(case.policy, end == "best")[0]) if known is None else known
+    source = f"the {end} in the log" if known is None else f"the stated {field}"
+    return f"{than} {limit:.3g} ({source})", field
 
 
 def _markov(case: Case) -> list[str]:

@@ -96,11 +96,11 @@ class Case(NamedTuple):
         return self.between(ratios, self.widening if name == self.deciding else 1.0)
 
     def bound(self, difference: Interval) -> Interval:
-        """The difference whatever is earned by what the log does not show, from the worst to the best that it holds."""
-        worst, best = self._if_unshown(best=False), self._if_unshown(best=True)
+        """The difference, from the worst to the best logged return for every decision that the log does not show."""
+        worst, best = self._with_extremes(best=False), self._with_extremes(best=True)
         return Interval(difference.estimate, min(worst.low, difference.low), max(best.high, difference.high))
 
-    def _if_unshown(self, *, best: bool) -> Interval:
+    def _with_extremes(self, *, best: bool) -> Interval:
         known = self.limits.highest_return if best else self.limits.lowest_return
         evidence = extreme_values(self.policy, best=best, known=known)
         estimator = ESTIMATORS["dr" if self.deciding == "wdr" else self.deciding]
@@ -126,7 +126,7 @@ class Outcome(NamedTuple):
     estimates: Estimates
     support: Support
     weights: Floats  # [E]
-    bound: Interval | None = None  # the difference, from the worst to the best that the unshown could earn
+    bound: Interval | None = None  # the difference under the worst to the best return of unshown decisions
     unshown: float | None = None  # share of what the policy does that the log does not show
 
 
@@ -147,9 +147,9 @@ class Shown(NamedTuple):
     by_products: Support | None = None  # their support
     earning: float = np.inf  # how many episodes make the variance of the difference
     unshown: float = 0.0  # share of what the policy does that other episodes do not show the logger doing,
-    bound: Interval | None = None  # and the difference from the worst to the best of the log that this could earn
+    bound: Interval | None = None  # and the difference under the worst to the best logged return of that share
     excess: float = 0.0  # by how much the target does more of that than the logger
-    units: int | None = None  # the episodes, or clusters, that are counted; None: as many as the support has episodes
+    units: int | None = None  # number of episodes, or of clusters; None: the support's episodes
 
 
 def decided(case: Case) -> Outcome:
@@ -162,7 +162,7 @@ def decided(case: Case) -> Outcome:
     return Outcome(
         decision,
         findings,
-        interval_of(found, decision),
+        reported_difference(found, decision),
         case.between(logged_return(evidence)),
         _from_bc(case) if case.able else None,
         Estimates(rows),
@@ -218,10 +218,10 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
             found.support, limits, deterministic=deterministic, visits=found.visits, estimated=found.estimated
         )
         lacking += earning_finding(found.earning, limits)
-        lacking += beyond_share(found, limits)
+        lacking += unshown_share_findings(found, limits)
     if lacking:
         return "unsupported", lacking
-    against = [*_beyond(found), *found.against]
+    against = [*_bound_findings(found), *found.against]
     if found.by_visits is not None and not support_findings(
         found.by_visits, limits, visits=True, estimated=found.estimated
     ):
@@ -231,19 +231,20 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
     return ("no difference shown", against) if against else (found.side, [])
 
 
-def beyond_share(found: Shown, limits: Limits) -> list[Finding]:
-    """Asked of "better" and "worse" alone: "no difference shown" promises nothing about what the log does not show."""
+def unshown_share_findings(found: Shown, limits: Limits) -> list[Finding]:
+    """The limit on unshown decisions; it applies to "better" and "worse" alone."""
     units = found.support.episodes if found.units is None else found.units
     return [] if found.side == "no difference shown" else excess_finding(found.excess, units, limits)
 
 
-def interval_of(found: Shown, decision: Decision) -> Interval:
-    """The difference that a decision tells: as wide as the bound where it is this that decides."""
-    falls = decision == "no difference shown" and found.bound is not None and _beyond(found)
-    return found.bound if falls and found.bound is not None else found.difference
+def reported_difference(found: Shown, decision: Decision) -> Interval:
+    """The difference that is reported with a decision: the bound where the verdict does not survive it."""
+    if found.bound is None or decision != "no difference shown" or not _bound_findings(found):
+        return found.difference
+    return found.bound
 
 
-def _beyond(found: Shown) -> list[Finding]:
+def _bound_findings(found: Shown) -> list[Finding]:
     """Whether the verdict falls if what the log does not show is the worst, or the best, that it holds."""
     if found.bound is None or (found.bound.low > 0 if found.side == "better" else found.bound.high < 0):
         return []

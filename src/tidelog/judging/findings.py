@@ -24,7 +24,7 @@ VARIED = "let the logger vary more, and record the probability of each decision"
 
 
 LOST = 0.1  # of the mean weight: where actions that were hardly logged explain half of such a lack, it is they
-ONE_SIDED = 1.645  # standard errors to the upper end of a 90 % interval: shares are judged by what they may be
+UPPER_95 = 1.645  # standard errors to the one-sided upper 95 % confidence limit of a share
 HARMLESS = 0.01  # a mean weight so close to 1 shifts nothing, however small its standard error
 
 
@@ -112,11 +112,13 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
     forgiven = estimated and 1.0 / odds <= mean <= odds and not lost
     if off <= HARMLESS or off <= limits.mean_weight_errors * error or forgiven:
         return []
+    chance = math.erfc(off / error / math.sqrt(2.0)) if error > 0 else 0.0
     away = f"{off / error:.1f} standard errors away" if error > 0 else "without any spread"
     limit = f"at most {limits.mean_weight_errors:g}"
     limit = f"{limit}, or a factor of {odds:g} where propensities are estimated" if estimated else limit
     check = RECORDED if estimated else CHECKED
     wrong = "the logger's probabilities are wrong, or the policy does what the logger never did"
+    wrong += f", or this is chance (p = {chance:.2g})" if chance >= 0.001 else ""
     if visits:
         sentence = (
             f"by ratios of visits each of the policy's episodes comes to {mean:.3g} ends where 1 is right, {away} "
@@ -129,17 +131,16 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
 
 
 def excess_finding(excess: float, units: int, limits: Limits) -> list[Finding]:
-    """Whether the policy may do too much that no other episode of the log shows: the upper end of what chance allows.
+    """Whether the upper confidence limit of the share of unshown decisions exceeds the limit.
 
-    `units` are the episodes, or clusters, that the share was counted in.
+    `excess` is the share beyond the logger's own rare actions, `units` the number of episodes, or of clusters.
     """
-    high = min(excess + ONE_SIDED * math.sqrt(excess * (1.0 - excess) / units), 1.0)
+    high = min(excess + UPPER_95 * math.sqrt(excess * (1.0 - excess) / units), 1.0)
     if high <= limits.unshown_share:
         return []
     sentence = (
-        f"{excess:.1%} of the policy's decisions here, and up to {high:.1%} in all such cases, are actions that the "
-        "log does not show (beyond what the logger's own rare actions explain); at most "
-        f"{limits.unshown_share:.1%} may be"
+        f"the log does not show {excess:.1%} of the policy's decisions (upper 95% limit {high:.1%}, without the share "
+        f"of the logger's own rare actions); the limit is {limits.unshown_share:.1%}"
     )
     return [Finding("unshown_share", sentence, f"{VARIED}; keep the policy closer to the log")]
 

@@ -123,7 +123,7 @@ class Verdict:
     context: Mapping[str, Any] = field(default_factory=dict)  # policy, log, seed, reuse, versions
     risk: Risk | None = None  # the distribution of returns beside the logger's,
     risk_reason: str | None = None  # or why there is none
-    bound: Interval | None = None  # the difference, from the worst to the best that the unshown could earn
+    bound: Interval | None = None  # the difference under the worst to the best return of unshown decisions
 
     @property
     def blocks_gate(self) -> tuple[str, ...]:
