@@ -4,6 +4,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.icu_sepsis_bcq import cell
+from benchmarks.judging_page import adversarial, calibration, judges, judging_speed, looks, risk_bands
 from benchmarks.keep import RESULTS, kept
 from benchmarks.pictures_page import speed as picture_speed
 from benchmarks.pictures_page import vault
@@ -194,116 +195,6 @@ over {len(found["bc"])} seeds.
 {rows}
 
 Command: `{found["command"]}`. Algorithms at their defaults; the mix was chosen on logs of other seeds.
-"""
-
-
-def calibration() -> str:
-    """Verdicts on policies of known worth."""
-    found = kept("calibration")
-    rows = "\n".join(_calibrated(group) for group in found["groups"])
-    whole, refitted = found["summary"], found["refits"]
-    ratios = ", ".join(f"{one['half_width'] / one['refitted_half_width']:.2f}" for one in refitted)
-    return f"""## How often verdicts are right
-
-One verdict, at the defaults, for each log and each policy of known worth; the difference is from whoever made the log.
-Coverage and errors are counts of verdicts; 95 % intervals of shares are Wilson's.
-
-| problem | propensities | episodes | policy | true difference | unsupported | better | worse | interval covers |
-|---|---|---|---|---|---|---|---|---|
-{rows}
-
-Of {whole["verdicts"]:,} verdicts {whole["unsupported"]:,} were *unsupported*. Among the others the 95 % interval of the
-difference covered the truth in {_of(whole["covered"])}. *Better* was said of
-{_of(whole["better_though_not"])} that were not; *worse* of {_of(whole["worse_though_not"])} that were not.
-Width of the interval over that of 50 refits of everything, log by log: {ratios}.
-{_chosen_limits()}
-Command: `{found["command"]}`. All policies of a problem are judged from the same logs: their verdicts are not
-independent.
-"""
-
-
-def _chosen_limits() -> str:
-    """How the default limits were chosen, on other logs."""
-    found = kept("calibration_limits")
-    one, before = found["of_chosen"], found["of_specified"]
-    limits = ", ".join(f"`{name}` {value:g}" for name, value in found["chosen"].items())
-    worlds = one["adversarial"]
-    return f"""
-The limits on support were chosen on logs of other seeds (`benchmarks/choose_limits.py` has the rule): of
-{found["sets"]:,} sets of a grid, {found["admissible"]:,} kept the promises there. The one of these that answers most
-often was taken: {limits}. It answers {one["answered"]} of {one["of"]} verdicts on these problems and covers
-{_of(one["covered"]["all"])}; in the adversary's worlds *better* is wrong {worlds["wrong_better"]} times and *worse*
-{worlds["wrong_worse"]} times in {worlds["verdicts"]:,} verdicts. The limits proposed before any study answer
-{before["answered"]} and cover
-{_of(before["covered"]["all"])}. Command: `{found["command"]}`.
-"""
-
-
-def _verdict_speed(name: str, case: dict) -> str:
-    bound = "" if case["bound_seconds"] is None else f"{case['bound_seconds']:.0f}"
-    median, model = case["median"], case["rows"][0]["model"]
-    return f"| {name} | {model} | {median['seconds']:.1f} | {bound} | {median['megabytes']:,.0f} MB |"
-
-
-def _calibrated(group: dict) -> str:
-    covered = group["covered"]
-    share = f"{covered['count']} of {covered['of']}" if covered["of"] else ""
-    cells = [
-        group["problem"],
-        group["propensities"],
-        f"{group['episodes']:,}",
-        group["target"],
-        f"{group['truth']:+.3g}",
-    ]
-    cells += [f"{group['unsupported']} of {group['verdicts']}", str(group["better"]), str(group["worse"]), share]
-    return f"| {' | '.join(cells)} |"
-
-
-def _of(share: dict) -> str:
-    if not share["of"]:
-        return "none of 0"
-    return f"{share['count']} of {share['of']} ({share['share']:.1%}, {share['low']:.1%} to {share['high']:.1%})"
-
-
-def judging_speed() -> str:
-    """How long judging takes."""
-    cases, verdict = kept("judging_speed"), kept("verdict_speed")
-    rows = "\n".join(
-        f"| {name}: {case['episodes']:,} episodes, {case['steps']:,} steps | {len(case['each']) - 1} | "
-        f"{case['seconds']:.1f} | {case['peak_bytes'] / 2**20:,.0f} MB | {case['log_bytes'] / 2**20:,.0f} MB |"
-        for name, case in cases["cases"].items()
-    )
-    whole = "\n".join(_verdict_speed(name, case) for name, case in verdict["cases"].items())
-    return f"""## Speed of judging
-
-Estimates with their intervals ({cases["interval"]}, {cases["replicates"]:,} replicates) and measures of support, given
-probabilities and model values; the median of {len(next(iter(cases["cases"].values()))["runs"])} processes.
-
-| log | estimators | seconds | peak | of which the log |
-|---|---|---|---|---|
-{rows}
-
-A whole verdict, of {verdict["repeats"]} fresh processes the median; memory is all that the process held:
-
-| log | model | seconds | bound | memory |
-|---|---|---|---|---|
-{whole}
-{_fqe()}
-Commands: `{cases["command"]}`, `{verdict["command"]}`, `{kept("fqe_speed")["command"]}`.
-"""
-
-
-def _fqe() -> str:
-    found = kept("fqe_speed")
-    best = {kind: (max(found[kind]["fqe"]), max(found[kind]["iql_critic_part"])) for kind in ("continuous", "discrete")}
-    rows = "\n".join(f"| {k} | {a:,.0f} | {b:,.0f} | {found[k]['ratio']:.2f} |" for k, (a, b) in best.items())
-    return f"""
-Fitted Q evaluation by networks beside IQL's critic part alone, in one process, in turn; updates a second, the best of
-{len(found["discrete"]["fqe"])}, and the median ratio:
-
-| actions | fitted Q evaluation | IQL's critic part | ratio |
-|---|---|---|---|
-{rows}
 """
 
 
@@ -647,7 +538,8 @@ SECTIONS += ((off_policy_cartpole, "off_policy_ppg_cartpole"), (stale_advantages
 SECTIONS += ((vault, "pictures_vault"), (picture_speed, "picture_speed_cpu"))
 SECTIONS += ((t_maze, "t_maze"), (phase_memory, "phase_memory"))
 SECTIONS += ((fine_tuning, "fine_tuning_pendulum"),)
-SECTIONS += ((calibration, "calibration"), (judging_speed, "verdict_speed"))
+SECTIONS += ((calibration, "calibration"), (adversarial, "adversarial"), (judges, "judge_peers"), (looks, "looks"))
+SECTIONS += ((risk_bands, "risk_bands"), (judging_speed, "verdict_speed"))
 SECTIONS += ((sampling, "sampling"), (door, "door_size"))
 SECTIONS += (
     (cartpole, "cartpole_discrete_bcq"),

@@ -1,0 +1,330 @@
+"""The parts of docs/evidence.md about verdicts, from their kept results."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.keep import RESULTS, kept
+
+JUDGES = {"tidelog": "tidelog", "obp": "OBP", "sb-obp": "sb-obp", "scope-rl": "SCOPE-RL", "skdr-eval": "skdr-eval"}
+JUDGE_COLUMNS = (
+    "judge",
+    "version",
+    "answered",
+    "*better* of what is not",
+    "*worse* of what is not",
+    "*better* of what is",
+    "no log can: answered",
+    "*better* of what is not",
+)
+BAND_COLUMNS = (
+    "episodes",
+    "logs",
+    "everything at once",
+    "CVaR difference",
+    "CVaR, tail below the log included",
+    "a CVaR difference of the wrong sign",
+)
+
+
+def _header(*columns: str) -> str:
+    return f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|"
+
+
+def calibration() -> str:
+    """Verdicts on policies of known worth."""
+    found = kept("calibration")
+    rows = "\n".join(_calibrated(group) for group in found["groups"])
+    whole, refitted = found["summary"], found["refits"]
+    ratios = ", ".join(f"{one['half_width'] / one['refitted_half_width']:.2f}" for one in refitted)
+    return f"""## How often verdicts are right
+
+One verdict, at the defaults, for each log and each policy of known worth; the difference is from whoever made the log.
+Coverage and errors are counts of verdicts; 95 % intervals of shares are Wilson's.
+
+| problem | propensities | episodes | policy | true difference | unsupported | better | worse | interval covers |
+|---|---|---|---|---|---|---|---|---|
+{rows}
+
+Of {whole["verdicts"]:,} verdicts {whole["unsupported"]:,} were *unsupported*. Among the others the 95 % interval of the
+difference covered the truth in {_of(whole["covered"])}. *Better* was said of
+{_of(whole["better_though_not"])} that were not; *worse* of {_of(whole["worse_though_not"])} that were not.
+Width of the interval over that of 50 refits of everything, log by log: {ratios}.
+{_chosen_limits()}
+Command: `{found["command"]}`. All policies of a problem are judged from the same logs: their verdicts are not
+independent.
+"""
+
+
+def _chosen_limits() -> str:
+    """How the default limits were chosen, on other logs."""
+    found = kept("calibration_limits")
+    one, before = found["of_chosen"], found["of_specified"]
+    limits = ", ".join(f"`{name}` {value:g}" for name, value in found["chosen"].items())
+    worlds = one["adversarial"]
+    return f"""
+The limits on support were chosen on logs of other seeds (`benchmarks/choose_limits.py` has the rule): of
+{found["sets"]:,} sets of a grid, {found["admissible"]:,} kept the promises there. The one of these that answers most
+often was taken: {limits}. It answers {one["answered"]} of {one["of"]} verdicts on these problems and covers
+{_of(one["covered"]["all"])}; in the adversary's worlds *better* is wrong {worlds["wrong_better"]} times and *worse*
+{worlds["wrong_worse"]} times in {worlds["verdicts"]:,} verdicts. The limits proposed before any study answer
+{before["answered"]} and cover
+{_of(before["covered"]["all"])}. Command: `{found["command"]}`.
+"""
+
+
+def _verdict_speed(name: str, case: dict) -> str:
+    bound = "" if case["bound_seconds"] is None else f"{case['bound_seconds']:.0f}"
+    median, model = case["median"], case["rows"][0]["model"]
+    return f"| {name} | {model} | {median['seconds']:.1f} | {bound} | {median['megabytes']:,.0f} MB |"
+
+
+def _calibrated(group: dict) -> str:
+    covered = group["covered"]
+    share = f"{covered['count']} of {covered['of']}" if covered["of"] else ""
+    cells = [
+        group["problem"],
+        group["propensities"],
+        f"{group['episodes']:,}",
+        group["target"],
+        f"{group['truth']:+.3g}",
+    ]
+    cells += [f"{group['unsupported']} of {group['verdicts']}", str(group["better"]), str(group["worse"]), share]
+    return f"| {' | '.join(cells)} |"
+
+
+def _of(share: dict) -> str:
+    if not share["of"]:
+        return "none of 0"
+    return f"{share['count']} of {share['of']} ({share['share']:.1%}, {share['low']:.1%} to {share['high']:.1%})"
+
+
+def judging_speed() -> str:
+    """How long judging takes."""
+    cases, verdict = kept("judging_speed"), kept("verdict_speed")
+    rows = "\n".join(
+        f"| {name}: {case['episodes']:,} episodes, {case['steps']:,} steps | {len(case['each']) - 1} | "
+        f"{case['seconds']:.1f} | {case['peak_bytes'] / 2**20:,.0f} MB | {case['log_bytes'] / 2**20:,.0f} MB |"
+        for name, case in cases["cases"].items()
+    )
+    whole = "\n".join(_verdict_speed(name, case) for name, case in verdict["cases"].items())
+    return f"""## Speed of judging
+
+Estimates with their intervals ({cases["interval"]}, {cases["replicates"]:,} replicates) and measures of support, given
+probabilities and model values; the median of {len(next(iter(cases["cases"].values()))["runs"])} processes.
+
+| log | estimators | seconds | peak | of which the log |
+|---|---|---|---|---|
+{rows}
+
+A whole verdict, of {verdict["repeats"]} fresh processes the median; memory is all that the process held:
+
+| log | model | seconds | bound | memory |
+|---|---|---|---|---|
+{whole}
+{_fqe()}
+Commands: `{cases["command"]}`, `{verdict["command"]}`, `{kept("fqe_speed")["command"]}`.
+"""
+
+
+def _fqe() -> str:
+    found = kept("fqe_speed")
+    best = {kind: (max(found[kind]["fqe"]), max(found[kind]["iql_critic_part"])) for kind in ("continuous", "discrete")}
+    rows = "\n".join(f"| {k} | {a:,.0f} | {b:,.0f} | {found[k]['ratio']:.2f} |" for k, (a, b) in best.items())
+    return f"""
+Fitted Q evaluation by networks beside IQL's critic part alone, in one process, in turn; updates a second, the best of
+{len(found["discrete"]["fqe"])}, and the median ratio:
+
+| actions | fitted Q evaluation | IQL's critic part | ratio |
+|---|---|---|---|
+{rows}
+"""
+
+
+# Worlds that an adversary chose.
+
+
+def adversarial() -> str:
+    """Verdicts in the adversary's worlds, and what the log cannot show in some of them."""
+    if not (RESULTS / "adversarial.json").exists():
+        return ""
+    found = kept("adversarial")
+    cells = found["cells"]
+    asked = [cell for cell in cells if "words" not in cell]
+    cannot = [cell for cell in cells if "words" in cell]
+    promises, before = found["promises"], kept("adversarial_before")
+    rows = "\n".join(_world_line(world, [cell for cell in asked if cell["world"] == world]) for world in _worlds(asked))
+    lines = "\n".join(
+        _impossible_line(world, variant, [one for one in cannot if (one["world"], one["variant"]) == (world, variant)])
+        for world, variant in dict.fromkeys((cell["world"], cell["variant"]) for cell in cannot)
+    )
+    kept_cells = promises.get("kept", 0) + promises.get("kept by its words", 0)
+    return f"""## Verdicts in worlds chosen against the judge
+
+{len(cells)} cells: a variant of a world at one number of episodes, {found["logs"]} logs each
+({found["logs_of_networks"]} where networks are trained). A cell keeps its promise where *better* and *worse* are each
+wrong in at most {found["promised"]:.1%} of its logs, up to the error of the simulation (exact binomial test, 1 %), or
+where every wrong verdict says in its own words what the log cannot show. {kept_cells} of {len(cells)} cells keep it
+({promises.get("kept by its words", 0)} of them by words); {_broken(cells)}.
+When the worlds were written, the judge of then did not keep {_count(before)}.
+
+Worlds in which a log can show the truth; shares are of the worst cell:
+
+| world | cells | logs | *better*, wrong | *worse*, wrong | answered | broken cells |
+|---|---|---|---|---|---|---|
+{rows}
+
+Worlds in which it cannot; every number of episodes together. `said` counts the wrong verdicts whose text names the
+limitation:
+
+| world | variant | logs | true difference | *better*, wrong | *worse*, wrong | said |
+|---|---|---|---|---|---|---|
+{lines}
+
+Command: `{found["command"]}`.
+"""
+
+
+def _worlds(cells: Sequence[dict]) -> list[str]:
+    return list(dict.fromkeys(cell["world"] for cell in cells))
+
+
+def _world_line(world: str, cells: Sequence[dict]) -> str:
+    answered = [1.0 - cell["decisions"]["unsupported"] / cell["logs"] for cell in cells]
+    broken = sum(not cell["promise"].startswith("kept") for cell in cells)
+    spread = f"{min(answered):.0%} to {max(answered):.0%}"
+    cells_and_logs = f"{len(cells)} | {sum(cell['logs'] for cell in cells):,}"
+    return (
+        f"| {world} | {cells_and_logs} | {_worst(cells, 'better')} | {_worst(cells, 'worse')} | {spread} | {broken} |"
+    )
+
+
+def _worst(cells: Sequence[dict], side: str) -> str:
+    worst = max((cell[f"wrong_{side}"] | {"of": cell["logs"]} for cell in cells), key=lambda one: one["share"])
+    return f"{worst['count']} of {worst['of']} (at most {worst['high']:.1%})"
+
+
+def _impossible_line(world: str, variant: str, cells: Sequence[dict]) -> str:
+    logs = sum(cell["logs"] for cell in cells)
+    better, worse = (sum(cell[f"wrong_{side}"]["count"] for cell in cells) for side in ("better", "worse"))
+    wrong, said = (sum(cell[name] for cell in cells) for name in ("wrong", "said_where_wrong"))
+    truths = sorted({round(cell["truth"], 3) for cell in cells})
+    truth = f"{truths[0]:+.3g}" if len(truths) == 1 else f"{truths[0]:+.3g} to {truths[-1]:+.3g}"
+    return f"| {world} | {variant} | {logs:,} | {truth} | {better} | {worse} | {said} of {wrong} |"
+
+
+def _broken(cells: Sequence[dict]) -> str:
+    broken = [cell for cell in cells if not cell["promise"].startswith("kept")]
+    if not broken:
+        return "none is broken"
+    named = "; ".join(
+        f"{cell['world']}, {cell['variant']}, {cell['episodes']} episodes: *better* wrong in "
+        f"{cell['wrong_better']['count']}, *worse* in {cell['wrong_worse']['count']} of {cell['logs']}"
+        + (", too few answers" if cell["promise"] == "not answered" else "")
+        for cell in broken
+    )
+    return f"{len(broken)} broken ({named})"
+
+
+def _count(found: dict) -> str:
+    promises = Counter(cell["promise"] for cell in found["cells"])
+    return f"{promises['broken'] + promises['not answered']} of {len(found['cells'])}"
+
+
+# Judges side by side.
+
+
+def judges() -> str:
+    """tidelog and other packages on the same logs."""
+    found = kept("judge_peers")
+    if "tidelog" not in found["judges"]:
+        return ""
+    rows = "\n".join(
+        _judge_line(title, found["judges"][name]) for name, title in JUDGES.items() if name in found["judges"]
+    )
+    lacking = "".join(f" {name} could not be run: {why}." for name, why in found["failed"].items())
+    return f"""## Judges side by side
+
+The same logs of known truth, {found["logs_of_a_problem"]} of each problem, judged by tidelog and by other packages,
+each with the settings that its documentation recommends. Problems that no log can answer are apart. Shares are of logs.
+
+{_header(*JUDGE_COLUMNS)}
+{rows}
+
+![Error of *better* against the share answered](figures/judge_peers.svg)
+
+A log that a package does not read (several steps, no recorded propensities) counts as no answer.{lacking}
+Command: `{found["command"]}`.
+"""
+
+
+def _judge_line(title: str, one: dict[str, Any]) -> str:
+    possible, impossible = one["possible"], one["impossible"]
+    cells = [possible[name] for name in ("answered", "better_though_not", "worse_though_not", "better_and_is")]
+    cells += [impossible[name] for name in ("answered", "better_though_not")]
+    return f"| {title} | {one['version']} | {' | '.join(_of(cell) for cell in cells)} |"
+
+
+# Many looks, and the worst episodes.
+
+
+def looks() -> str:
+    """The best of many policies on logs of noise."""
+    if not (RESULTS / "looks.json").exists():
+        return ""
+    found = kept("looks")
+    rows = "\n".join(
+        f"| {row['problem']} | {rule} | {one['logs_with_some_better']} of {row['logs']} "
+        f"({one['wilson_95'][0]:.1%} to {one['wilson_95'][1]:.1%}) | {one['logs_with_some_worse']} |"
+        for row in found["rows"]
+        for rule, one in row["rules"].items()
+    )
+    return f"""## Many looks at one log
+
+{found["rows"][0]["policies"]} random policies on logs of noise: logs in which some policy was called better, or worse,
+under four rules. `alone` counts no looks; `ledger` is `tl.judge` asked again and again; `at once` is `tl.judge([...])`;
+`error over looks` is not used by tidelog.
+
+| problem | rule | some *better* | some *worse* |
+|---|---|---|---|
+{rows}
+
+Command: `{found["command"]}`.
+"""
+
+
+def risk_bands() -> str:
+    """How often bands of return distributions hold, and how wide they are."""
+    found = kept("risk_bands")
+    pooled = "\n".join(
+        f"| {row['episodes']:,} | {row['logs']:,} | {_three(row['covered']['all'])} | "
+        f"{_three(row['covered']['cvar difference'])} | {_three(row['covered']['cvar uncut'])} | "
+        f"{row['wrong sign of cvar difference'][0]:.1%} (at most {row['wrong sign of cvar difference'][2]:.1%}) |"
+        for row in found["pooled"]
+    )
+    widths = "\n".join(
+        f"| {row['problem']} | {row['policy width']:.2f} | {row['beside']['constant width']['policy width']:.2f} | "
+        f"{row['beside']['key points']['policy width']:.2f} |"
+        for row in found["rows"]
+        if row["episodes"] == 1_000
+    )
+    return f"""## Bands of return distributions
+
+Share of logs in which they hold, with 95 % Wilson intervals, over ten problems of one and of five steps:
+
+{_header(*BAND_COLUMNS)}
+{pooled}
+
+Median width of the interval of the policy's CVaR of {found["alpha"]:g}, 1,000 episodes: by this band, by a bootstrap
+band of constant width, and by bounds at ten key points (Chandak et al. 2021):
+
+| problem | this band | constant width | key points |
+|---|---|---|---|
+{widths}
+
+Command: `{found["command"]}`.
+"""
+
+
+def _three(share: Sequence[float]) -> str:
+    return f"{share[0]:.1%} ({share[1]:.1%} to {share[2]:.1%})"
