@@ -593,10 +593,10 @@ def gaussian_policy(log: tl.Log, means: Floats, spread: float) -> Any:
     import equinox as eqx
     import jax.numpy as jnp
 
-    from tidelog.acting.policy import Policy
     from tidelog.algorithms.bc import Acting
     from tidelog.data.scaling import Scaler
     from tidelog.networks.distributions import Gaussian
+    from tidelog.policies.policy import Policy
 
     class Means(eqx.Module):
         """An actor that reads its mean from a table."""

@@ -32,14 +32,14 @@ import numpy as np
 import polars as pl
 
 import tidelog as tl
-from tidelog.acting.export import export
-from tidelog.acting.tables import act_on_table
 from tidelog.envs.functional import Moved
-from tidelog.judging.histories import next_events
-from tidelog.judging.rankers import ItemKNN, Markov, OwnFrequency, Popularity
-from tidelog.judging.ranking import compare
+from tidelog.policies.batch_inference import act_on_table
+from tidelog.policies.export.artefact import export
+from tidelog.recommend.interactions.held_out import next_events
+from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity
+from tidelog.recommend.metrics.ranked_lists import compare
 from tidelog.runtime import load as load_runtime
-from tidelog.training.record import this_machine
+from tidelog.training.runs.record import this_machine
 from tidelog.types import Discrete, Image, MultiDiscrete, Spec, Vector
 
 Case = Callable[[Path], Any]

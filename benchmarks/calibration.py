@@ -29,20 +29,20 @@ from scipy.stats import binomtest
 import tidelog as tl
 from benchmarks.adversarial import SINGLE, state
 from benchmarks.keep import SHARED, keep
-from tidelog.acting.rollout import log_of
-from tidelog.acting.statistics import Interval
 from tidelog.envs import TabularEnvironment, clinician, icu_sepsis, make, play, treatment
 from tidelog.envs.toys import pendulum_controller
-from tidelog.judging.comparisons import Settings, comparisons_of
-from tidelog.judging.deciding import Shown, reported_difference, ruled, shown
-from tidelog.judging.dependence import with_found_clusters
-from tidelog.judging.estimate import Supports
-from tidelog.judging.findings import Finding
-from tidelog.judging.given import as_policy
-from tidelog.judging.limits import Limits
-from tidelog.judging.results import Support
-from tidelog.judging.reuse import Reuse
-from tidelog.judging.target import kernel_density, kernel_draws
+from tidelog.ope.assumptions.dependence import with_found_clusters
+from tidelog.ope.estimators.estimate import Supports
+from tidelog.ope.evidence.external_policies import as_policy
+from tidelog.ope.evidence.target import kernel_density, kernel_draws
+from tidelog.ope.verdict.comparisons import Settings, comparisons_of
+from tidelog.ope.verdict.decide import Shown, reported_difference, ruled, shown
+from tidelog.ope.verdict.held_out_reuse import Reuse
+from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.verdict.results import Support
+from tidelog.ope.verdict.support_checks import Finding
+from tidelog.policies.rollout import log_of
+from tidelog.policies.statistics import Interval
 from tidelog.types import Continuous
 
 PROPENSITIES = {"recorded": None, "estimated": "estimated"}  # how `tl.judge` is asked

@@ -14,16 +14,16 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep
-from tidelog.algorithms.contract import Feedback, Phase
+from tidelog.algorithms.core.contract import Feedback, Phase
+from tidelog.algorithms.core.optimisation import descend, follow
 from tidelog.algorithms.iql import critic_loss
-from tidelog.algorithms.optim import descend, follow
 from tidelog.bench.speed import rate_of, synthetic_log
 from tidelog.data.scaling import Scaler
-from tidelog.judging.fqe import FQE
-from tidelog.judging.target import Target
-from tidelog.judging.values import derived
-from tidelog.training.stores import stores_of
-from tidelog.training.trainer import Member, Trainer
+from tidelog.ope.evidence.target import Target
+from tidelog.ope.models.fqe import FQE
+from tidelog.ope.models.value_models import derived
+from tidelog.training.engine.stores import stores_of
+from tidelog.training.engine.trainer import Member, Trainer
 
 COMMAND = "python -m benchmarks.fqe_speed"
 REPEATS = 5

@@ -16,7 +16,7 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import RESULTS, keep, kept
-from tidelog.acting.arrays import fingerprint
+from tidelog.policies.named_arrays import fingerprint
 
 KILLS, LONGEST = 20, 5.0
 COMMAND = "pytest -m slow tests/training/test_kills.py"

@@ -17,12 +17,12 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.data import Log
-from tidelog.judging.comparisons import Settings, comparisons_of
-from tidelog.judging.deciding import ruled, shown
-from tidelog.judging.estimate import Supports
-from tidelog.judging.given import as_policy
-from tidelog.judging.limits import Limits
-from tidelog.judging.simultaneous import critical_values, normal_deviate, spent_error
+from tidelog.ope.estimators.estimate import Supports
+from tidelog.ope.estimators.simultaneous import critical_values, normal_deviate, spent_error
+from tidelog.ope.evidence.external_policies import as_policy
+from tidelog.ope.verdict.comparisons import Settings, comparisons_of
+from tidelog.ope.verdict.decide import ruled, shown
+from tidelog.ope.verdict.limits import Limits
 
 COMMAND = "python -m benchmarks.looks"
 POLICIES, LOGS, ACTIONS, STATES = 30, 200, 4, 5

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 
 import tidelog as tl
-from tidelog.algorithms import recommender_bcq as page
-from tidelog.algorithms.contract import Batch, Feedback, Phase
-from tidelog.algorithms.hyper import hyper
-from tidelog.algorithms.optim import improve
-from tidelog.algorithms.running import counted
-from tidelog.algorithms.scenes import scene
+from tidelog.algorithms.core.contract import Batch, Feedback, Phase
+from tidelog.algorithms.core.hyperparameters import hyper
+from tidelog.algorithms.core.optimisation import improve
+from tidelog.algorithms.core.running_statistics import counted
+from tidelog.recommend import recommender_bcq as page
+from tidelog.recommend.critic_inputs import scene
 
 
 def step(h: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:

@@ -12,10 +12,10 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
-from tidelog.algorithms.auxiliary import auxiliary_loss, drift, freeze, scale_rewards, seen_by, standardised
-from tidelog.algorithms.contract import Collection, Feedback, Keep, Phase
-from tidelog.algorithms.draws import Draw
-from tidelog.algorithms.hyper import hyper
+from tidelog.algorithms.core.contract import Collection, Feedback, Keep, Phase
+from tidelog.algorithms.core.hyperparameters import hyper
+from tidelog.algorithms.core.sampling import Draw
+from tidelog.algorithms.core.segments import Epochs, Living, Passes, Whole
 from tidelog.algorithms.off_policy_ppg import (
     Drawn,
     _auxiliary_updates,
@@ -26,8 +26,15 @@ from tidelog.algorithms.off_policy_ppg import (
     losses,
     restarted,
 )
-from tidelog.algorithms.phasic import descended
-from tidelog.algorithms.segments import Epochs, Living, Passes, Whole
+from tidelog.algorithms.phasic.auxiliary_phase import (
+    auxiliary_loss,
+    drift,
+    freeze,
+    scale_rewards,
+    seen_by,
+    standardised,
+)
+from tidelog.algorithms.phasic.network_step import descended
 from tidelog.losses.returns import advantages
 
 ENV, SEEDS, EPISODES, SOLVED = "jax:CartPole-v1", [0, 1, 2, 3, 4], 20, 475.0

@@ -25,8 +25,8 @@ import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.envs.functional import Moved
 from tidelog.networks.distributions import Categorical
-from tidelog.training.plan import planned_stores
-from tidelog.training.storage import FOLDER, store_bytes
+from tidelog.training.engine.offload_storage import FOLDER, store_bytes
+from tidelog.training.engine.plan import planned_stores
 from tidelog.types import Discrete, Image, Spec
 
 COMMAND = "python -m benchmarks.phase_memory"

@@ -14,12 +14,12 @@ import numpy as np
 
 from benchmarks.keep import keep
 from tidelog.data import Log
-from tidelog.judging.deciding import Case, ruled, shown
-from tidelog.judging.estimate import Supports
-from tidelog.judging.gather import gather
-from tidelog.judging.given import as_policy
-from tidelog.judging.limits import Limits
-from tidelog.judging.reuse import reuse_of
+from tidelog.ope.estimators.estimate import Supports
+from tidelog.ope.evidence.external_policies import as_policy
+from tidelog.ope.evidence.gather import gather
+from tidelog.ope.verdict.decide import Case, ruled, shown
+from tidelog.ope.verdict.held_out_reuse import reuse_of
+from tidelog.ope.verdict.limits import Limits
 
 COMMAND = "python -m benchmarks.rare_rewards"
 LIMITS = (0.0, 4.0, 6.0, 8.0, 10.0)

@@ -23,9 +23,9 @@ from benchmarks import entree, online_retail
 from benchmarks.keep import SHARED, keep, seed_interval
 from benchmarks.mistaken import Mistaken
 from tidelog.envs import satiation as world
-from tidelog.judging.histories import Cases, next_baskets, next_events
-from tidelog.judging.rankers import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
-from tidelog.judging.ranking import Comparison, compare
+from tidelog.recommend.interactions.held_out import Cases, next_baskets, next_events
+from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
+from tidelog.recommend.metrics.ranked_lists import Comparison, compare
 
 COMMAND = "python -m benchmarks.recommender {}"
 K = 10

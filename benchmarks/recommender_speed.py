@@ -15,9 +15,9 @@ import polars as pl
 import tidelog as tl
 from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
-from tidelog.training.settings import as_members
-from tidelog.training.timed import Periods
-from tidelog.training.trainer import Trainer
+from tidelog.training.engine.trainer import Trainer
+from tidelog.training.runs.settings import as_members
+from tidelog.training.runs.time_split import Periods
 
 COMMAND = "python -m benchmarks.recommender_speed"
 ITEMS, USERS, EVENTS, REPEATS, SECONDS = 100_000, 10_000, 50, 3, 8.0

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
-from tidelog.acting.approximate import Approximate
+from tidelog.recommend.policy.approximate_search import Approximate
 from tidelog.runtime.retrieval import top_k
 
 COMMAND = "python -m benchmarks.retrieval"

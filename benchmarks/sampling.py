@@ -19,10 +19,10 @@ import numpy as np
 import tidelog as tl
 from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
-from tidelog.acting.arrays import fingerprint
-from tidelog.training.parts import Parts
-from tidelog.training.settings import as_members
-from tidelog.training.trainer import Trainer
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.engine.trainer import Trainer
+from tidelog.training.runs.episode_split import Parts
+from tidelog.training.runs.settings import as_members
 
 COMMAND = "python -m benchmarks.sampling"
 ROWS, LARGE, REPEATS, SECONDS = 1_000_000, 10_000_000, 5, 4.0

@@ -19,11 +19,11 @@ import numpy as np
 
 from benchmarks.keep import keep
 from tidelog import BCQ, IQL, runtime
-from tidelog.acting.export import export
-from tidelog.acting.parity import random_observations
-from tidelog.acting.policy import Policy
 from tidelog.data.scaling import Scaler
-from tidelog.runtime.saved import Saved
+from tidelog.policies.export.artefact import export
+from tidelog.policies.export.parity import random_observations
+from tidelog.policies.policy import Policy
+from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.session import load_onnx
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 

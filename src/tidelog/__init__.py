@@ -65,22 +65,16 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from tidelog.acting.policy import Policy, load_policy
-    from tidelog.acting.rollout import collect, rollout
     from tidelog.algorithms.bc import BC
     from tidelog.algorithms.bcq import BCQ
     from tidelog.algorithms.discrete_bcq import DiscreteBCQ
     from tidelog.algorithms.iql import IQL
     from tidelog.algorithms.off_policy_ppg import OffPolicyPPG
     from tidelog.algorithms.ppg import PPG, PPO
-    from tidelog.algorithms.recommender_bcq import RecommenderBCQ
-    from tidelog.data.columns import Columns
-    from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
-    from tidelog.data.interaction_door import read_interactions, validate_interactions
-    from tidelog.data.interaction_storage import open_interactions
-    from tidelog.data.interactions import Interactions
+    from tidelog.data.core.columns import Columns
+    from tidelog.data.io.readers import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
+    from tidelog.data.io.storage import open_log
     from tidelog.data.log import Log
-    from tidelog.data.storage import open_log
     from tidelog.errors import (
         CheckpointError,
         ConfigError,
@@ -92,34 +86,40 @@ if TYPE_CHECKING:
         SpecError,
         TidelogError,
     )
-    from tidelog.judging.estimate import estimate
-    from tidelog.judging.ledger import Ledger
-    from tidelog.judging.limits import Limits
-    from tidelog.judging.results import Verdict
-    from tidelog.judging.slate_estimates import assemble_slates, estimate_slates, slot_model
-    from tidelog.judging.verdict import judge
-    from tidelog.judging.verdicts import Verdicts
+    from tidelog.ope.estimators.estimate import estimate
+    from tidelog.ope.estimators.slate_estimates import assemble_slates, estimate_slates, slot_model
+    from tidelog.ope.verdict.judge import judge
+    from tidelog.ope.verdict.ledger import Ledger
+    from tidelog.ope.verdict.limits import Limits
+    from tidelog.ope.verdict.results import Verdict
+    from tidelog.ope.verdict.verdicts import Verdicts
+    from tidelog.policies.policy import Policy, load_policy
+    from tidelog.policies.rollout import collect, rollout
+    from tidelog.recommend.interactions.log import Interactions
+    from tidelog.recommend.interactions.readers import read_interactions, validate_interactions
+    from tidelog.recommend.interactions.storage import open_interactions
+    from tidelog.recommend.recommender_bcq import RecommenderBCQ
     from tidelog.training.fit import finish, fit, load, prepare, resume
     from tidelog.training.learn import learn, prepare_learning
-    from tidelog.training.run import Run
+    from tidelog.training.runs.run import Run
 
 _NAMES: dict[str, tuple[str, ...]] = {
-    "acting.policy": ("Policy", "load_policy"),
-    "acting.rollout": ("collect", "rollout"),
+    "policies.policy": ("Policy", "load_policy"),
+    "policies.rollout": ("collect", "rollout"),
     "algorithms.bc": ("BC",),
     "algorithms.bcq": ("BCQ",),
     "algorithms.discrete_bcq": ("DiscreteBCQ",),
     "algorithms.iql": ("IQL",),
     "algorithms.off_policy_ppg": ("OffPolicyPPG",),
     "algorithms.ppg": ("PPG", "PPO"),
-    "algorithms.recommender_bcq": ("RecommenderBCQ",),
-    "data.columns": ("Columns",),
-    "data.door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
-    "data.interaction_door": ("read_interactions", "validate_interactions"),
-    "data.interaction_storage": ("open_interactions",),
-    "data.interactions": ("Interactions",),
+    "recommend.recommender_bcq": ("RecommenderBCQ",),
+    "data.core.columns": ("Columns",),
+    "data.io.readers": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
+    "recommend.interactions.readers": ("read_interactions", "validate_interactions"),
+    "recommend.interactions.storage": ("open_interactions",),
+    "recommend.interactions.log": ("Interactions",),
     "data.log": ("Log",),
-    "data.storage": ("open_log",),
+    "data.io.storage": ("open_log",),
     "errors": (
         "CheckpointError",
         "ConfigError",
@@ -131,16 +131,16 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "SpecError",
         "TidelogError",
     ),
-    "judging.estimate": ("estimate",),
-    "judging.ledger": ("Ledger",),
-    "judging.limits": ("Limits",),
-    "judging.results": ("Verdict",),
-    "judging.slate_estimates": ("assemble_slates", "estimate_slates", "slot_model"),
-    "judging.verdict": ("judge",),
-    "judging.verdicts": ("Verdicts",),
+    "ope.estimators.estimate": ("estimate",),
+    "ope.verdict.ledger": ("Ledger",),
+    "ope.verdict.limits": ("Limits",),
+    "ope.verdict.results": ("Verdict",),
+    "ope.estimators.slate_estimates": ("assemble_slates", "estimate_slates", "slot_model"),
+    "ope.verdict.judge": ("judge",),
+    "ope.verdict.verdicts": ("Verdicts",),
     "training.fit": ("finish", "fit", "load", "prepare", "resume"),
     "training.learn": ("learn", "prepare_learning"),
-    "training.run": ("Run",),
+    "training.runs.run": ("Run",),
 }
 _HOME = {name: f"tidelog.{module}" for module, names in _NAMES.items() for name in names}
 

@@ -8,8 +8,8 @@ import pytest
 from tests.acting.permuted import permuted
 from tests.training.runs import bc, begin
 from tidelog import SpecError, rollout
-from tidelog.acting.align import Aligned
 from tidelog.envs import make, play
+from tidelog.policies.action_mapping import Aligned
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 

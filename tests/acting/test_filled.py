@@ -6,8 +6,8 @@ import pytest
 
 import tidelog as tl
 from tidelog import SpecError
-from tidelog.acting.tables import act_on_table
-from tidelog.runtime.intake import read_observation
+from tidelog.policies.batch_inference import act_on_table
+from tidelog.runtime.observations import read_observation
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import pytest
 import tidelog as tl
 from tests.algorithms.worlds import world
 from tidelog import SpecError
-from tidelog.acting.along import act_along, log_probability_along
-from tidelog.acting.tables import act_on_table
-from tidelog.training.agreement import agreement
+from tidelog.policies.batch_inference import act_on_table
+from tidelog.policies.replay_policy import act_along, log_probability_along
+from tidelog.training.runs.agreement import agreement
 
 
 @pytest.fixture(scope="module")

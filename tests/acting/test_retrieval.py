@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tidelog.acting.approximate import Approximate
 from tidelog.errors import ConfigError, SpecError
+from tidelog.recommend.policy.approximate_search import Approximate
 from tidelog.runtime.retrieval import top_k
 
 SMALL = st.integers(-2, 2).map(float)  # products are exact, and many are equal

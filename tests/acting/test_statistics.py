@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from tidelog.acting.statistics import (
+from tidelog.errors import ConfigError
+from tidelog.policies.statistics import (
     bootstrap_interval,
     iqm,
     mean,
@@ -11,7 +12,6 @@ from tidelog.acting.statistics import (
     paired_interval,
     probability_of_improvement,
 )
-from tidelog.errors import ConfigError
 
 
 def test_iqm_leaves_out_the_lowest_and_highest_quarter():

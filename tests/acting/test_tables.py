@@ -9,8 +9,8 @@ import pytest
 
 from tests.training.runs import bc, begin, finish
 from tidelog import ConfigError, Log, LogError, SpecError, collect, read_log
-from tidelog.acting.tables import act_on_known, act_on_table, write_table
 from tidelog.envs.toys import chain
+from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
 
 
 @pytest.fixture(scope="module")

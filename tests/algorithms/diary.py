@@ -5,9 +5,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.contract import Feedback, Keep, Phase
-from tidelog.algorithms.draws import Choice, Draw, Row
-from tidelog.algorithms.hyper import hyper, number, static
+from tidelog.algorithms.core.contract import Feedback, Keep, Phase
+from tidelog.algorithms.core.hyperparameters import hyper, number, static
+from tidelog.algorithms.core.sampling import Choice, Draw, Row
 from tidelog.types import Act, Continuous, Discrete
 
 LEFT, RIGHT = 3, 2  # rows in each draw

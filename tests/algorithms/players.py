@@ -9,10 +9,10 @@ import jax.numpy as jnp
 
 from tidelog import PPG, OffPolicyPPG
 from tidelog.envs.functional import Moved
-from tidelog.training.beginners import fresh_players
+from tidelog.training.engine.rounds import Rounds
+from tidelog.training.engine.trainer import Member
 from tidelog.training.learn import _places
-from tidelog.training.rounds import Rounds
-from tidelog.training.trainer import Member
+from tidelog.training.online.initial_learners import fresh_players
 from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
 
 ENV = "jax:CartPole-v1"

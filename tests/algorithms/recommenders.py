@@ -11,11 +11,11 @@ import polars as pl
 
 from tests.algorithms.worlds import QUICK
 from tests.data.clicks import ROLES, clicks
-from tidelog.acting.policy import Policy
-from tidelog.algorithms.recommender_bcq import RecommenderBCQ
-from tidelog.algorithms.visits import visits
 from tidelog.data import Interactions, Scaler, read_interactions
-from tidelog.training.learner import as_arrays
+from tidelog.policies.policy import Policy
+from tidelog.recommend.recommender_bcq import RecommenderBCQ
+from tidelog.recommend.windows import visits
+from tidelog.training.engine.learner import as_arrays
 
 SMALL = {
     "size": 8, "history": 6, "targets": 3, "batch_size": 8, "hidden": (8,), "generator_hidden": (8,),

@@ -9,10 +9,10 @@ import pytest
 
 from tidelog import BC, IQL, ConfigError
 from tidelog.algorithms import ALGORITHMS, algorithm_class, algorithm_name, check_fit
-from tidelog.algorithms.hyper import from_config, hyper, number, same_program, static, to_config
+from tidelog.algorithms.core.hyperparameters import from_config, hyper, number, same_program, static, to_config
 from tidelog.algorithms.iql import PRESETS
 from tidelog.errors import SpecError
-from tidelog.training.learner import as_arrays
+from tidelog.training.engine.learner import as_arrays
 from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.algorithms.own import OwnActor, OwnCritic, OwnValue, own_actor, own_critic, own_value
 from tests.algorithms.worlds import small, world
 from tidelog import fit
-from tidelog.algorithms.optim import optimiser_memory
+from tidelog.algorithms.core.optimisation import optimiser_memory
 
 OWN = {"actor_network": own_actor, "critic_network": own_critic, "value_network": own_value}
 PARTS = ("actor", "critic", "target_critic", "value")

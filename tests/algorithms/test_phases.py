@@ -7,9 +7,9 @@ import pytest
 from tests.algorithms.diary import LEFT, RIGHT, Diary
 from tests.algorithms.worlds import stores, world
 from tidelog import ConfigError
-from tidelog.acting.arrays import fill, named_arrays
-from tidelog.algorithms.contract import Algorithm
-from tidelog.training.trainer import Member, Position, Trainer, fresh_learners
+from tidelog.algorithms.core.contract import Algorithm
+from tidelog.policies.named_arrays import fill, named_arrays
+from tidelog.training.engine.trainer import Member, Position, Trainer, fresh_learners
 
 RAGGED = world("discrete")
 LOG = world("discrete", terminated=RAGGED.terminated | RAGGED.truncated, truncated=None)  # so that every row is usable

@@ -9,16 +9,16 @@ import pytest
 import tidelog as tl
 from tests.algorithms.players import ENV, Doors, tiny
 from tests.training.runs import chunks_of, finish, stop_at
-from tidelog.acting.arrays import fingerprint
-from tidelog.acting.policy import Policy
-from tidelog.algorithms.auxiliary import past_of
-from tidelog.algorithms.segments import Segments, Whole
+from tidelog.algorithms.core.segments import Segments, Whole
+from tidelog.algorithms.phasic.auxiliary_phase import past_of
 from tidelog.data.scaling import Scaler
 from tidelog.envs.protocol import Outcome
 from tidelog.envs.registry import functional
 from tidelog.envs.toys import PointMass
-from tidelog.training.collect import RECORDED, Host, rollout, unplayed
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.policies.policy import Policy
 from tidelog.training.learn import prepare_learning
+from tidelog.training.online.collection import RECORDED, Host, rollout, unplayed
 
 WIDTH, STEPS = 5, 24
 NAMES = {*RECORDED, "log_probability", "carry", "first"}

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tidelog import PPG, ConfigError, OffPolicyPPG
-from tidelog.algorithms.contract import Keep
-from tidelog.algorithms.draws import Draw
-from tidelog.algorithms.segments import MOST, Epochs, Living, Passes, Whole, added, drawn, empty, looked_at
+from tidelog.algorithms.core.contract import Keep
+from tidelog.algorithms.core.sampling import Draw
+from tidelog.algorithms.core.segments import MOST, Epochs, Living, Passes, Whole, added, drawn, empty, looked_at
 
 SHAPE = {"seen": {"x": jnp.zeros((2, 6, 3))}, "valid": jnp.zeros((2, 6), bool)}
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.algorithms.recommenders import described
-from tidelog.algorithms.visits import Windows, visits
+from tidelog.recommend.windows import Windows, visits
 
 
 def columns(log, length, targets):

@@ -11,10 +11,10 @@ import numpy as np
 
 from tidelog import Log
 from tidelog.algorithms import ALGORITHMS
-from tidelog.algorithms.contract import Batch
+from tidelog.algorithms.core.contract import Batch
 from tidelog.data import Scaler
-from tidelog.training.learner import as_arrays
-from tidelog.training.stores import stores_of
+from tidelog.training.engine.learner import as_arrays
+from tidelog.training.engine.stores import stores_of
 from tidelog.types import Continuous, Discrete
 
 QUICK = {"xla_backend_optimization_level": 0}  # of programs that run a few times: they are made in half the time

@@ -9,12 +9,12 @@ import pytest
 import tidelog as tl
 from tests.cli.conftest import SMALL
 from tests.training.runs import bc, begin, stop_at
-from tidelog.acting.arrays import fingerprint
-from tidelog.acting.tables import act_on_table
 from tidelog.bench import speed
 from tidelog.bench.entries import ENTRIES
 from tidelog.cli import COMMANDS, demo
-from tidelog.data.origin import read_any
+from tidelog.data.io.origin import read_any
+from tidelog.policies.batch_inference import act_on_table
+from tidelog.policies.named_arrays import fingerprint
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 

@@ -13,8 +13,8 @@ from tests.data.test_remarks import CASES, CLEAN
 from tests.data.visits import COLUMNS, visits
 from tidelog.cli import main
 from tidelog.data import read_log
-from tidelog.data.origin import read_any
-from tidelog.data.registry import CHECKS
+from tidelog.data.core.registry import CHECKS
+from tidelog.data.io.origin import read_any
 
 
 def mapped(folder: Path, **changes: Any) -> str:

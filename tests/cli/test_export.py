@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import contents
 from tidelog import load_policy, runtime
-from tidelog.runtime.saved import Saved
+from tidelog.runtime.artefact_files import Saved
 
 ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
 

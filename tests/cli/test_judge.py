@@ -10,9 +10,9 @@ import tidelog as tl
 from tests.cli.conftest import SMALL
 from tests.judging.cases import best_treatments, mostly, treated
 from tests.judging.made import evidence_of
-from tidelog.acting.statistics import Interval
 from tidelog.data.overlap import Sketch
-from tidelog.judging.risk import risk_of
+from tidelog.ope.estimators.risk import risk_of
+from tidelog.policies.statistics import Interval
 
 
 @pytest.fixture(scope="session")

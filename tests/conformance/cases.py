@@ -10,10 +10,10 @@ import numpy as np
 
 from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
 from tidelog import Log
-from tidelog.acting.arrays import named_arrays
 from tidelog.algorithms import ALGORITHMS, OFFLINE
-from tidelog.training.learner import as_arrays
-from tidelog.training.trainer import Member, Trainer
+from tidelog.policies.named_arrays import named_arrays
+from tidelog.training.engine.learner import as_arrays
+from tidelog.training.engine.trainer import Member, Trainer
 
 the_world = cache(world)
 

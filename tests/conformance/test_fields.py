@@ -17,8 +17,8 @@ from tests.algorithms.own import (
 from tests.conformance.cases import CASES, differ
 from tidelog import ConfigError, prepare
 from tidelog.algorithms import ALGORITHMS, OFFLINE
-from tidelog.algorithms.hyper import from_config, to_config
-from tidelog.training.learner import as_arrays
+from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.training.engine.learner import as_arrays
 from tidelog.types import Image
 
 

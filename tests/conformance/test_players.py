@@ -25,17 +25,17 @@ from tests.algorithms.players import (
 )
 from tests.conformance.cases import differ, finite, same
 from tidelog import PPG, ConfigError, OffPolicyPPG, SpecError, fit, learn
-from tidelog.acting.arrays import fill, named_arrays
-from tidelog.algorithms.draws import Draw
-from tidelog.algorithms.hyper import from_config, to_config
+from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.algorithms.core.sampling import Draw
 from tidelog.algorithms.off_policy_ppg import judged
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import Phasic
-from tidelog.training import trainer
-from tidelog.training.beginners import fresh_players
-from tidelog.training.learner import as_arrays, report, unstack
-from tidelog.training.rounds import Rounds
-from tidelog.training.trainer import Position
+from tidelog.policies.named_arrays import fill, named_arrays
+from tidelog.training.engine import trainer
+from tidelog.training.engine.learner import as_arrays, report, unstack
+from tidelog.training.engine.rounds import Rounds
+from tidelog.training.engine.trainer import Position
+from tidelog.training.online.initial_learners import fresh_players
 from tidelog.types import Codes, Image, Spec
 
 

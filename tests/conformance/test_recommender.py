@@ -11,13 +11,13 @@ import tidelog as tl
 from tests.algorithms.recommenders import SMALL, after, batch, compiled, described, fresh, policy, small, unshown
 from tests.conformance.cases import differ, finite, same
 from tidelog import ConfigError, RecommenderBCQ, SpecError
-from tidelog.algorithms import recommender_bcq as page
-from tidelog.algorithms.contract import Algorithm, Ranking
-from tidelog.algorithms.hyper import from_config, to_config
-from tidelog.algorithms.scenes import scene
+from tidelog.algorithms.core.contract import Algorithm, Ranking
+from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.recommend import recommender_bcq as page
+from tidelog.recommend.critic_inputs import scene
 from tidelog.runtime.ranking import Ranker
-from tidelog.training.learner import as_arrays
-from tidelog.training.timed import LISTS, Weighing
+from tidelog.training.engine.learner import as_arrays
+from tidelog.training.runs.time_split import LISTS, Weighing
 from tidelog.types import Histories
 
 

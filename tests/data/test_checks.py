@@ -13,8 +13,8 @@ import pytest
 
 from tests.data.visits import MASKS, NEXT, mapping, visits, with_next
 from tidelog.data import Columns, Log, describe_table, open_log, read_log, read_npz, validate
-from tidelog.data import checks as _checks  # noqa: F401 (registers)
-from tidelog.data.registry import CHECKS
+from tidelog.data.core.registry import CHECKS
+from tidelog.data.validation import errors as _checks  # noqa: F401 (registers)
 from tidelog.errors import ConfigError, LogError
 
 Frame = pl.DataFrame

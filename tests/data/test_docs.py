@@ -4,20 +4,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tidelog.data import build as _build  # noqa: F401 (registers the checks)
-from tidelog.data.columns import Columns
-from tidelog.data.registry import CHECKS, as_table
+from tidelog.data import assemble as _build  # noqa: F401 (registers the checks)
+from tidelog.data.core.columns import Columns
+from tidelog.data.core.registry import CHECKS, as_table
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
 
 
 def test_the_table_of_checks_is_the_registry() -> None:
-    assert f"\n\n{as_table()}\n\n" in PAGE, "paste what `python -m tidelog.data.registry` prints into docs/data.md"
+    assert f"\n\n{as_table()}\n\n" in PAGE, "paste what `python -m tidelog.data.core.registry` prints into docs/data.md"
     assert all(one.meaning.endswith(".") for one in CHECKS.values())
 
 
 def test_the_registry_prints_its_table() -> None:
-    words = [sys.executable, "-m", "tidelog.data.registry"]
+    words = [sys.executable, "-m", "tidelog.data.core.registry"]
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == as_table()
 
 

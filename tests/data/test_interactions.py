@@ -16,12 +16,12 @@ import tidelog as tl
 from tests.algorithms.recommenders import described, people
 from tests.data.clicks import ROLES, clicks, interactions
 from tests.shared import shared
-from tidelog.data.interaction_checks import INTERACTION_CHECKS
-from tidelog.data.interaction_door import validate_by_roles
-from tidelog.data.origin import reopen_any
-from tidelog.data.registry import as_table
-from tidelog.data.roles import Roles
+from tidelog.data.core.registry import as_table
+from tidelog.data.io.origin import reopen_any
 from tidelog.errors import ConfigError, LogError
+from tidelog.recommend.interactions.checks import INTERACTION_CHECKS
+from tidelog.recommend.interactions.readers import validate_by_roles
+from tidelog.recommend.interactions.roles import Roles
 from tidelog.runtime.profiles import Profiles
 from tidelog.types import Spec
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.data.visits import mapping, visits, with_next
 from tidelog.data import Log, read_log
-from tidelog.data.registry import CHECKS
+from tidelog.data.core.registry import CHECKS
 
 ROWS = 24
 EPISODE = np.repeat(np.arange(12), 2)

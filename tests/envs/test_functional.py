@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.acting.rollout import collect
 from tidelog.envs import Tabular, make, play
 from tidelog.envs.classic import Cart, CartPole, Pendulum, Swing
 from tidelog.envs.finite import Finite, Place
@@ -21,6 +20,7 @@ from tidelog.envs.registry import functional
 from tidelog.envs.toys import chain
 from tidelog.envs.treatment import treatment
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
+from tidelog.policies.rollout import collect
 from tidelog.types import Discrete, Spec, Vector
 
 NAMES = ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment")

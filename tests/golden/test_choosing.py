@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.losses.choosing import importance, next_item_error, sampled_error, standardised
+from tidelog.losses.next_item_losses import importance, next_item_error, sampled_error, standardised
 
 
 def test_no_item_is_left_out_of_the_sum():

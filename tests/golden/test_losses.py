@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from tidelog.algorithms.optim import cosine, descend, follow, linear
+from tidelog.algorithms.core.optimisation import cosine, descend, follow, linear
 from tidelog.losses.expectile import expectile_error
 from tidelog.losses.imitation import categorical_log_probability, gaussian_log_probability, squared_distance
 from tidelog.losses.policy import advantage_weight

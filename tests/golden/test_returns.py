@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tidelog import PPG
-from tidelog.algorithms.auxiliary import Rewards, scale_rewards, standardised
-from tidelog.algorithms.running import nothing_seen
+from tidelog.algorithms.core.running_statistics import nothing_seen
+from tidelog.algorithms.phasic.auxiliary_phase import Rewards, scale_rewards, standardised
 from tidelog.losses.policy import categorical_divergence, gaussian_divergence, ratio_divergence, surrogate
 from tidelog.losses.returns import advantages, discounted, value_error
 from tidelog.networks.distributions import Categorical, Gaussian, Several

@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 
 from tidelog import Columns, read_log
-from tidelog.algorithms.contract import Keep
-from tidelog.algorithms.draws import Choice, Draw, Row
+from tidelog.algorithms.core.contract import Keep
+from tidelog.algorithms.core.sampling import Choice, Draw, Row
 from tidelog.data import Scaler
-from tidelog.training.stores import stored
+from tidelog.training.engine.stores import stored
 
 # Episode 0: rewards 1, 2, 4, terminated. Episode 1: rewards 8, 16, truncated, what followed unknown.
 # Episode 2: reward 32, truncated, what followed known (observation 60).

@@ -5,10 +5,10 @@ import numpy as np
 from tidelog import Log
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import treatment
-from tidelog.judging.deciding import Case, decided
-from tidelog.judging.evidence import Evidence
-from tidelog.judging.limits import Limits
-from tidelog.judging.reuse import Reuse
+from tidelog.ope.evidence.evidence import Evidence
+from tidelog.ope.verdict.decide import Case, decided
+from tidelog.ope.verdict.held_out_reuse import Reuse
+from tidelog.ope.verdict.limits import Limits
 
 QUICK = Limits(replicates=1000)
 NOTHING_KNOWN = Reuse(None, None, None)

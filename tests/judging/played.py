@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog import BC, Log, Policy
-from tidelog.acting.rollout import log_of
 from tidelog.algorithms.bc import Acting
 from tidelog.data import Scaler
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.tabular import Tabular
 from tidelog.envs.treatment import clinician, treatment
 from tidelog.networks.distributions import Categorical
+from tidelog.policies.rollout import log_of
 from tidelog.support import allow
 
 

@@ -9,7 +9,8 @@ from tests.judging.cases import episodes as chain
 from tests.judging.cases import outcome, rules, treated
 from tidelog import Log
 from tidelog.envs.treatment import clinician
-from tidelog.judging.assumptions import (
+from tidelog.ope.assumptions.action_counts import new_habit
+from tidelog.ope.assumptions.assumptions import (
     ENDS,
     LEVEL,
     LOGGER,
@@ -21,10 +22,9 @@ from tidelog.judging.assumptions import (
     relative_time,
     time_dependence,
 )
-from tidelog.judging.folds import episode_folds
-from tidelog.judging.habits import new_habit
-from tidelog.judging.propensities import in_time
-from tidelog.judging.tabular import distinct
+from tidelog.ope.evidence.folds import episode_folds
+from tidelog.ope.evidence.propensities import in_time
+from tidelog.ope.models.tabular import distinct
 
 
 def sends(episodes=150, steps=30, seed=0, effect=1.0, seen=False):

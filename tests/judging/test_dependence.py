@@ -5,11 +5,11 @@ import pytest
 
 from tests.judging.made import random_log
 from tidelog import Limits, Log, judge
-from tidelog.judging.dependence import with_found_clusters
-from tidelog.judging.folds import clusters_of, episode_folds
-from tidelog.judging.ratios import Ratios, means
-from tidelog.judging.sequential import logged_return, weighted_dr
-from tidelog.judging.weights import standard_error, support_of
+from tidelog.ope.assumptions.dependence import with_found_clusters
+from tidelog.ope.estimators.ratios import Ratios, means
+from tidelog.ope.estimators.sequential import logged_return, weighted_dr
+from tidelog.ope.evidence.folds import clusters_of, episode_folds
+from tidelog.ope.evidence.weights import standard_error, support_of
 
 
 def people(users=40, events=25, correlation=0.5, seed=0, **more):
@@ -45,8 +45,8 @@ def test_large_logs_add_up_clusters_block_by_block(monkeypatch):
     clusters = np.arange(80) % 7
     object.__setattr__(evidence, "clusters", clusters)
     whole = weighted_dr(evidence).minus(logged_return(evidence)).clustered(clusters)
-    monkeypatch.setattr("tidelog.judging.sequential.CELLS", 50)
-    monkeypatch.setattr("tidelog.judging.sequential.BLOCK", 40)
+    monkeypatch.setattr("tidelog.ope.estimators.sequential.CELLS", 50)
+    monkeypatch.setattr("tidelog.ope.estimators.sequential.BLOCK", 40)
     parts = weighted_dr(evidence).minus(logged_return(evidence))
     assert len(parts) == 7
     assert parts.contributions == pytest.approx(whole.contributions)

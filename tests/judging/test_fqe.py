@@ -10,18 +10,18 @@ import pytest
 import tidelog as tl
 from tests.judging.played import better, policy_of, treated
 from tidelog import DivergenceError
-from tidelog.algorithms.contract import Algorithm
-from tidelog.algorithms.optim import OPTIMISERS, constant
+from tidelog.algorithms.core.contract import Algorithm
+from tidelog.algorithms.core.optimisation import OPTIMISERS, constant
 from tidelog.data.scaling import Scaler
 from tidelog.envs import play
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import clinician, treatment
-from tidelog.judging import values as pages
-from tidelog.judging.folds import episode_folds
-from tidelog.judging.fqe import ANSWERS, FQE, step
-from tidelog.judging.target import Target, target_of
-from tidelog.judging.values import derived, network_values, to_go, trained, updates_for
-from tidelog.training.stores import stores_of
+from tidelog.ope.evidence.folds import episode_folds
+from tidelog.ope.evidence.target import Target, target_of
+from tidelog.ope.models import value_models as pages
+from tidelog.ope.models.fqe import ANSWERS, FQE, step
+from tidelog.ope.models.value_models import derived, network_values, to_go, trained, updates_for
+from tidelog.training.engine.stores import stores_of
 
 QUICK = {"hidden": (32, 32), "embedding": 4}
 

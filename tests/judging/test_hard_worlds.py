@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.adversarial_worlds import Cell
 from tidelog import Limits, judge
-from tidelog.judging.results import OVERLAP_UNKNOWN
+from tidelog.ope.verdict.results import OVERLAP_UNKNOWN
 
 QUICK = Limits(replicates=1000)
 

@@ -4,10 +4,10 @@ from scipy.stats import bootstrap, norm, t
 
 from tests.judging.made import bandit, evidence_of, random_log
 from tidelog.errors import ConfigError
-from tidelog.judging.bandit import doubly_robust, ips, snips
-from tidelog.judging.intervals import METHODS, Confidence, interval, replicates
-from tidelog.judging.ratios import Ratios, means
-from tidelog.judging.sequential import logged_return, weighted_dr, wis
+from tidelog.ope.estimators.bandit import doubly_robust, ips, snips
+from tidelog.ope.estimators.intervals import METHODS, Confidence, interval, replicates
+from tidelog.ope.estimators.ratios import Ratios, means
+from tidelog.ope.estimators.sequential import logged_return, weighted_dr, wis
 
 
 @pytest.mark.parametrize("method", ["percentile", "bca", "t"])

@@ -11,8 +11,8 @@ import pytest
 
 from tests.judging.noise import noise, random_policies
 from tidelog import CheckpointError, ConfigError, Ledger, judge, open_log
-from tidelog.judging.ledger import FILE, state_folder
-from tidelog.judging.limits import Limits
+from tidelog.ope.verdict.ledger import FILE, state_folder
+from tidelog.ope.verdict.limits import Limits
 
 QUICK = Limits(replicates=1000)
 

@@ -7,9 +7,10 @@ from tests.judging.played import better, played, policy_of, random_policy, rando
 from tests.judging.test_tabular import exact_counts
 from tidelog import Log
 from tidelog.envs.treatment import treatment
-from tidelog.judging.evidence import Evidence
-from tidelog.judging.folds import episode_folds
-from tidelog.judging.marginal import (
+from tidelog.ope.evidence.evidence import Evidence
+from tidelog.ope.evidence.folds import episode_folds
+from tidelog.ope.evidence.target import Target, target_of
+from tidelog.ope.models.density_ratios import (
     double_reinforcement,
     feature_ratios,
     flow,
@@ -18,8 +19,7 @@ from tidelog.judging.marginal import (
     solved_weights,
     tabular_ratios,
 )
-from tidelog.judging.tabular import by_state, counted, distinct
-from tidelog.judging.target import Target, target_of
+from tidelog.ope.models.tabular import by_state, counted, distinct
 
 
 def exact_visits(problem, policy, discount, steps):

@@ -8,8 +8,8 @@ import pytest
 
 from tests.judging.made import evidence_of
 from tests.shared import shared
-from tidelog.judging.bandit import ips, snips
-from tidelog.judging.weights import episode_weights, support_of
+from tidelog.ope.estimators.bandit import ips, snips
+from tidelog.ope.evidence.weights import episode_weights, support_of
 
 ITEMS = {"men": 34, "women": 46}
 

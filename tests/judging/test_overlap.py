@@ -10,8 +10,8 @@ from tests.training.runs import LOSS, bc, begin, finish, stop_at
 from tidelog import CheckpointError, Log, collect, load, load_policy, read_log
 from tidelog.data import overlap
 from tidelog.data.overlap import Overlap, Sketch, episode_hashes
-from tidelog.training.acting import policy_of_run
-from tidelog.training.record import Record
+from tidelog.training.runs.policies import policy_of_run
+from tidelog.training.runs.record import Record
 
 
 @pytest.fixture(scope="module")

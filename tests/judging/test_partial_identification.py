@@ -8,14 +8,14 @@ import pytest
 from tests.judging.cases import QUICK, bandit, episodes, outcome, rules
 from tests.judging.made import evidence_of
 from tidelog import Limits
-from tidelog.judging.findings import excess_finding
-from tidelog.judging.partial_identification import (
+from tidelog.ope.assumptions.partial_identification import (
     excess_unshown,
     extreme_returns,
     extreme_values,
     unshown_share,
 )
-from tidelog.judging.sequential import per_decision_is, sequential_dr
+from tidelog.ope.estimators.sequential import per_decision_is, sequential_dr
+from tidelog.ope.verdict.support_checks import excess_finding
 
 
 def test_one_step_by_hand():

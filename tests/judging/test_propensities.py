@@ -14,8 +14,8 @@ from tidelog import ConfigError, LogError, SpecError
 from tidelog.envs import icu_sepsis, play
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import clinician
-from tidelog.judging.folds import episode_folds, without
-from tidelog.judging.propensities import (
+from tidelog.ope.evidence.folds import episode_folds, without
+from tidelog.ope.evidence.propensities import (
     best_factor,
     best_temperature,
     clone_by_counts,
@@ -23,7 +23,7 @@ from tidelog.judging.propensities import (
     propensities_of,
     tempered,
 )
-from tidelog.judging.tabular import States, distinct
+from tidelog.ope.models.tabular import States, distinct
 from tidelog.types import MultiDiscrete
 
 
@@ -228,8 +228,8 @@ def test_folds_keep_clusters_whole_and_are_those_of_episodes_where_each_is_its_o
 
 
 def test_a_log_of_one_cluster_holds_none_out_of_its_clone(log, monkeypatch):
-    monkeypatch.setattr("tidelog.judging.propensities.FEWEST", 20)
-    monkeypatch.setattr("tidelog.judging.propensities.MOST", 20)
+    monkeypatch.setattr("tidelog.ope.evidence.propensities.FEWEST", 20)
+    monkeypatch.setattr("tidelog.ope.evidence.propensities.MOST", 20)
     one = replace(log, cluster=np.zeros(log.steps, np.int32))
     clone = clone_by_network(one, np.arange(4), 0)
     assert np.isfinite(clone.logged).all()

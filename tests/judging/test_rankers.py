@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.judging.events import events_of
-from tidelog.judging.rankers import ItemKNN, Markov, OwnFrequency, Popularity
+from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity
 
 # Counts: item 1 four times, 2 three times, 3 and 4 twice each, 5 once, 6 never.
 LOG = events_of(
@@ -68,7 +68,7 @@ def test_item_knn_is_the_cosine_of_who_took_both():
 
 
 def test_item_knn_in_chunks_is_item_knn(monkeypatch):
-    monkeypatch.setattr("tidelog.judging.rankers._CHUNK", 2)
+    monkeypatch.setattr("tidelog.recommend.metrics.baselines._CHUNK", 2)
     difference = ItemKNN.of(LOG).similarity - RANKERS["item-knn"].similarity
     assert abs(difference).max() < 1e-12
 

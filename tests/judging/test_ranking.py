@@ -10,10 +10,10 @@ from tests.algorithms.recommenders import described
 from tests.judging.events import events_of
 from tests.shared import shared
 from tidelog.errors import ConfigError, SpecError
-from tidelog.judging.histories import Cases, histories, next_baskets, next_events
-from tidelog.judging.intervals import Confidence
-from tidelog.judging.rankers import Markov, OwnFrequency, Popularity
-from tidelog.judging.ranking import compare, lists, measured, spread, unseen
+from tidelog.ope.estimators.intervals import Confidence
+from tidelog.recommend.interactions.held_out import Cases, histories, next_baskets, next_events
+from tidelog.recommend.metrics.baselines import Markov, OwnFrequency, Popularity
+from tidelog.recommend.metrics.ranked_lists import compare, lists, measured, spread, unseen
 
 FEW = Confidence(replicates=100)
 LOG = events_of(

@@ -5,9 +5,9 @@ import pytest
 
 from tests.judging.made import random_log
 from tidelog.errors import SpecError
-from tidelog.judging.bandit import BANDIT
-from tidelog.judging.ratios import Ratios, means
-from tidelog.judging.sequential import SEQUENTIAL, logged_return, weighted_dr, wis
+from tidelog.ope.estimators.bandit import BANDIT
+from tidelog.ope.estimators.ratios import Ratios, means
+from tidelog.ope.estimators.sequential import SEQUENTIAL, logged_return, weighted_dr, wis
 
 LENGTHS = [3, 1, 2, 5, 4, 1, 1, 2, 3, 4] * 4
 

@@ -7,12 +7,12 @@ from benchmarks import recommender
 from benchmarks.mistaken import Mistaken
 from tests.algorithms.recommenders import batch, described, fresh, small
 from tests.conformance.cases import differ, same
-from tidelog.algorithms import recommender_bcq as page
-from tidelog.algorithms.optim import improve
-from tidelog.algorithms.running import counted
-from tidelog.algorithms.scenes import scene
-from tidelog.judging.rankers import Markov, Popularity
-from tidelog.training.learner import as_arrays
+from tidelog.algorithms.core.optimisation import improve
+from tidelog.algorithms.core.running_statistics import counted
+from tidelog.recommend import recommender_bcq as page
+from tidelog.recommend.critic_inputs import scene
+from tidelog.recommend.metrics.baselines import Markov, Popularity
+from tidelog.training.engine.learner import as_arrays
 
 
 def stub(log, study, seed):

@@ -8,9 +8,9 @@ import pytest
 
 from tests.judging.made import evidence_of
 from tidelog import ConfigError, SpecError
-from tidelog.acting.statistics import Interval
-from tidelog.judging.intervals import Confidence
-from tidelog.judging.risk import Compared, Risk, Sample, bands_of, risk_of, tail_refusal, tail_sentence
+from tidelog.ope.estimators.intervals import Confidence
+from tidelog.ope.estimators.risk import Compared, Risk, Sample, bands_of, risk_of, tail_refusal, tail_sentence
+from tidelog.policies.statistics import Interval
 
 QUICK = Confidence(replicates=500)
 

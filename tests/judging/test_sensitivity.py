@@ -6,10 +6,10 @@ import pytest
 
 from tests.judging.made import evidence_of, random_log
 from tidelog.errors import ConfigError, SpecError
-from tidelog.judging import sequential
-from tidelog.judging.bandit import doubly_robust, ips, snips
-from tidelog.judging.sensitivity import factor_bounds, shifted, worst_factors
-from tidelog.judging.sequential import logged_return, sequential_dr, weighted_dr, weighted_per_decision_is, wis
+from tidelog.ope.assumptions.sensitivity import factor_bounds, shifted, worst_factors
+from tidelog.ope.estimators import sequential
+from tidelog.ope.estimators.bandit import doubly_robust, ips, snips
+from tidelog.ope.estimators.sequential import logged_return, sequential_dr, weighted_dr, weighted_per_decision_is, wis
 
 LENGTHS = [2, 1, 3, 1, 2, 3, 2, 1]
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.judging.made import evidence_of, random_log
 from tidelog.errors import SpecError
-from tidelog.judging import sequential
-from tidelog.judging.bandit import doubly_robust, ips, self_normalised_dr, snips
-from tidelog.judging.sequential import (
+from tidelog.ope.estimators import sequential
+from tidelog.ope.estimators.bandit import doubly_robust, ips, self_normalised_dr, snips
+from tidelog.ope.estimators.sequential import (
     SEQUENTIAL,
     logged_return,
     per_decision_is,

@@ -8,9 +8,9 @@ from scipy.stats import t
 
 from tests.judging.noise import differences
 from tidelog import ConfigError
-from tidelog.judging.intervals import Confidence, interval, replicates
-from tidelog.judging.ratios import Ratios, means
-from tidelog.judging.simultaneous import critical_values, normal_deviate, spent_error
+from tidelog.ope.estimators.intervals import Confidence, interval, replicates
+from tidelog.ope.estimators.ratios import Ratios, means
+from tidelog.ope.estimators.simultaneous import critical_values, normal_deviate, spent_error
 
 
 def correlated(correlation, policies=6, rows=4000, seed=0):

@@ -11,9 +11,9 @@ from tests.judging.made import evidence_of
 from tests.judging.test_slates import LOGGER, REWARD, TARGET
 from tests.shared import shared
 from tidelog import ConfigError, SpecError
-from tidelog.judging.bandit import doubly_robust
-from tidelog.judging.sequential import sequential_dr, weighted_dr
-from tidelog.judging.slates import cascade_dr, independent_ips, reward_interaction_ips
+from tidelog.ope.estimators.bandit import doubly_robust
+from tidelog.ope.estimators.sequential import sequential_dr, weighted_dr
+from tidelog.ope.estimators.slates import cascade_dr, independent_ips, reward_interaction_ips
 
 MODEL, MODEL_TARGET = np.array([[1.0, 0.5], [2.0, 3.0]]), np.array([[1.5, 1.0], [2.5, 2.0]])
 

@@ -6,9 +6,9 @@ import pytest
 from tests.judging.made import evidence_of
 from tests.shared import shared
 from tidelog.errors import SpecError
-from tidelog.judging.bandit import direct_method, doubly_robust, ips, snips
-from tidelog.judging.sequential import per_decision_is
-from tidelog.judging.slates import independent_ips, reward_interaction_ips
+from tidelog.ope.estimators.bandit import direct_method, doubly_robust, ips, snips
+from tidelog.ope.estimators.sequential import per_decision_is
+from tidelog.ope.estimators.slates import independent_ips, reward_interaction_ips
 
 
 def test_whole_slates_by_hand():

@@ -10,13 +10,13 @@ from tests.acting.permuted import ACTIONS, permuted
 from tests.algorithms.worlds import small, world
 from tests.judging.played import better, policy_of, treated
 from tidelog import ConfigError, SpecError
-from tidelog.acting.along import act_along
 from tidelog.envs import play
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import treatment
-from tidelog.judging.given import as_policy
-from tidelog.judging.tabular import by_state, distinct
-from tidelog.judging.target import hull, kernel_density, kernel_draws, passed, stored_starts, target_of
+from tidelog.ope.evidence.external_policies import as_policy
+from tidelog.ope.evidence.target import hull, kernel_density, kernel_draws, passed, stored_starts, target_of
+from tidelog.ope.models.tabular import by_state, distinct
+from tidelog.policies.replay_policy import act_along
 from tidelog.types import Continuous, Discrete, Spec
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from tests.judging.noise import Table, noise, random_policies
 from tidelog import ConfigError, SpecError, Verdicts, judge
-from tidelog.judging import comparisons
-from tidelog.judging import gather as gathering
-from tidelog.judging.limits import Limits
+from tidelog.ope.evidence import gather as gathering
+from tidelog.ope.verdict import comparisons
+from tidelog.ope.verdict.limits import Limits
 
 QUICK = Limits(replicates=1000)
 PREFERS = Table(np.tile([0.55, 0.15, 0.15, 0.15], (6, 1)))

@@ -22,17 +22,18 @@ from tests.training.runs import LOSS, bc, begin, finish
 from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge
 from tidelog.data.overlap import Overlap
 from tidelog.envs.treatment import clinician, exact_value
-from tidelog.judging import deciding, gather
-from tidelog.judging.deciding import CELLS, Case, ruled, shown, some, worst_case
-from tidelog.judging.estimate import ESTIMATORS, Supports
-from tidelog.judging.limits import Limits
-from tidelog.judging.refusals import hopeless
-from tidelog.judging.results import weight_histogram
-from tidelog.judging.reuse import Reuse
-from tidelog.judging.risk import risk_beside
-from tidelog.judging.sequential import logged_return
-from tidelog.judging.tabular import Values
-from tidelog.judging.weights import pareto_k
+from tidelog.ope.estimators.estimate import ESTIMATORS, Supports
+from tidelog.ope.estimators.risk import risk_beside
+from tidelog.ope.estimators.sequential import logged_return
+from tidelog.ope.evidence import gather
+from tidelog.ope.evidence.weights import pareto_k
+from tidelog.ope.models.tabular import Values
+from tidelog.ope.verdict import decide as deciding
+from tidelog.ope.verdict.decide import CELLS, Case, ruled, shown, some, worst_case
+from tidelog.ope.verdict.held_out_reuse import Reuse
+from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.verdict.preconditions import hopeless
+from tidelog.ope.verdict.results import weight_histogram
 from tidelog.types import MultiDiscrete
 
 # Decisions from evidence made by hand.

@@ -6,7 +6,7 @@ from scipy.stats import genpareto
 
 from tests.judging.made import evidence_of, random_log
 from tidelog.errors import SpecError
-from tidelog.judging.weights import (
+from tidelog.ope.evidence.weights import (
     effective_sample_size,
     episode_weights,
     generalised_pareto_shape,

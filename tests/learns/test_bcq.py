@@ -5,9 +5,9 @@ import pytest
 
 from tests.learns.test_iql import DISCOUNT, TINY, target, throws, trained, walks
 from tidelog import BC, BCQ, DiscreteBCQ, rollout
-from tidelog.acting.rollout import log_of
 from tidelog.envs import make, play
 from tidelog.envs.toys import PointMass, chain
+from tidelog.policies.rollout import log_of
 
 __all__ = ["throws", "walks"]  # fixtures
 

@@ -15,7 +15,7 @@ from tidelog.algorithms import check_fit
 from tidelog.algorithms.bcq import clipped_normal, target_value
 from tidelog.algorithms.bcq import drawn as noise_of
 from tidelog.algorithms.bcq import step as bcq_step
-from tidelog.algorithms.choose import Among
+from tidelog.algorithms.core.choosing_actions import Among
 from tidelog.algorithms.discrete_bcq import seeing, step, step_along
 from tidelog.errors import SpecError
 from tidelog.losses.td import huber

@@ -9,8 +9,8 @@ import pytest
 
 from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
 from tidelog.algorithms.bc import step as bc_step
-from tidelog.algorithms.choose import Mixed
-from tidelog.algorithms.draws import Row
+from tidelog.algorithms.core.choosing_actions import Mixed
+from tidelog.algorithms.core.sampling import Row
 from tidelog.algorithms.iql import step
 from tidelog.networks.actor import HEADS
 from tidelog.networks.distributions import Categorical

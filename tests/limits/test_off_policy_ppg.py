@@ -18,7 +18,7 @@ from tests.algorithms.players import (
 )
 from tests.conformance.cases import differ, same
 from tidelog import OffPolicyPPG
-from tidelog.algorithms.contract import Collecting
+from tidelog.algorithms.core.contract import Collecting
 from tidelog.algorithms.off_policy_ppg import Proximal, averaged, judged, policy_loss, restarted, traced
 from tidelog.losses.returns import advantages
 

@@ -11,13 +11,13 @@ import pytest
 from tests.algorithms.players import AUXILIARY_UPDATES, POLICY_UPDATES, after, moved, players, tiny
 from tests.conformance.cases import differ, same
 from tidelog import PPG, PPO
-from tidelog.algorithms.auxiliary import auxiliary_loss, freeze, value_unit
-from tidelog.algorithms.contract import Batch, Collecting
-from tidelog.algorithms.policy_phase import estimate, joint_loss, policy_loss, value_loss
-from tidelog.algorithms.running import Running
+from tidelog.algorithms.core.contract import Batch, Collecting
+from tidelog.algorithms.core.running_statistics import Running
+from tidelog.algorithms.phasic.auxiliary_phase import auxiliary_loss, freeze, value_unit
+from tidelog.algorithms.phasic.policy_phase import estimate, joint_loss, policy_loss, value_loss
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import ARCHITECTURES
-from tidelog.training.learner import as_arrays
+from tidelog.training.engine.learner import as_arrays
 
 SPEC = functional("jax:CartPole-v1").spec
 

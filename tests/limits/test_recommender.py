@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from tests.algorithms.recommenders import after, batch, compiled, described, fresh, small, unshown
-from tidelog.acting.arrays import named_arrays
-from tidelog.algorithms import proposals
-from tidelog.algorithms import recommender_bcq as page
-from tidelog.algorithms.next_item import facts, from_factors, recall_loss
-from tidelog.algorithms.optim import descend
-from tidelog.algorithms.proposals import GENERATORS, clipped, taken_before, without
-from tidelog.algorithms.scenes import scene
+from tidelog.algorithms.core.optimisation import descend
 from tidelog.losses.td import between
-from tidelog.networks.catalogue import Items
-from tidelog.training.learner import as_arrays
+from tidelog.policies.named_arrays import named_arrays
+from tidelog.recommend import candidate_generation as proposals
+from tidelog.recommend import recommender_bcq as page
+from tidelog.recommend.candidate_generation import GENERATORS, clipped, taken_before, without
+from tidelog.recommend.critic_inputs import scene
+from tidelog.recommend.networks.catalogue import Items
+from tidelog.recommend.next_item import facts, from_factors, recall_loss
+from tidelog.training.engine.learner import as_arrays
 
 GENERATED = pytest.mark.parametrize("generator", GENERATORS)
 

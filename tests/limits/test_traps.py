@@ -15,8 +15,8 @@ from tests.algorithms.worlds import compiled, drawn, small, world
 from tests.conformance.cases import CASES
 from tidelog.algorithms.bcq import BCQ, generator_loss
 from tidelog.algorithms.bcq import step as bcq_step
+from tidelog.algorithms.core.optimisation import OPTIMISERS
 from tidelog.algorithms.discrete_bcq import DiscreteBCQ, Networks, seeing, step, target_value, total_loss
-from tidelog.algorithms.optim import OPTIMISERS
 from tidelog.losses.td import huber, squared
 from tidelog.losses.vae import normal_divergence
 from tidelog.types import Continuous, Spec, Vector

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from tidelog.networks.catalogue import Pair, Raters, directed
+from tidelog.recommend.networks.catalogue import Pair, Raters, directed
 
 
 @pytest.mark.parametrize("items", [5, 50])

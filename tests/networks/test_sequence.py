@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.networks.catalogue import Table, directed, turned
-from tidelog.networks.sequence import READERS, Reader
+from tidelog.recommend.networks.catalogue import Table, directed, turned
+from tidelog.recommend.networks.sequence import READERS, Reader
 
 B, L, D = 3, 5, 8
 

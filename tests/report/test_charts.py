@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.report.pages import Page
-from tidelog.acting.statistics import Interval, bootstrap_interval, mean
+from tidelog.policies.statistics import Interval, bootstrap_interval, mean
 from tidelog.report.axes import Axis, axis, short
 from tidelog.report.charts import Curve, Reach, curves, intervals
 from tidelog.report.learning_part import MOST_POINTS, over_seeds, thin

@@ -15,14 +15,14 @@ from tests.report.crafted import estimate, played, put, verdict
 from tests.report.pages import Page, alone
 from tests.training.runs import EVERY, bc, begin, finish
 from tidelog import read_log
-from tidelog.acting.statistics import Interval
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
-from tidelog.judging.results import Estimates
-from tidelog.judging.risk import risk_of
+from tidelog.ope.estimators.risk import risk_of
+from tidelog.ope.verdict.results import Estimates
+from tidelog.policies.statistics import Interval
 from tidelog.report.run_page import report_of
-from tidelog.training.acting import member_policy
-from tidelog.training.agreement import agreement
-from tidelog.training.record import Record
+from tidelog.training.runs.agreement import agreement
+from tidelog.training.runs.policies import member_policy
+from tidelog.training.runs.record import Record
 
 
 def page_of(folders, out, **options):

@@ -8,11 +8,11 @@ import pytest
 
 from tests.runtime.cases import CASES, ONNX, WITHOUT, policy
 from tidelog import CheckpointError, ExportError, RecommenderBCQ, SpecError, runtime
-from tidelog.acting import parity
-from tidelog.acting.export import Logged, export, recheck
-from tidelog.acting.parity import random_masks, random_observations
 from tidelog.algorithms import ALGORITHMS
-from tidelog.runtime.saved import WEIGHTS, Saved, write
+from tidelog.policies.export import parity
+from tidelog.policies.export.artefact import Logged, export, recheck
+from tidelog.policies.export.parity import random_masks, random_observations
+from tidelog.runtime.artefact_files import WEIGHTS, Saved, write
 from tidelog.runtime.session import load_onnx
 from tidelog.types import Continuous, Discrete
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.runtime.cases import policy
 from tidelog import CheckpointError, TidelogError, load_policy, runtime
-from tidelog.runtime.saved import MANIFEST, POLICY, WEIGHTS, Saved, write
+from tidelog.runtime.artefact_files import MANIFEST, POLICY, WEIGHTS, Saved, write
 
 NAME = "iql, memory"
 

@@ -9,11 +9,11 @@ from tests.algorithms.recommenders import described
 from tests.runtime.cases import LISTS, ONNX, WITHOUT, listing
 from tests.runtime.test_hostile import ODD, places_of, read, replaced, zipped
 from tidelog import CheckpointError, SpecError, load_policy, runtime
-from tidelog.acting import onnx_lists
-from tidelog.acting.export import Logged, export, recheck
-from tidelog.acting.parity import random_masks, random_observations
+from tidelog.policies.export import onnx_lists
+from tidelog.policies.export.artefact import Logged, export, recheck
+from tidelog.policies.export.parity import random_masks, random_observations
+from tidelog.runtime.artefact_files import MANIFEST, POLICY, WEIGHTS, Saved, write
 from tidelog.runtime.ranking import Found, ordered
-from tidelog.runtime.saved import MANIFEST, POLICY, WEIGHTS, Saved, write
 from tidelog.runtime.session import load_onnx
 
 TRACED = ("lists, gru", "lists, attention", "lists, imagined")

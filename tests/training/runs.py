@@ -1,8 +1,8 @@
 """Tiny runs that tests stop, break, resume and compare."""
 
 from tidelog import BC, IQL, load, prepare
-from tidelog.acting.arrays import fingerprint
-from tidelog.training import run as run_module
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.runs import run as run_module
 
 TINY = {"hidden": (8, 8), "embedding": 2, "batch_size": 32}
 STEPS, EVERY = 42, 14

@@ -9,11 +9,11 @@ import tidelog as tl
 from tests.algorithms.players import replaying
 from tests.training.runs import chunks_of, finish, stop_at
 from tests.training.test_learn import EVERY, HOST, STEPS, TINY_FLAGS, Breaking, Forgetful, all_of, begin
-from tidelog.acting.arrays import fingerprint
 from tidelog.cli import main
 from tidelog.envs.toys import PointMass
-from tidelog.training import collect
-from tidelog.training.trainer import Position
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.engine.trainer import Position
+from tidelog.training.online import collection as collect
 
 
 class Held(PointMass):

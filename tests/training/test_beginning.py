@@ -13,17 +13,17 @@ import tidelog as tl
 from tests.algorithms.players import Dials, Doors, replaying, tiny
 from tests.conformance.cases import differ, same
 from tests.training.runs import chunks_of, finish, stop_at
-from tidelog.acting.align import Aligned
-from tidelog.acting.arrays import fingerprint
-from tidelog.acting.rollout import log_of
-from tidelog.acting.teacher import lesson_of
-from tidelog.algorithms.cloning import Lesson, clone_loss
+from tidelog.algorithms.phasic.distillation import Lesson, clone_loss
 from tidelog.cli import main
 from tidelog.envs import registry
 from tidelog.envs.hosted import Hosted
 from tidelog.envs.play import play
 from tidelog.envs.registry import make
 from tidelog.networks.distributions import Categorical
+from tidelog.policies.action_mapping import Aligned
+from tidelog.policies.distillation import lesson_of
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.policies.rollout import log_of
 from tidelog.training import learn
 from tidelog.training.learn import prepare_learning
 from tidelog.types import Continuous, MultiDiscrete

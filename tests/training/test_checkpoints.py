@@ -10,7 +10,7 @@ import pytest
 
 from tests.training.runs import all_of, bc, begin, chunks_of, finish, stop_at
 from tidelog import CheckpointError, load
-from tidelog.acting.arrays import fingerprint
+from tidelog.policies.named_arrays import fingerprint
 
 MEMBER, MANIFEST = "member-0.safetensors", "manifest.json"
 

@@ -12,17 +12,19 @@ import pytest
 import tidelog as tl
 from tests.algorithms.players import ENV, tiny
 from tests.training.runs import chunks_of, finish, stop_at
-from tidelog.acting.arrays import fingerprint
-from tidelog.algorithms.draws import Draw
-from tidelog.algorithms.segments import Epochs, Whole
+from tidelog.algorithms.core.sampling import Draw
+from tidelog.algorithms.core.segments import Epochs, Whole
 from tidelog.cli import main
 from tidelog.envs.functional import Moved
 from tidelog.envs.registry import functional
-from tidelog.training import depot_visits, depots, storage
-from tidelog.training.depots import Depot
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.engine import offload_storage as storage
+from tidelog.training.engine import offloaded_phases as depot_visits
+from tidelog.training.engine import segment_offload as depots
+from tidelog.training.engine.plan import planned_stores
+from tidelog.training.engine.rounds import Rounds
+from tidelog.training.engine.segment_offload import Depot
 from tidelog.training.learn import prepare_learning
-from tidelog.training.plan import planned_stores
-from tidelog.training.rounds import Rounds
 from tidelog.types import Discrete, Image, Spec
 
 SPEC = functional(ENV).spec

@@ -15,11 +15,11 @@ from tests.algorithms import recommenders
 from tests.algorithms.worlds import world
 from tests.training.runs import LOSS, bc, begin, chunks_of, finish, iql
 from tidelog import ConfigError, DivergenceError, Log, LogError, SpecError
-from tidelog.acting.arrays import fingerprint
-from tidelog.judging.kept import held_out_part
+from tidelog.ope.verdict.verdict_store import held_out_part
+from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.fit import followed_parts, target_names
-from tidelog.training.record import Record
-from tidelog.training.sinks import read_rows
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.sinks import read_rows
 
 
 @pytest.fixture(scope="module")

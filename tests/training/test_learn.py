@@ -9,13 +9,13 @@ import pytest
 import tidelog as tl
 from tests.algorithms.players import tiny
 from tests.training.runs import chunks_of, finish, stop_at
-from tidelog.acting.arrays import fingerprint
 from tidelog.algorithms import check_fit
 from tidelog.cli import main
 from tidelog.envs import registry
 from tidelog.envs.toys import PointMass
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.engine.trainer import Position
 from tidelog.training.learn import prepare_learning
-from tidelog.training.trainer import Position
 
 STEPS, EVERY = 320, 128  # five rounds of 64; reports after the second and fourth
 FUNCTION, HOST = "jax:CartPole-v1", "point-mass"

@@ -8,8 +8,8 @@ import pytest
 import tidelog as tl
 from tests.training.runs import chunks_of, finish, stop_at
 from tidelog import PPG
-from tidelog.acting.arrays import fingerprint
 from tidelog.envs.procgen import INSTALL
+from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.learn import prepare_learning
 
 SMALL = {"policy_iterations": 2, "auxiliary_epochs": 2, "minibatches": 4}

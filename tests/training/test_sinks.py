@@ -10,8 +10,8 @@ from rich import console
 
 from tests.training.runs import bc, begin, finish
 from tidelog import CheckpointError, ConfigError
-from tidelog.training.progress import Progress, Screen
-from tidelog.training.sinks import TensorBoard, Trackio, WandB, read_rows
+from tidelog.training.runs.progress import Progress, Screen
+from tidelog.training.runs.sinks import TensorBoard, Trackio, WandB, read_rows
 
 ROW = {"update": 7, "member": 1, "seed": 4, "loss": 0.5, "held_out/loss": 0.25}
 

@@ -6,13 +6,13 @@ import pytest
 import tidelog as tl
 from tests.algorithms.worlds import world
 from tidelog import ConfigError
-from tidelog.acting.arrays import fingerprint
-from tidelog.algorithms.contract import Keep
-from tidelog.algorithms.draws import Choice, Draw, Row, Window
+from tidelog.algorithms.core.contract import Keep
+from tidelog.algorithms.core.sampling import Choice, Draw, Row, Window
 from tidelog.data.scaling import Scaler
-from tidelog.training import streams
-from tidelog.training.stores import stored
-from tidelog.training.streams import Stream, is_mapped
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.engine import log_streaming as streams
+from tidelog.training.engine.log_streaming import Stream, is_mapped
+from tidelog.training.engine.stores import stored
 
 KEEP = Keep(("reward", "terminated"))
 TINY = {"hidden": (8, 8), "batch_size": 8}
@@ -115,7 +115,7 @@ def test_a_block_keeps_to_its_bytes(both):
 
 
 def test_only_saved_logs_can_stay_on_disk(tmp_path):
-    from tidelog.data.origin import read_any
+    from tidelog.data.io.origin import read_any
 
     with pytest.raises(ConfigError, match="convert"):
         read_any(tmp_path / "a.csv", memory_map=True)

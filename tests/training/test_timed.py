@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.algorithms.recommenders import described, small
-from tidelog.training.run import CollapseWarning, Run, fallen
-from tidelog.training.timed import Periods
+from tidelog.training.runs.run import CollapseWarning, Run, fallen
+from tidelog.training.runs.time_split import Periods
 
 
 def row(coverage, member=0):

@@ -11,13 +11,13 @@ import tidelog as tl
 from tests.conformance.cases import differ
 from tests.training.runs import chunks_of, finish, stop_at
 from tests.training.test_learn import Breaking
-from tidelog.acting.arrays import fingerprint
 from tidelog.cli import main
 from tidelog.data.scaling import Scaler
 from tidelog.envs import registry
-from tidelog.training import streams
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.engine import log_streaming as streams
+from tidelog.training.finetune import check_same_spaces
 from tidelog.training.learn import prepare_learning
-from tidelog.training.tuning import check_same_spaces
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 SMALL = {"hidden": (8,), "batch_size": 8}

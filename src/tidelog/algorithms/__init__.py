@@ -13,8 +13,8 @@ from tidelog.algorithms.discrete_bcq import DiscreteBCQ
 from tidelog.algorithms.iql import IQL
 from tidelog.algorithms.off_policy_ppg import OffPolicyPPG
 from tidelog.algorithms.ppg import PPG, PPO_SETTINGS
-from tidelog.algorithms.recommender_bcq import RecommenderBCQ
 from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.recommend.recommender_bcq import RecommenderBCQ
 from tidelog.types import Spec
 
 ALGORITHMS: dict[str, type[Any]] = {

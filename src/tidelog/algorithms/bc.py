@@ -15,11 +15,12 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields, reads
-from tidelog.algorithms.choose import choose, sampled, start
-from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase
-from tidelog.algorithms.hyper import hyper, own
-from tidelog.algorithms.optim import Schedule, Transformation, brought, constant, improve, optimiser_memory
+from tidelog.algorithms.core import fields
+from tidelog.algorithms.core import samplers as reads
+from tidelog.algorithms.core.choosing_actions import choose, sampled, start
+from tidelog.algorithms.core.contract import Batch, Feedback, Keep, Phase
+from tidelog.algorithms.core.hyperparameters import hyper, own
+from tidelog.algorithms.core.optimisation import Schedule, Transformation, brought, constant, improve, optimiser_memory
 from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, HeadFactory, gaussian
 from tidelog.networks.convolution import Layers, by_size

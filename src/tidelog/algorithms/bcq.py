@@ -35,12 +35,13 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields, reads
-from tidelog.algorithms.candidates import Acting, candidates, clipped_normal, drawn, favourite, rated_by_all
-from tidelog.algorithms.choose import in_blocks
-from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase, one_reward
-from tidelog.algorithms.hyper import hyper, number, own, static
-from tidelog.algorithms.optim import (
+from tidelog.algorithms.bcq_candidates import Acting, candidates, clipped_normal, drawn, favourite, rated_by_all
+from tidelog.algorithms.core import fields
+from tidelog.algorithms.core import samplers as reads
+from tidelog.algorithms.core.choosing_actions import in_blocks
+from tidelog.algorithms.core.contract import Batch, Feedback, Keep, Phase, one_reward
+from tidelog.algorithms.core.hyperparameters import hyper, number, own, static
+from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
     brought,

@@ -36,11 +36,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields, reads
-from tidelog.algorithms.choose import Among
-from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase, one_reward
-from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
-from tidelog.algorithms.optim import (
+from tidelog.algorithms.core import fields
+from tidelog.algorithms.core import samplers as reads
+from tidelog.algorithms.core.choosing_actions import Among
+from tidelog.algorithms.core.contract import Batch, Feedback, Keep, Phase, one_reward
+from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
+from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
     brought,
@@ -50,7 +51,7 @@ from tidelog.algorithms.optim import (
     improve,
     optimiser_memory,
 )
-from tidelog.algorithms.running import Running, counted, deviation, nothing_seen
+from tidelog.algorithms.core.running_statistics import Running, counted, deviation, nothing_seen
 from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.imitation import categorical_log_probability, mean_square, pick

@@ -35,11 +35,12 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields, reads
-from tidelog.algorithms.choose import choose, sampled, start
-from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase, check_components
-from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
-from tidelog.algorithms.optim import (
+from tidelog.algorithms.core import fields
+from tidelog.algorithms.core import samplers as reads
+from tidelog.algorithms.core.choosing_actions import choose, sampled, start
+from tidelog.algorithms.core.contract import Batch, Feedback, Keep, Phase, check_components
+from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
+from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
     brought,

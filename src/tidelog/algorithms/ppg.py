@@ -31,15 +31,16 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields, phasic
-from tidelog.algorithms.auxiliary import Rewards, auxiliary_loss, drift, freeze, value_unit
-from tidelog.algorithms.contract import Batch, Collection, Feedback, Keep, Phase
-from tidelog.algorithms.draws import Draw
-from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
-from tidelog.algorithms.optim import Schedule, Transformation, constant, optimiser_memory
-from tidelog.algorithms.policy_phase import estimate, joint_loss, policy_loss, value_loss
-from tidelog.algorithms.running import Running
-from tidelog.algorithms.segments import Epochs, Whole, check_divides
+from tidelog.algorithms.core import fields
+from tidelog.algorithms.core.contract import Batch, Collection, Feedback, Keep, Phase
+from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
+from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, optimiser_memory
+from tidelog.algorithms.core.running_statistics import Running
+from tidelog.algorithms.core.sampling import Draw
+from tidelog.algorithms.core.segments import Epochs, Whole, check_divides
+from tidelog.algorithms.phasic import network_step as phasic
+from tidelog.algorithms.phasic.auxiliary_phase import Rewards, auxiliary_loss, drift, freeze, value_unit
+from tidelog.algorithms.phasic.policy_phase import estimate, joint_loss, policy_loss, value_loss
 from tidelog.errors import ConfigError
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.mlp import ACTIVATIONS, Activation

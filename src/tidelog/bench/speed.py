@@ -20,11 +20,11 @@ from tidelog.bench.entries import Entry, Loop
 from tidelog.bench.operations import Product, matrix_products, operations
 from tidelog.data import Log
 from tidelog.data.scaling import Scaler
-from tidelog.training.learner import as_arrays
-from tidelog.training.run import CHUNK_SECONDS
-from tidelog.training.settings import as_members
-from tidelog.training.stores import stores_of
-from tidelog.training.trainer import Trainer
+from tidelog.training.engine.learner import as_arrays
+from tidelog.training.engine.stores import stores_of
+from tidelog.training.engine.trainer import Trainer
+from tidelog.training.runs.run import CHUNK_SECONDS
+from tidelog.training.runs.settings import as_members
 
 OBSERVATION, ACTION, EPISODE, STEPS = 17, 6, 1_000, 100_000  # the shape of D4RL's halfcheetah and walker2d
 SQUARES = (256, 512, 1024, 2048)

@@ -8,12 +8,12 @@ from pathlib import Path
 import polars as pl
 import tyro
 
-from tidelog.acting.policy import Policy, load_policy
-from tidelog.acting.tables import act_on_known, act_on_table, write_table
-from tidelog.cli.options import parse
+from tidelog.cli.flags import parse
 from tidelog.cli.tables import say
 from tidelog.errors import ConfigError, SpecError
-from tidelog.training.acting import policy_of_run
+from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
+from tidelog.policies.policy import Policy, load_policy
+from tidelog.training.runs.policies import policy_of_run
 
 ENDINGS = (".csv", ".parquet")
 

@@ -10,10 +10,10 @@ from typing import Any
 from tidelog.bench.entries import ENTRIES, entry_of
 from tidelog.bench.operations import operations
 from tidelog.bench.speed import first_updates, measure, products_of, summary, synthetic_log
-from tidelog.cli.options import parse
+from tidelog.cli.flags import parse
 from tidelog.cli.tables import say, table
 from tidelog.errors import ConfigError
-from tidelog.training.record import this_machine
+from tidelog.training.runs.record import this_machine
 
 
 @dataclass

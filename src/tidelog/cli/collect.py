@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidelog.acting.rollout import collect
 from tidelog.cli.act import open_policy
-from tidelog.cli.options import parse
+from tidelog.cli.flags import parse
 from tidelog.cli.tables import say
 from tidelog.errors import ConfigError
+from tidelog.policies.rollout import collect
 
 
 @dataclass

@@ -9,18 +9,18 @@ from typing import Literal, cast
 
 import tyro
 
-from tidelog.cli.options import parse
-from tidelog.cli.taken import Taken, read_taken, roles_of, stand_at
-from tidelog.data.door import validate
-from tidelog.data.inspect import Description, describe_table, inspect_log
-from tidelog.data.interaction_door import validate_by_roles
-from tidelog.data.interaction_statistics import text
-from tidelog.data.interaction_storage import open_interactions
+from tidelog.cli.flags import parse
+from tidelog.cli.interaction_flags import Taken, read_taken, roles_of, stand_at
+from tidelog.data.core.report import Report
+from tidelog.data.io.inspect import Description, describe_table, inspect_log
+from tidelog.data.io.origin import is_table, read_any
+from tidelog.data.io.readers import validate
 from tidelog.data.log import Log
-from tidelog.data.offending import quarantine
-from tidelog.data.origin import is_table, read_any
-from tidelog.data.report import Report
+from tidelog.data.validation.quarantine import quarantine
 from tidelog.errors import ConfigError, LogError, nearest
+from tidelog.recommend.interactions.readers import validate_by_roles
+from tidelog.recommend.interactions.statistics import text
+from tidelog.recommend.interactions.storage import open_interactions
 
 COMMANDS = {
     "inspect": "what a log holds; without a mapping, a proposal for one",

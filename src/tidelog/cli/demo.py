@@ -16,19 +16,19 @@ import numpy as np
 import polars as pl
 
 import tidelog as tl
-from tidelog.acting.align import Aligned
-from tidelog.acting.rollout import rollout
-from tidelog.acting.statistics import bootstrap_interval, mean
-from tidelog.cli.options import parse
+from tidelog.cli.flags import parse
 from tidelog.cli.tables import say, table
 from tidelog.envs import Observed, TabularEnvironment, clinician, play, treatment
 from tidelog.envs.play import Episodes
 from tidelog.envs.treatment import exact_value
 from tidelog.errors import ConfigError
-from tidelog.judging.kept import held_out_part, keep
+from tidelog.ope.verdict.verdict_store import held_out_part, keep
+from tidelog.policies.action_mapping import Aligned
+from tidelog.policies.rollout import rollout
+from tidelog.policies.statistics import bootstrap_interval, mean
 from tidelog.report.curves import draw_curves
 from tidelog.report.run_page import report_of
-from tidelog.training.run import Run
+from tidelog.training.runs.run import Run
 from tidelog.types import Codes, Vector
 
 MAPPING = """\

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from tidelog.acting.rollout import rollout
-from tidelog.acting.statistics import bootstrap_interval, iqm, mean
-from tidelog.cli.options import parse
+from tidelog.cli.flags import parse
 from tidelog.cli.tables import say, table
-from tidelog.data.origin import read_any
+from tidelog.data.io.origin import read_any
 from tidelog.errors import ConfigError
-from tidelog.training.acting import member_policy
-from tidelog.training.agreement import agreement
-from tidelog.training.record import Record
+from tidelog.policies.rollout import rollout
+from tidelog.policies.statistics import bootstrap_interval, iqm, mean
+from tidelog.training.runs.agreement import agreement
+from tidelog.training.runs.policies import member_policy
+from tidelog.training.runs.record import Record
 
 
 @dataclass

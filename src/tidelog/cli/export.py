@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 import tyro
 
-from tidelog.acting.export import Logged, export, export_onnx, has_onnx, recheck
-from tidelog.acting.policy import Policy
 from tidelog.cli.act import open_policy
-from tidelog.cli.options import parse
+from tidelog.cli.flags import parse
 from tidelog.cli.tables import say, table
-from tidelog.data.origin import reopen_any
+from tidelog.data.io.origin import reopen_any
 from tidelog.errors import ConfigError, LogError
-from tidelog.training.record import Record
-from tidelog.training.sinks import rows_until
+from tidelog.policies.export.artefact import Logged, export, export_onnx, has_onnx, recheck
+from tidelog.policies.policy import Policy
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.sinks import rows_until
 
 SUFFIX = {"folder": "", "zip": ".zip", "onnx": ".onnx"}
 EXTRA = "pip install 'tidelog[onnx]'"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import tyro
 
-from tidelog.cli.options import parse
-from tidelog.cli.playing import Playing, free_folder, play
+from tidelog.cli.environment_flags import Playing, free_folder, play
+from tidelog.cli.flags import parse
 from tidelog.training.fit import load
 
 

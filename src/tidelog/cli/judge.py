@@ -10,23 +10,23 @@ from typing import Any, Literal, NamedTuple
 
 import tyro
 
-from tidelog.acting.policy import Policy
 from tidelog.cli.act import open_policy
-from tidelog.cli.options import parse
+from tidelog.cli.flags import parse
 from tidelog.cli.tables import say, table
 from tidelog.data import Log
-from tidelog.data.origin import read_any
+from tidelog.data.io.origin import read_any
 from tidelog.errors import ConfigError
-from tidelog.judging.kept import held_out_part, keep, write
-from tidelog.judging.ledger import Ledger
-from tidelog.judging.limits import Limits
-from tidelog.judging.results import Verdict, percent
-from tidelog.judging.risk import ALPHA, tail_refusal
-from tidelog.judging.verdict import judge
-from tidelog.judging.verdicts import Verdicts
-from tidelog.training.acting import member_policy, policy_of_run
-from tidelog.training.progress import Screen
-from tidelog.training.record import Record
+from tidelog.ope.estimators.risk import ALPHA, tail_refusal
+from tidelog.ope.verdict.judge import judge
+from tidelog.ope.verdict.ledger import Ledger
+from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.verdict.results import Verdict, percent
+from tidelog.ope.verdict.verdict_store import held_out_part, keep, write
+from tidelog.ope.verdict.verdicts import Verdicts
+from tidelog.policies.policy import Policy
+from tidelog.training.runs.policies import member_policy, policy_of_run
+from tidelog.training.runs.progress import Screen
+from tidelog.training.runs.record import Record
 
 NEGATIVE = 3  # the exit code of a gate that does not open
 

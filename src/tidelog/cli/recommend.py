@@ -8,12 +8,12 @@ from typing import Literal
 
 import tyro
 
-from tidelog.acting.lists import recommend_for_table
-from tidelog.acting.tables import write_table
 from tidelog.cli.act import open_policy
-from tidelog.cli.options import parse
+from tidelog.cli.flags import parse
 from tidelog.cli.tables import say
 from tidelog.errors import ConfigError
+from tidelog.policies.batch_inference import write_table
+from tidelog.recommend.policy.recommendation_tables import recommend_for_table
 
 
 @dataclass

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import tyro
 
-from tidelog.cli.options import parse
+from tidelog.cli.flags import parse
 from tidelog.cli.tables import say
-from tidelog.data.origin import read_any
+from tidelog.data.io.origin import read_any
 from tidelog.errors import ConfigError
 from tidelog.report.run_page import report_of
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import tyro
 
-from tidelog.cli.options import parse
-from tidelog.cli.playing import SinkName, sink_of
+from tidelog.cli.environment_flags import SinkName, sink_of
+from tidelog.cli.flags import parse
 from tidelog.cli.tables import say, trained
 from tidelog.training.fit import load
-from tidelog.training.record import Record
+from tidelog.training.runs.record import Record
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import tyro
 
-from tidelog.cli.options import parse
+from tidelog.cli.flags import parse
 from tidelog.errors import ConfigError, ExportError
 from tidelog.runtime.loading import load
 from tidelog.runtime.session import load_onnx

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from tidelog.errors import CheckpointError
-from tidelog.runtime.intake import feature_names
+from tidelog.runtime.observations import feature_names
 from tidelog.training.fit import finish
-from tidelog.training.run import Run
+from tidelog.training.runs.run import Run
 from tidelog.types import Catalogue
 
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tidelog.algorithms import ALGORITHMS, CONFIGURATIONS, configured, learns_online, ranks
-from tidelog.algorithms.hyper import chosen_preset
+from tidelog.algorithms.core.hyperparameters import chosen_preset
 from tidelog.cli.act import open_policy
-from tidelog.cli.options import flags_of, is_flag, pairs, parse, peek, read_config, with_defaults
-from tidelog.cli.playing import Playing, SinkName, episodes_of, free_folder, play, sink_of
+from tidelog.cli.environment_flags import Playing, SinkName, episodes_of, free_folder, play, sink_of
+from tidelog.cli.flags import flags_of, is_flag, pairs, parse, peek, read_config, with_defaults
+from tidelog.cli.interaction_flags import Taken, read_taken
 from tidelog.cli.tables import trained
-from tidelog.cli.taken import Taken, read_taken
 from tidelog.data import Interactions, Log
-from tidelog.data.origin import read_any
+from tidelog.data.io.origin import read_any
 from tidelog.errors import ConfigError
 from tidelog.training.fit import prepare
 

@@ -6,21 +6,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tidelog.data.clusters import ClusterCandidate, cluster_candidates
-    from tidelog.data.columns import Columns
-    from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
-    from tidelog.data.export import convert
-    from tidelog.data.inspect import describe_table, inspect_log
-    from tidelog.data.interaction_door import read_interactions, validate_interactions
-    from tidelog.data.interaction_storage import open_interactions
-    from tidelog.data.interactions import Interactions
+    from tidelog.data.core.columns import Columns
+    from tidelog.data.core.report import Problem, Report
+    from tidelog.data.io.export import convert
+    from tidelog.data.io.inspect import describe_table, inspect_log
+    from tidelog.data.io.readers import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
+    from tidelog.data.io.storage import open_log
     from tidelog.data.log import Log
     from tidelog.data.nstep import n_step
-    from tidelog.data.offending import quarantine
-    from tidelog.data.report import Problem, Report
     from tidelog.data.scaling import Scaler, by_return_range, minus_one, unscaled
     from tidelog.data.statistics import Statistics
-    from tidelog.data.storage import open_log
+    from tidelog.data.validation.clusters import ClusterCandidate, cluster_candidates
+    from tidelog.data.validation.quarantine import quarantine
+    from tidelog.recommend.interactions.log import Interactions
+    from tidelog.recommend.interactions.readers import read_interactions, validate_interactions
+    from tidelog.recommend.interactions.storage import open_interactions
 
 __all__ = [
     "ClusterCandidate",
@@ -54,28 +54,28 @@ __all__ = [
 ]
 
 _HOME = {
-    "clusters": ("ClusterCandidate", "cluster_candidates"),
-    "columns": ("Columns",),
-    "door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
-    "export": ("convert",),
-    "interaction_door": ("read_interactions", "validate_interactions"),
-    "interaction_storage": ("open_interactions",),
-    "interactions": ("Interactions",),
-    "inspect": ("describe_table", "inspect_log"),
-    "log": ("Log",),
-    "nstep": ("n_step",),
-    "offending": ("quarantine",),
-    "report": ("Problem", "Report"),
-    "scaling": ("Scaler", "by_return_range", "minus_one", "unscaled"),
-    "statistics": ("Statistics",),
-    "storage": ("open_log",),
+    "data.validation.clusters": ("ClusterCandidate", "cluster_candidates"),
+    "data.core.columns": ("Columns",),
+    "data.io.readers": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
+    "data.io.export": ("convert",),
+    "recommend.interactions.readers": ("read_interactions", "validate_interactions"),
+    "recommend.interactions.storage": ("open_interactions",),
+    "recommend.interactions.log": ("Interactions",),
+    "data.io.inspect": ("describe_table", "inspect_log"),
+    "data.log": ("Log",),
+    "data.nstep": ("n_step",),
+    "data.validation.quarantine": ("quarantine",),
+    "data.core.report": ("Problem", "Report"),
+    "data.scaling": ("Scaler", "by_return_range", "minus_one", "unscaled"),
+    "data.statistics": ("Statistics",),
+    "data.io.storage": ("open_log",),
 }
 
 
 def __getattr__(name: str) -> Any:
     for module, names in _HOME.items():
         if name in names:
-            return getattr(importlib.import_module(f"tidelog.data.{module}"), name)
+            return getattr(importlib.import_module(f"tidelog.{module}"), name)
     raise AttributeError(f"module 'tidelog.data' has no attribute {name!r}")
 
 

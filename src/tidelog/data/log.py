@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidelog.data.order import Values, numbered
-from tidelog.data.report import Report
+from tidelog.data.core.order import Values, numbered
+from tidelog.data.core.report import Report
 from tidelog.data.views import Episodes, Transitions
 from tidelog.errors import LogError
 from tidelog.types import Spec
@@ -52,7 +52,7 @@ class Log:
     extra: dict[str, Values]  # further columns [N]
     episode_ids: Values  # [E]: the user's names for the episodes
     report: Report
-    origin: Mapping[str, Any] | None = None  # what `tidelog.data.origin.reopen` reads it from again
+    origin: Mapping[str, Any] | None = None  # what `tidelog.data.io.origin.reopen` reads it from again
 
     @classmethod
     def from_arrays(
@@ -89,8 +89,8 @@ class Log:
         value in every row of an episode.
         `followed` [N] bool: rows whose `next_observation` is given; None: all of them.
         """
-        from tidelog.data.arrays import from_arrays
-        from tidelog.data.build import checked
+        from tidelog.data.assemble import checked
+        from tidelog.data.parsing.arrays import from_arrays
 
         return checked(
             from_arrays(
@@ -257,31 +257,31 @@ class Log:
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write a folder that `open_log` reads; LogError if the path exists (and is no log to overwrite)."""
-        from tidelog.data.storage import save
+        from tidelog.data.io.storage import save
 
         save(self, Path(path), overwrite)
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write a table and beside it the mapping (.toml, whose path is returned) that `read_log` reads it with."""
-        from tidelog.data.export import to_parquet
+        from tidelog.data.io.export import to_parquet
 
         return to_parquet(self, path, overwrite)
 
     def to_minari(self, dataset_id: str, overwrite: bool = False) -> None:
         """Write a Minari data set; LogError if it exists, or if what followed a truncation is not known."""
-        from tidelog.data.minari_export import to_minari
+        from tidelog.data.io.minari_export import to_minari
 
         to_minari(self, dataset_id, overwrite)
 
     def to_arrays(self) -> dict[str, Any]:
         """Arguments of `Log.from_arrays` that give the same columns."""
-        from tidelog.data.export import to_arrays
+        from tidelog.data.io.export import to_arrays
 
         return to_arrays(self)
 
     def to_npz(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the arrays of `to_arrays` to a file that `read_npz` reads."""
-        from tidelog.data.export import save_npz
+        from tidelog.data.io.export import save_npz
 
         save_npz(self, path, overwrite)
 

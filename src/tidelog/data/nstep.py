@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidelog.data.core.order import Values
 from tidelog.data.log import Log
-from tidelog.data.order import Values
 from tidelog.errors import LogError
 
 

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tidelog.data.core.order import Values
 from tidelog.data.log import Log
-from tidelog.data.order import Values
 from tidelog.data.statistics import Statistics, moments
 from tidelog.errors import ConfigError
 from tidelog.types import Vector

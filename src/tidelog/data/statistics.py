@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidelog.data.order import Values
+from tidelog.data.core.order import Values
 from tidelog.types import Codes, Discrete, Image, MultiDiscrete
 
 if TYPE_CHECKING:

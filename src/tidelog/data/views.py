@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from tidelog.data.order import Values
+from tidelog.data.core.order import Values
 
 if TYPE_CHECKING:
     from tidelog.data.log import Log

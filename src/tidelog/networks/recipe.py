@@ -14,7 +14,6 @@ import numpy as np
 from tidelog.errors import ExportError
 from tidelog.networks import actor, phasic
 from tidelog.networks.actor import Actor, GaussianHead, PointHead, StateGaussianHead
-from tidelog.networks.catalogue import Pair, Table
 from tidelog.networks.convolution import Residual, Shape, Stack
 from tidelog.networks.critic import Critic
 from tidelog.networks.encode import Encoder, Picture
@@ -22,8 +21,9 @@ from tidelog.networks.memory import GRU
 from tidelog.networks.mlp import ACTIVATIONS, MLP, LayerNorm, Linear
 from tidelog.networks.perturbation import Perturbation
 from tidelog.networks.phasic import LogitsHead, MeanHead, Phasic, Trunk
-from tidelog.networks.sequence import Attention, Block, Mean, Reader, Recurrent
 from tidelog.networks.vae import Generator
+from tidelog.recommend.networks.catalogue import Pair, Table
+from tidelog.recommend.networks.sequence import Attention, Block, Mean, Reader, Recurrent
 
 Node = dict[str, Any]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidelog.acting.statistics import Interval
+from tidelog.policies.statistics import Interval
 from tidelog.report.axes import Axis, Values, axis, short
 from tidelog.report.svg import picture, text
 

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidelog.acting.along import act_along
 from tidelog.data import Log
 from tidelog.errors import TidelogError
+from tidelog.policies.replay_policy import act_along
 from tidelog.report.axes import Values
 from tidelog.report.frame import figure, grid, legend, paragraph, section
 from tidelog.report.learning_part import Line, lines_of
 from tidelog.report.logs import Found, fingerprint
 from tidelog.report.overlays import Source, overlaid, shares
 from tidelog.report.saved import SavedRun
-from tidelog.training.acting import member_policy
+from tidelog.training.runs.policies import member_policy
 from tidelog.types import Continuous, Discrete, MultiDiscrete
 
 MOST_STEPS = 20_000

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.data.inspect import Description
+from tidelog.data.core.order import Values
+from tidelog.data.core.report import LEVELS, Problem, Report
+from tidelog.data.io.inspect import Description
 from tidelog.data.log import Log
-from tidelog.data.order import Values
-from tidelog.data.report import LEVELS, Problem, Report
 from tidelog.data.statistics import Statistics, episode_returns
 from tidelog.errors import ConfigError
 from tidelog.report.frame import bullets, command, figure, grid, heading, page, section, table, tiles

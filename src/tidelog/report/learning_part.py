@@ -13,7 +13,7 @@ from tidelog.report.charts import Curve, curves
 from tidelog.report.curves import series
 from tidelog.report.frame import figure, grid, heading, legend, paragraph, section
 from tidelog.report.saved import SavedRun
-from tidelog.training.sinks import KEYS
+from tidelog.training.runs.sinks import KEYS
 
 HELD_OUT = "held_out/"
 MOST_POINTS = 120  # drawn of a curve: more than a chart this wide can show

@@ -9,19 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tidelog.acting.statistics import Interval
 from tidelog.algorithms import ALGORITHMS
 from tidelog.data import Interactions
 from tidelog.errors import TidelogError
-from tidelog.judging.histories import Cases, next_events
-from tidelog.judging.rankers import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
-from tidelog.judging.ranking import Comparison, Row, compare
+from tidelog.policies.statistics import Interval
+from tidelog.recommend.interactions.held_out import Cases, next_events
+from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
+from tidelog.recommend.metrics.ranked_lists import Comparison, Row, compare
 from tidelog.report.frame import bullets, heading, paragraph, section, table
 from tidelog.report.learning_part import Line, lines_of
 from tidelog.report.logs import Found, fingerprint
 from tidelog.report.saved import SavedRun, ranks
-from tidelog.training.acting import member_policy
-from tidelog.training.run import fallen
+from tidelog.training.runs.policies import member_policy
+from tidelog.training.runs.run import fallen
 
 MOST_CASES = 2_000  # held-out events that lists are made for
 MOST_MEMBERS = 5  # seeds of an algorithm that are asked

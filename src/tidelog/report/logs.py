@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidelog.data import Interactions, Log
-from tidelog.data.origin import reopen_any
+from tidelog.data.io.origin import reopen_any
 from tidelog.errors import LogError, TidelogError
 from tidelog.report.saved import SavedRun
-from tidelog.training.record import Record
-from tidelog.training.streams import is_mapped
+from tidelog.training.engine.log_streaming import is_mapped
+from tidelog.training.runs.record import Record
 
 
 class Found(NamedTuple):

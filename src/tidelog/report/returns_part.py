@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tidelog.acting.statistics import Interval, bootstrap_interval, iqm, mean
 from tidelog.data import Log
 from tidelog.data.statistics import episode_returns
+from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean
 from tidelog.report.axes import Values
 from tidelog.report.frame import command, figure, grid, paragraph, section, table
 from tidelog.report.learning_part import Line, lines_of

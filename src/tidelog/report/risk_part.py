@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidelog.acting.statistics import Interval
-from tidelog.judging.results import Verdict
-from tidelog.judging.risk import Band, Compared, Risk
+from tidelog.ope.estimators.risk import Band, Compared, Risk
+from tidelog.ope.verdict.results import Verdict
+from tidelog.policies.statistics import Interval
 from tidelog.report.axes import Values
 from tidelog.report.charts import Curve, curves
 from tidelog.report.frame import beside, bullets, figure, heading, legend, paragraph, table

@@ -15,9 +15,9 @@ import numpy as np
 
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.report.verdicts import SavedVerdict, read_verdicts
-from tidelog.training.checkpoints import Checkpoints
-from tidelog.training.record import Record
-from tidelog.training.sinks import KEYS, read_rows
+from tidelog.training.runs.checkpoints import Checkpoints
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.sinks import KEYS, read_rows
 from tidelog.types import Catalogue
 
 Values = np.ndarray[Any, Any]

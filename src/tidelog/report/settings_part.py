@@ -7,16 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tidelog.algorithms import ALGORITHMS
-from tidelog.algorithms.hyper import to_config
+from tidelog.algorithms.core.hyperparameters import to_config
 from tidelog.data import Interactions, Log
-from tidelog.data.interaction_statistics import text
 from tidelog.errors import TidelogError
+from tidelog.recommend.interactions.statistics import text
 from tidelog.report.data_page import log_tiles, problem
 from tidelog.report.frame import bullets, command, definitions, heading, paragraph, section, table
 from tidelog.report.logs import Found, fingerprint, source
 from tidelog.report.saved import SavedRun, plain, shown
-from tidelog.training.checkpoints import Checkpoints
-from tidelog.training.selection import Selection
+from tidelog.training.runs.checkpoints import Checkpoints
+from tidelog.training.runs.selection import Selection
 
 _MOST_PROBLEMS = 20
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.acting.statistics import Interval
-from tidelog.judging.results import Estimate, Support, Verdict, percent
+from tidelog.ope.verdict.results import Estimate, Support, Verdict, percent
+from tidelog.policies.statistics import Interval
 from tidelog.report.charts import Reach, intervals
 from tidelog.report.frame import (
     beside,

@@ -11,10 +11,10 @@ from typing import Any, get_args
 
 import numpy as np
 
-from tidelog.acting.statistics import Interval
 from tidelog.errors import CheckpointError
-from tidelog.judging.results import Decision, Estimate, Estimates, Support, Verdict
-from tidelog.judging.risk import Risk
+from tidelog.ope.estimators.risk import Risk
+from tidelog.ope.verdict.results import Decision, Estimate, Estimates, Support, Verdict
+from tidelog.policies.statistics import Interval
 
 NONE = np.zeros(0)
 

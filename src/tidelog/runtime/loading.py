@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from tidelog.errors import CheckpointError
-from tidelog.runtime.acts import KINDS, Made, Seen, smallest
+from tidelog.runtime.artefact_files import Saved
+from tidelog.runtime.history_encoders import LISTED, reading_of
+from tidelog.runtime.manifest_limits import check_sizes, tried, tried_lists
 from tidelog.runtime.policy import Policy
+from tidelog.runtime.policy_heads import KINDS, Made, Seen, smallest
 from tidelog.runtime.ranking import Ranker
-from tidelog.runtime.reading import LISTED, reading_of
 from tidelog.runtime.recipe import Recipe, noise_of, restored
 from tidelog.runtime.recommender import Recommender
-from tidelog.runtime.saved import Saved
-from tidelog.runtime.trying import check_sizes, tried, tried_lists
 
 NumpyArray = np.ndarray[Any, Any]
 CHUNK = 4096  # rows computed at once; of candidates, of which there are many for each row, fewer

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tidelog.errors import SpecError
-from tidelog.runtime.acts import Made, Seen
-from tidelog.runtime.intake import Intake, read_mask, read_observation
+from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.memory import Memory, carried
+from tidelog.runtime.observations import Intake, read_mask, read_observation
+from tidelog.runtime.policy_heads import Made, Seen
 from tidelog.runtime.recipe import Noise
-from tidelog.runtime.saved import Saved
 from tidelog.types import Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidelog.errors import SpecError
+from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.recommend import Ranks, Recommendations, Vocabulary, recommend
-from tidelog.runtime.saved import Saved
 from tidelog.types import Spec
 
 

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 
 from tidelog.errors import CheckpointError, ExportError, SpecError
-from tidelog.runtime.acts import Made, Seen
-from tidelog.runtime.intake import column_names
+from tidelog.runtime.artefact_files import ONNX, Saved
+from tidelog.runtime.history_encoders import LISTED, features_of
 from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES
+from tidelog.runtime.manifest_limits import check_sizes, tried, tried_lists
+from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy import Policy
+from tidelog.runtime.policy_heads import Made, Seen
 from tidelog.runtime.ranking import ROWS, check_histories, described, fitted, refuse_too_few
-from tidelog.runtime.reading import LISTED, features_of
 from tidelog.runtime.recipe import Recipe, noise_of, restored
 from tidelog.runtime.recommender import Recommender
-from tidelog.runtime.saved import ONNX, Saved
-from tidelog.runtime.trying import check_sizes, tried, tried_lists
 from tidelog.types import Catalogue, Continuous, Leaf, Spec, Vector
 
 NumpyArray = np.ndarray[Any, Any]

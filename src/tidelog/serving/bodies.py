@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.errors import nearest
-from tidelog.runtime.intake import column_names
 from tidelog.runtime.memory import Memory
+from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy import Policy
 from tidelog.types import Codes, Image, Spec
 

@@ -8,34 +8,34 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from tidelog.acting.arrays import fill, named_arrays
-from tidelog.acting.policy import Policy
 from tidelog.algorithms import check_fit, check_source
-from tidelog.algorithms.hyper import same_program
-from tidelog.algorithms.optim import copied
+from tidelog.algorithms.core.hyperparameters import same_program
+from tidelog.algorithms.core.optimisation import copied
 from tidelog.data import Interactions, Log
-from tidelog.data.origin import reopen_any
+from tidelog.data.io.origin import reopen_any
 from tidelog.data.overlap import Sketch
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, LogError, nearest
-from tidelog.training.cache import use_cache
-from tidelog.training.checkpoints import Checkpoints, read_part
-from tidelog.training.evaluation import check_playable, evaluated
+from tidelog.policies.named_arrays import fill, named_arrays
+from tidelog.policies.policy import Policy
+from tidelog.training.engine.cache import use_cache
+from tidelog.training.engine.learner import Learner, reported
+from tidelog.training.engine.stores import check_rewards
+from tidelog.training.engine.trainer import Member, Trainer, fresh_learners
+from tidelog.training.engine.validation import Validation
+from tidelog.training.finetune import reopened_tuning
 from tidelog.training.learn import reopened
-from tidelog.training.learner import Learner, reported
-from tidelog.training.parts import Parts
-from tidelog.training.preparing import as_algorithms, as_path, evaluators, new_folder
-from tidelog.training.progress import Screen
-from tidelog.training.record import Record
-from tidelog.training.run import Run
-from tidelog.training.selection import Selection
-from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
-from tidelog.training.sinks import Sink, rows_until
-from tidelog.training.stores import check_rewards
-from tidelog.training.timed import LISTS, Periods, refuse_what_lists_lack
-from tidelog.training.trainer import Member, Trainer, fresh_learners
-from tidelog.training.tuning import reopened_tuning
-from tidelog.training.validation import Validation
+from tidelog.training.runs.checkpoints import Checkpoints, read_part
+from tidelog.training.runs.episode_split import Parts
+from tidelog.training.runs.evaluation import check_playable, evaluated
+from tidelog.training.runs.preparing import as_algorithms, as_path, evaluators, new_folder
+from tidelog.training.runs.progress import Screen
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.run import Run
+from tidelog.training.runs.selection import Selection
+from tidelog.training.runs.settings import Evaluator, Settings, as_members, as_seeds, whole
+from tidelog.training.runs.sinks import Sink, rows_until
+from tidelog.training.runs.time_split import LISTS, Periods, refuse_what_lists_lack
 from tidelog.types import Vector
 
 REPORTS = 50  # reports a run makes unless it is told otherwise,

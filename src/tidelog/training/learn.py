@@ -8,31 +8,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tidelog.acting.policy import Policy
 from tidelog.algorithms import OFFLINE, RANKING, check_fit, check_source
-from tidelog.algorithms.hyper import same_program
+from tidelog.algorithms.core.hyperparameters import same_program
 from tidelog.data import Interactions, Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError, nearest
-from tidelog.training.beginners import fresh_players
-from tidelog.training.beginning import Start, begun_as, check_begins, learnt_through
-from tidelog.training.cache import use_cache
-from tidelog.training.checkpoints import Checkpoints
-from tidelog.training.evaluation import check_playable, evaluated
-from tidelog.training.learner import reported
-from tidelog.training.places import Places, place_name, places_for, restored
-from tidelog.training.preparing import as_algorithms, as_path, check_free, evaluators, new_folder
-from tidelog.training.progress import Screen
-from tidelog.training.record import Record
-from tidelog.training.recorder import Recorder
-from tidelog.training.rounds import Rounds
-from tidelog.training.run import Run
-from tidelog.training.selection import Selection
-from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
-from tidelog.training.sinks import Sink, rows_until
-from tidelog.training.storage import Storage, storage_for
-from tidelog.training.trainer import Member
-from tidelog.training.tuning import Plan, prepare_tuning, tuned_by
+from tidelog.policies.policy import Policy
+from tidelog.training.engine.cache import use_cache
+from tidelog.training.engine.learner import reported
+from tidelog.training.engine.offload_storage import Storage, storage_for
+from tidelog.training.engine.rounds import Rounds
+from tidelog.training.engine.trainer import Member
+from tidelog.training.finetune import Plan, prepare_tuning, tuned_by
+from tidelog.training.online.collected_log import Recorder
+from tidelog.training.online.distillation import Start, begun_as, check_begins, learnt_through
+from tidelog.training.online.env_assignment import Places, place_name, places_for, restored
+from tidelog.training.online.initial_learners import fresh_players
+from tidelog.training.runs.checkpoints import Checkpoints
+from tidelog.training.runs.evaluation import check_playable, evaluated
+from tidelog.training.runs.preparing import as_algorithms, as_path, check_free, evaluators, new_folder
+from tidelog.training.runs.progress import Screen
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.run import Run
+from tidelog.training.runs.selection import Selection
+from tidelog.training.runs.settings import Evaluator, Settings, as_members, as_seeds, whole
+from tidelog.training.runs.sinks import Sink, rows_until
 
 REPORTS = 50  # reports a run makes unless it is told otherwise
 

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from tidelog.data.registry import refusal
+from tidelog.data.core.registry import refusal
 from tidelog.errors import LogError
 
 _BOM = b"\xef\xbb\xbf"

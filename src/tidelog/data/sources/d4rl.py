@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.data.arrays import from_arrays
-from tidelog.data.order import Values
-from tidelog.data.raw import Finding, RawLog
+from tidelog.data.core.order import Values
+from tidelog.data.core.raw import Finding, RawLog
+from tidelog.data.parsing.arrays import from_arrays
 from tidelog.data.sources.content import unreadable
-from tidelog.data.sources.pieces import before, broken_off, converted, passed_over
+from tidelog.data.sources.segments import before, broken_off, converted, passed_over
 
 _NEEDED = ("observations", "actions", "rewards", "terminals")
 _READ = (*_NEEDED, "timeouts", "next_observations")

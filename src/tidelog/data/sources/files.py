@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from tidelog.data.clusters import kind_of
-from tidelog.data.registry import refusal
+from tidelog.data.core.registry import refusal
+from tidelog.data.parsing.tables import Table, said
 from tidelog.data.sources.frames import is_pandas, polars_of
 from tidelog.data.sources.lines import read_lines
-from tidelog.data.sources.pages import refuse_contradictions
+from tidelog.data.sources.parquet_guard import refuse_contradictions
 from tidelog.data.sources.text import read_separated
-from tidelog.data.tables import Table, said
+from tidelog.data.validation.clusters import kind_of
 from tidelog.errors import LogError, nearest
 from tidelog.folders import MANIFEST
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from tidelog.data.tables import unique
+from tidelog.data.parsing.tables import unique
 
 
 def is_pandas(source: Any) -> bool:

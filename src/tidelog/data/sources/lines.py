@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tidelog.data.registry import refusal
-from tidelog.data.report import Report
+from tidelog.data.core.registry import refusal
+from tidelog.data.core.report import Report
+from tidelog.data.parsing.tables import Table
 from tidelog.data.sources.content import content, unreadable
-from tidelog.data.tables import Table
 from tidelog.errors import LogError
 
 _EXPECTED = "one JSON object a line, in UTF-8"

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.data.arrays import from_arrays
-from tidelog.data.order import Values
-from tidelog.data.raw import Finding, RawLog
-from tidelog.data.registry import refusal
+from tidelog.data.core.order import Values
+from tidelog.data.core.raw import Finding, RawLog
+from tidelog.data.core.registry import refusal
+from tidelog.data.parsing.arrays import from_arrays
 from tidelog.errors import LogError
 
 _BROKEN = (OSError, ValueError, KeyError, TypeError, AssertionError, RuntimeError, json.JSONDecodeError)

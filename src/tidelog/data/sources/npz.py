@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tidelog.data.arrays import ROLES, from_arrays
-from tidelog.data.raw import RawLog
+from tidelog.data.core.raw import RawLog
+from tidelog.data.parsing.arrays import ROLES, from_arrays
 from tidelog.data.sources.content import unreadable
 from tidelog.errors import nearest
 

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.data.arrays import from_arrays
-from tidelog.data.order import Values
-from tidelog.data.raw import Finding, RawLog
+from tidelog.data.core.order import Values
+from tidelog.data.core.raw import Finding, RawLog
+from tidelog.data.parsing.arrays import from_arrays
 from tidelog.data.sources.content import unreadable
 from tidelog.data.sources.npz import load
-from tidelog.data.sources.pieces import before, converted, passed_over
+from tidelog.data.sources.segments import before, converted, passed_over
 
 NEEDED = ("observations", "actions", "terminals")
 _READ = (*NEEDED, "next_observations", "rewards", "masks", "valids")

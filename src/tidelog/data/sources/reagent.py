@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tidelog.data.checks import differences
-from tidelog.data.columns import Columns
-from tidelog.data.order import Values
-from tidelog.data.raw import Finding, RawLog
+from tidelog.data.core.columns import Columns
+from tidelog.data.core.order import Values
+from tidelog.data.core.raw import Finding, RawLog
+from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources.content import unreadable
 from tidelog.data.sources.lines import objects
-from tidelog.data.sources.pieces import converted, passed_over
-from tidelog.data.tables import Table, from_table
+from tidelog.data.sources.segments import converted, passed_over
+from tidelog.data.validation.errors import differences
 
 _MASKS = ("possible_actions_mask", "possible_actions")
 _NEXT_MASKS = ("possible_next_actions_mask", "possible_next_actions")

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tidelog.data.raw import Finding
-from tidelog.data.registry import refusal
-from tidelog.data.report import Report
+from tidelog.data.core.raw import Finding
+from tidelog.data.core.registry import refusal
+from tidelog.data.core.report import Report
+from tidelog.data.parsing.tables import Table, unique
 from tidelog.data.sources.content import content, unreadable
-from tidelog.data.tables import Table, unique
 from tidelog.errors import LogError
 
 _EXPECTED = "text in UTF-8 with one header line"

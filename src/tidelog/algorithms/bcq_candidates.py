@@ -1,0 +1,96 @@
+"""BCQ's candidate actions: latents, what a generator and a perturbation make of them, and what critics make of those.
+
+Each network looks at the observations once (`now`, `after`, `look`); all candidates are made of what it saw, so that
+neither pictures nor a memory are gone through once for each. Letters: `B` batch (`B, T` in windows), `A` action size,
+`L` latent size, `C` candidates.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.algorithms.core.contract import Batch
+from tidelog.networks.critic import Ensemble
+from tidelog.networks.encode import Seen
+from tidelog.networks.perturbation import Perturbation, moved
+from tidelog.networks.vae import Generator
+from tidelog.types import Observation
+
+
+class Acting(NamedTuple):
+    """What acting reads."""
+
+    generator: Generator
+    perturbation: Perturbation
+    critic: Any  # the ensemble's first member
+    latents: jax.Array  # [C, L]
+
+
+class Noise(NamedTuple):
+    """The random numbers of one update."""
+
+    posterior: jax.Array  # [B, L]: for reconstruction
+    after: jax.Array  # [C, B, L]: candidates for the target
+    now: jax.Array  # [B, L]: for the perturbation
+
+
+def drawn(h: Any, state: Any, batch: Batch, key: jax.Array) -> Noise:
+    """All random numbers of one update, from one key."""
+    rows, size = batch.data.reward.shape, state.latents.shape[-1]
+    posterior, after, now = jax.random.split(key, 3)
+    return Noise(
+        jax.random.normal(posterior, (*rows, size)),
+        clipped_normal(h, after, (h.target_samples, *rows, size)),
+        clipped_normal(h, now, (*rows, size)),
+    )
+
+
+def clipped_normal(h: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Standard normal latents, cut at `latent_clip` on both sides."""
+    return jnp.clip(jax.random.normal(key, shape), -h.latent_clip, h.latent_clip)
+
+
+def candidates(
+    generator: Generator, seen: Seen, perturbation: Perturbation, also_seen: Seen, latents: jax.Array, reach: Any
+) -> jax.Array:
+    """What the generator makes of latents [C, B, L], moved by up to `reach`: [C, B, A]; each network has seen."""
+
+    def one(latent: jax.Array) -> jax.Array:
+        action = generator.decode(seen, latent)
+        return moved(action, perturbation(also_seen, action), reach)
+
+    return jax.vmap(one)(latents)
+
+
+def rated(critic: Any, seen: Seen, actions: jax.Array) -> jax.Array:
+    """What a critic makes of candidates [C, B, A]: [C, B]."""
+    values: jax.Array = jax.vmap(lambda action: critic(seen, action))(actions)
+    return values
+
+
+def rated_by_all(critics: Ensemble, seen: list[Seen], actions: jax.Array) -> jax.Array:
+    """What every critic makes of candidates [C, B, A], each with what it has seen: [E, C, B]."""
+    return jnp.stack([rated(critic, sight, actions) for critic, sight in zip(critics.members, seen, strict=True)])
+
+
+def look(acting: Acting, observation: Observation, carry: jax.Array | None) -> tuple[list[Seen], jax.Array | None]:
+    """What generator, perturbation and critic see, and what they carry on [B, 3H], side by side."""
+    if carry is None:
+        return [observation] * 3, None
+    units = jnp.split(carry, 3, axis=1)
+    networks: tuple[Any, ...] = acting[:3]
+    seen = [network.encoder.step(observation, unit)[0] for network, unit in zip(networks, units, strict=True)]
+    return seen, jnp.concatenate(seen, axis=1)
+
+
+def favourite(
+    acting: Acting, observation: Observation, carry: jax.Array | None, latents: jax.Array, reach: Any
+) -> tuple[jax.Array, jax.Array | None]:
+    """The candidate [B, A] of latents [C, B, L] that the first critic rates highest; also what is carried on."""
+    (seen, also_seen, rating), carry = look(acting, observation, carry)
+    actions = candidates(acting.generator, seen, acting.perturbation, also_seen, latents, reach)
+    best = jnp.argmax(rated(acting.critic, rating, actions), axis=0)
+    return jnp.take_along_axis(actions, best[None, :, None], axis=0)[0], carry

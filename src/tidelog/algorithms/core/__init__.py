@@ -1,0 +1,1 @@
+"""What algorithms are made of: the contract, hyper-parameters, sampling, optimisation, segments."""

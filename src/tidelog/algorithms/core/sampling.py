@@ -1,0 +1,266 @@
+"""How a phase reads a store: in which unit, in which order, how many at a time.
+
+A unit gathers samples out of a store; an order chooses their rows. Both are values with pure methods, so that a new
+unit or order is one class and the loop stays as it is.
+
+Letters: `B` batch, `N` steps, `M` stored observations, `T` steps of a window.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol, cast
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.algorithms.core.contract import Batch
+from tidelog.types import Decision, Observation, Transition
+
+OFFSETS = 1  # folded into the key of a draw: the offsets of windows are drawn apart from their rows
+
+
+class Stored(NamedTuple):
+    """A log on the device, in the units that networks see; columns that no phase reads are None."""
+
+    observation: Observation  # leaves [M, ...]
+    position: jax.Array  # [N] int32: where the observation of step i is stored
+    next_position: jax.Array  # [N] int32: where the observation after it is stored
+    reach: jax.Array  # [N] int32: last row that a window starting here may use
+    action: jax.Array  # [N], [N, M] or [N, A]
+    episode: jax.Array  # [N] int32
+    starts: jax.Array  # [E + 1] int32: the first row of each episode, and N
+    usable: jax.Array | None = None  # [U] int32: rows that can be a target of value learning; None: all
+    reward: jax.Array | None = None  # [N] or [N, K]
+    terminated: jax.Array | None = None  # [N] bool
+    mask: jax.Array | None = None  # [M, A] bool
+    weight: jax.Array | None = None  # [N]
+
+
+class Gathered(NamedTuple):
+    """Samples as a unit gathers them: data, the log's own weights, and which steps of windows count."""
+
+    data: Any
+    weight: jax.Array | None
+    valid: jax.Array | None = None  # [B, T] bool
+    valid_steps: jax.Array | None = None  # [B]: their number, in windows drawn in proportion to it
+
+
+class Samples(NamedTuple):
+    """The samples of one batch, or of `K` batches [K, B]."""
+
+    indices: jax.Array  # [B] int32: among all samples of the unit
+    importance: jax.Array | None = None  # [B]
+    offset: jax.Array | None = None  # windows only, [B] int32: the place of the drawn row among the steps that count
+
+
+class Unit(Protocol):
+    """What one sample is; `store` is a log's, or one of segments where the unit is of those."""
+
+    def rows(self, store: Any) -> tuple[int, jax.Array | None]:
+        """How many samples there are, and their rows (None: 0 .. count - 1)."""
+
+    def gather(self, store: Any, rows: jax.Array) -> Gathered:
+        """The samples at `rows` [B]."""
+
+
+class Order(Protocol):
+    """In which order samples are drawn; `init` makes the state that the loop carries for it."""
+
+    def init(self, count: int, key: jax.Array | None = None) -> Any:
+        """The order's state over `count` samples; the key is for orders that are random from the start."""
+
+    def draw(
+        self, state: Any, key: jax.Array, size: int, count: int, progress: jax.Array
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Indices [size] into the samples and their importance weights or None, at a share of the run in [0, 1]."""
+
+    def learn(self, state: Any, indices: jax.Array, priority: jax.Array | None) -> Any:
+        """The state after the step said what it thought of its samples."""
+
+
+class LivingOrder(Protocol):
+    """An order over a store whose samples have lives: it is also told which of them are `live`, [count] bool."""
+
+    def init(self, count: int, key: jax.Array | None = None) -> Any:
+        """The order's state."""
+
+    def draw(
+        self, state: Any, key: jax.Array, size: int, count: int, progress: jax.Array, live: jax.Array
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Indices [size] into the samples that live, and their importance weights or None."""
+
+    def learn(self, state: Any, indices: jax.Array, priority: jax.Array | None) -> Any:
+        """The state after the step said what it thought of its samples."""
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Every sample equally likely, with replacement."""
+
+    def init(self, count: int, key: jax.Array | None = None) -> None:
+        """Nothing is remembered."""
+
+    def draw(self, state: None, key: jax.Array, size: int, count: int, progress: jax.Array) -> tuple[jax.Array, None]:
+        """Indices [size], each uniform on `0 .. count - 1`."""
+        return jax.random.randint(key, (size,), 0, count), None
+
+    def learn(self, state: None, indices: jax.Array, priority: jax.Array | None) -> Any:
+        """Nothing is learnt."""
+        return state
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A decision alone: what was seen and what was done, without what followed."""
+
+    def rows(self, store: Stored) -> tuple[int, None]:
+        """Every step of the log."""
+        return store.position.shape[0], None
+
+    def gather(self, store: Stored, rows: jax.Array, limit: jax.Array | None = None) -> Gathered:
+        """Decisions at `rows` [B]."""
+        here = store.position[rows]
+        mask = None if store.mask is None else store.mask[here]
+        return Gathered(Decision(_at(store.observation, here), store.action[rows], mask), _weight(store, rows))
+
+    def end(self, store: Stored, rows: jax.Array) -> jax.Array:
+        """The last row [B] of each row's episode."""
+        return store.starts[store.episode[rows] + 1] - 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """A decision and what followed within `n_step` steps, never across the end of an episode.
+
+    The n-step return is not corrected for the logger's choices in between: it favours what the logger did.
+    """
+
+    n_step: int
+    discount: Any  # float, or a tracer in a population
+
+    def rows(self, store: Stored) -> tuple[int, jax.Array | None]:
+        """The steps whose window ends in a terminal or a known observation."""
+        return (store.position.shape[0], None) if store.usable is None else (store.usable.shape[0], store.usable)
+
+    def gather(self, store: Stored, rows: jax.Array, limit: jax.Array | None = None) -> Gathered:
+        """Transitions at `rows` [B], their steps no later than row `limit` [B]."""
+        if store.reward is None or store.terminated is None:
+            raise TypeError("a Row reads the columns 'reward' and 'terminated': the algorithm must Keep them")
+        last = self.last(store, rows, limit)
+        reward = store.reward[rows]
+        for k in range(1, self.n_step):
+            inside = (rows + k <= last).reshape(-1, *[1] * (reward.ndim - 1))
+            reward += jnp.where(inside, self.discount**k * store.reward[jnp.minimum(rows + k, last)], 0.0)
+        length = last - rows + 1
+        factor = self.discount if self.n_step == 1 else self.discount ** length.astype(jnp.float32)
+        here, after = store.position[rows], store.next_position[last]
+        row = Transition(
+            observation=_at(store.observation, here),
+            action=store.action[rows],
+            reward=reward,
+            discount=factor * (1.0 - store.terminated[last].astype(jnp.float32)),
+            next_observation=_at(store.observation, after),
+            mask=None if store.mask is None else store.mask[here],
+            next_mask=None if store.mask is None else store.mask[after],
+        )
+        return Gathered(row, _weight(store, rows))
+
+    def last(self, store: Stored, rows: jax.Array, limit: jax.Array | None = None) -> jax.Array:
+        """The last row [B] whose reward is summed."""
+        last = jnp.minimum(rows + (self.n_step - 1), store.reach[rows])
+        return last if limit is None else jnp.minimum(last, limit)
+
+    def end(self, store: Stored, rows: jax.Array) -> jax.Array:
+        """The last row [B] of each row's episode that value learning can use."""
+        return store.reach[rows]
+
+
+@dataclass(frozen=True)
+class Window:
+    """`length` steps in a row of one episode, after `burn_in` steps that only warm up a memory.
+
+    The drawn row stands at a uniformly drawn place (`offset`) among the `length` steps, and those before the episode's
+    start or after its end are not real. A window of m real steps is thus drawn in proportion to m, and its loss is the
+    mean over them: each of the N steps that can be drawn has the expected weight 1 / N, at the ends of an episode too.
+    """
+
+    unit: Row | Choice
+    length: int
+    burn_in: int = 0
+
+    def rows(self, store: Stored) -> tuple[int, jax.Array | None]:
+        """The rows of its unit: each is drawn as often as any other, and a window around it gathered."""
+        return self.unit.rows(store)
+
+    def gather(self, store: Stored, rows: jax.Array, offset: jax.Array | None = None) -> Gathered:
+        """Windows [B, T] that hold `rows` [B], T = burn_in + length; `offset` [B] is the rows' place after the burn-in.
+
+        Without an offset every episode is cut into windows from its start on, each row's window being the one that
+        holds it: over all rows of an episode every step then counts exactly equally.
+        """
+        steps = jnp.arange(-self.burn_in, self.length)
+        begin, end = store.starts[store.episode[rows]][:, None], self.unit.end(store, rows)[:, None]
+        offset = (rows - begin[:, 0]) % self.length if offset is None else offset
+        grid = (rows - offset)[:, None] + steps
+        real = (grid >= begin) & (grid <= end)
+        within = jnp.clip(grid, begin, end)
+        limit = jnp.broadcast_to(within[:, -1:], within.shape)
+        data, weight, *_ = self.unit.gather(store, within.reshape(-1), limit.reshape(-1))
+        data, weight = jax.tree.map(lambda leaf: leaf.reshape(*within.shape, *leaf.shape[1:]), (data, weight))
+        data = data._replace(real=real)
+        if isinstance(self.unit, Row):
+            last = self.unit.last(store, within.reshape(-1), limit.reshape(-1)).reshape(within.shape)
+            data = data._replace(last=jnp.clip(last - grid[:, :1], 0, len(steps) - 1))
+        valid = real & (steps >= 0)
+        return Gathered(data, weight, valid, jnp.sum(valid, axis=1))
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One batch of a phase: `size` samples of a unit from a store, in an order."""
+
+    store: str
+    size: int
+    unit: Unit
+    order: Order | LivingOrder = Uniform()
+
+    def batch(self, store: Any, state: Any, key: jax.Array, progress: jax.Array) -> tuple[Batch, jax.Array]:
+        """A batch, and the indices that its feedback goes back to."""
+        count, rows = self.unit.rows(store)
+        indices, importance, offset = self.choose(state, key, count, progress, getattr(store, "live", None))
+        return self.at(store, indices if rows is None else rows[indices], importance, offset), indices
+
+    def choose(
+        self, state: Any, key: jax.Array, count: int, progress: jax.Array, live: jax.Array | None = None
+    ) -> Samples:
+        """The samples of one batch among `count`; of a store whose samples have lives, among those that are `live`."""
+        choices = cast(Any, self.order).draw
+        choices = choices if live is None else partial(choices, live=live)
+        indices, importance = choices(state, key, self.size, count, progress)
+        if not isinstance(self.unit, Window):
+            return Samples(indices, importance)
+        offset = jax.random.randint(jax.random.fold_in(key, OFFSETS), (self.size,), 0, self.unit.length)
+        return Samples(indices, importance, offset)
+
+    def at(
+        self, store: Any, rows: jax.Array, importance: jax.Array | None = None, offset: jax.Array | None = None
+    ) -> Batch:
+        """The batch of given rows [B] of the store; of windows, `offset` [B] says where in its window each row is."""
+        if isinstance(self.unit, Window):
+            data, weight, valid, valid_steps = self.unit.gather(store, rows, offset)
+        else:
+            data, weight, valid, valid_steps = self.unit.gather(store, rows)
+        if importance is not None:
+            each = importance if valid is None else jnp.broadcast_to(importance[:, None], valid.shape)
+            weight = each if weight is None else each * weight
+        return Batch(data, rows, weight, valid, valid_steps)
+
+
+def _weight(store: Stored, rows: jax.Array) -> jax.Array | None:
+    return None if store.weight is None else store.weight[rows]
+
+
+def _at(observation: Observation, positions: jax.Array) -> Observation:
+    return {name: leaf[positions] for name, leaf in observation.items()}

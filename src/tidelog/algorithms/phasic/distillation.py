@@ -1,0 +1,68 @@
+"""How a phasic policy begins as another one: steps down PPG's clone term, before anything is learnt.
+
+| loss (per decision) | reads |
+|---|---|
+| `KL(old, new)` over the full distribution | the teacher's distributions, which are data; the fresh network's policy |
+
+Values learn nothing here. Letters: `N` decisions of the teacher, `B` minibatch, `A` number of actions or action size.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from tidelog.algorithms.core.choosing_actions import in_blocks
+from tidelog.algorithms.core.optimisation import improve, linear, optimiser_memory
+from tidelog.types import Observation
+
+MINIBATCH = 256
+RATE = 3e-3  # of the first step; it falls to 0 along a line
+BLOCK = 4_096  # decisions that a network looks at once
+
+
+class Lesson(NamedTuple):
+    """What a teacher saw in an environment, and what it would do there."""
+
+    observation: Observation  # leaves [N, ...], as the environment shows them
+    mask: jax.Array | None  # [N, A] bool
+    old: Any  # a distribution of N actions with a divergence to those of its kind
+
+
+def clone_loss(network: Any, h: Any, lesson: Lesson) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The mean divergence from the teacher to the network's policy."""
+    divergence = jnp.mean(lesson.old.divergence(network.policy(lesson.observation, lesson.mask)))
+    return divergence, {}
+
+
+def cloned(h: Any, network: Any, lesson: Lesson, key: jax.Array, updates: int) -> tuple[Any, jax.Array]:
+    """The network after `updates` steps on minibatches of a lesson, and its mean divergence over the whole of it."""
+    numbers = jax.tree.map(jnp.float32, h)
+    found: tuple[Any, jax.Array] = _cloned(
+        numbers, network, optimiser_memory(h.optimiser, network), lesson, key, jnp.int32(updates)
+    )
+    return found
+
+
+@eqx.filter_jit
+def _cloned(h: Any, network: Any, memory: Any, lesson: Lesson, key: jax.Array, updates: jax.Array) -> Any:
+    moving, fixed = eqx.partition((network, memory), eqx.is_array)
+    count = len(jax.tree.leaves(lesson.observation)[0])
+
+    def one(update: jax.Array, moving: Any) -> Any:
+        network, memory = eqx.combine(moving, fixed)
+        rows = jax.random.randint(jax.random.fold_in(key, update), (MINIBATCH,), 0, count)
+        rate = RATE * linear(update / updates)
+        found = improve(clone_loss, network, memory, rate, h, jax.tree.map(lambda leaf: leaf[rows], lesson))
+        return eqx.filter((found.network, found.memory), eqx.is_array)
+
+    network, _ = eqx.combine(jax.lax.fori_loop(0, updates, one, moving), fixed)
+
+    def apart(part: Lesson) -> jax.Array:
+        divergence: jax.Array = part.old.divergence(network.policy(part.observation, part.mask))
+        return divergence
+
+    return network, jnp.mean(in_blocks(apart, lesson, BLOCK))

@@ -1,0 +1,112 @@
+"""What PPG's policy phase reads of a rollout, and what it descends.
+
+The table in `ppg.py` says who reads what. Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.algorithms.core.contract import Batch
+from tidelog.algorithms.core.running_statistics import merged
+from tidelog.algorithms.core.segments import Columns
+from tidelog.algorithms.phasic.auxiliary_phase import (
+    explained,
+    past_of,
+    scale_rewards,
+    seen_by,
+    standardised,
+    value_unit,
+)
+from tidelog.losses.policy import ratio_divergence, surrogate
+from tidelog.losses.returns import advantages, value_error
+
+# Before the policy phase: rewards in units of their spread, advantages, value targets.
+
+
+def estimate(h: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
+    """Advantages, value targets and values [C, T] of a fresh rollout, by the value network.
+
+    Where its unit moves with these targets, `value` is told in the new one: what the network says as losses read it.
+    """
+    state, reward = scale_rewards(h, state, columns)
+    unit = value_unit(state)
+    state, value, following, begins = valued(h, state, columns)
+    value, following = unit * value, unit * following
+    flags = columns["terminated"], columns["truncated"], columns["valid"]
+    advantage = advantages(reward, value, following, *flags, h.discount, h.gae_lambda)
+    target = value + advantage
+    if state.values is not None:
+        state = state._replace(values=merged(state.values, target, columns["valid"].astype(jnp.float32)))
+        value = value * (value_unit(state) / unit)
+    if h.advantage_normalisation:
+        advantage = standardised(advantage, columns["valid"])
+    return state, {"advantage": advantage, "target": target, "value": value, **begins}
+
+
+def valued(h: Any, state: Any, columns: Columns) -> tuple[Any, jax.Array, jax.Array, Columns]:
+    """The network's values [C, T] of all steps and of what followed them, in its own units.
+
+    Where the value has a memory of its own, the state takes over what it carried into the rollout and carries out of
+    it, and the column `value_carry` [C, P, H] says what it carries into each of `P` pieces.
+    """
+    seen, later = columns["observation"], columns["following"]
+    if "first" not in columns:
+        value, following = (seen_by(state.network.worth, leaf) for leaf in (seen, later))
+        return state, value, following, {}
+    (past,) = past_of(columns)
+    value, following, carries = seen_by(state.network.worth_along, seen, later, past._replace(value=state.carry))
+    if state.carry is None:
+        return state, value, following, {}
+    each = carries.shape[1] // h.pieces
+    into = jnp.concatenate([state.carry[:, None], carries[:, each - 1 : -1 : each]], axis=1)
+    return state._replace(carry=carries[:, -1]), value, following, {"value_carry": into}
+
+
+# Losses of the policy phase: each returns the mean over the minibatch and its metrics.
+
+
+def policy_loss(network: Any, h: Any, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The clipped surrogate with its entropy bonus, and the divergence of the ratio where it has a weight."""
+    data = batch.data
+    return _policy_loss(network.policy(data["observation"], data.get("mask"), *past_of(data)), h, batch)
+
+
+def value_loss(network: Any, h: Any, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """The weighted squared error of the value, in units of the value network."""
+    data = batch.data
+    return _value_loss(network(data["observation"], data.get("mask"), *past_of(data))[1], h, batch, unit)
+
+
+def joint_loss(network: Any, h: Any, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Both at once."""
+    policy, value = network(batch.data["observation"], batch.data.get("mask"), *past_of(batch.data))
+    (p_loss, p_told), (v_loss, v_told) = _policy_loss(policy, h, batch), _value_loss(value, h, batch, unit)
+    return p_loss + v_loss, p_told | v_told
+
+
+def _policy_loss(policy: Any, h: Any, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+    log_ratio = policy.log_probability(batch.data["action"]) - batch.data["log_probability"]
+    gain, entropy = batch.mean(surrogate(log_ratio, batch.data["advantage"], h.clip)), batch.mean(policy.entropy())
+    divergence = batch.mean(ratio_divergence(log_ratio))
+    loss = gain - h.entropy_bonus * entropy
+    beyond = 0.0 if h.clip is None else jnp.abs(jnp.exp(log_ratio) - 1.0) > h.clip
+    return loss if h.divergence_weight is None else loss + h.divergence_weight * divergence, {
+        "policy_loss": gain,
+        "entropy": entropy,
+        "approx_kl": divergence,
+        "clip_fraction": batch.average(jnp.broadcast_to(beyond, log_ratio.shape)),
+        "advantage_max": jnp.max(jnp.abs(batch.data["advantage"])),
+    }
+
+
+def _value_loss(
+    value: jax.Array, h: Any, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    target, old = batch.data["target"] / unit, batch.data["value"] / unit
+    error = batch.mean(value_error(value, target, old, h.value_clip))
+    told = {"value_loss": 0.5 * error, "explained_variance": explained(target, old, batch)}
+    return h.value_weight * error, told

@@ -1,0 +1,1 @@
+"""Logs in and out: readers, inspection, inferred columns, storage, export."""

@@ -1,0 +1,306 @@
+"""A log out again: as arrays, as a Parquet table with its mapping, or as whatever the name of a target says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tidelog.data.core.columns import Columns
+from tidelog.data.core.order import Values
+from tidelog.data.log import Log
+from tidelog.errors import ConfigError, LogError, nearest
+from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Vector
+
+if TYPE_CHECKING:
+    import polars as pl
+
+ONE_BY_ONE = ("propensity", "weight", "time", "cluster")
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    columns: Columns | Mapping[str, Any] | str | Path | None = None,
+    overwrite: bool = False,
+) -> str:
+    """Read a log from anywhere and write it to `target`; returns what was written.
+
+    `target` is a `.parquet` table (with a mapping beside it), a `.tidelog` folder, an `.npz` file, or `minari:ID`.
+    """
+    kind = "minari:" if str(target).startswith("minari:") else Path(target).suffix.lower()
+    if kind not in TARGETS:
+        raise ConfigError(f"target '{target}' is none that is written: {nearest(kind, TARGETS)}")
+    from tidelog.data.io.origin import read_any
+
+    return TARGETS[kind](read_any(source, columns), str(target), overwrite)
+
+
+def to_arrays(log: Log) -> dict[str, Any]:
+    """Arguments of `Log.from_arrays` that give the same columns; names and words of columns are not among them."""
+    transitions = log.transitions
+    ends = np.append(log.episode[1:] != log.episode[:-1], True)
+    followed = transitions.followed
+    arrays: dict[str, Any] = {"observation": transitions.observation, "action": log.action, "reward": log.reward}
+    if followed[ends].any():
+        arrays["next_observation"] = transitions.next_observation
+        if not followed[ends].all():
+            arrays["followed"] = followed
+    if log.action_mask is not None:
+        arrays |= {"action_mask": transitions.mask, "next_action_mask": transitions.next_mask}
+    space = log.spec.action
+    if isinstance(space, Continuous):
+        arrays["bounds"] = [list(space.low), list(space.high)]
+    else:
+        arrays["actions"] = space.n if isinstance(space, Discrete) else list(space.sizes)
+    arrays |= {"terminated": log.terminated, "truncated": log.truncated, "episode": log.episode_ids[log.episode]}
+    arrays |= {name: getattr(log, name) for name in ONE_BY_ONE if getattr(log, name) is not None}
+    return arrays | ({"extra": log.extra} if log.extra else {})
+
+
+def save_npz(log: Log, path: str | Path, overwrite: bool = False) -> None:
+    """Write `to_arrays` to a file that `read_npz` reads; LogError if it exists, or if there are extra columns."""
+    path = _free(path, overwrite)
+    arrays = to_arrays(log)
+    if "extra" in arrays:
+        raise LogError(f"an npz file has no place for the extra columns {', '.join(log.extra)}; save the log instead")
+    flat = {name: value for name, value in arrays.items() if value is not None and not isinstance(value, dict)}
+    for role in ("observation", "next_observation"):
+        flat |= {f"{role}/{name}": leaf for name, leaf in arrays.get(role, {}).items()}
+    with path.open("wb") as stream:
+        np.savez(stream, allow_pickle=False, **flat)
+
+
+def to_parquet(log: Log, path: str | Path, overwrite: bool = False) -> Path:
+    """Write a table and, beside it, the mapping that reads it again; returns the mapping's path.
+
+    Rows stand in episode order. `next_...` columns hold what followed the last row of an episode, and are empty
+    elsewhere, where the following row says it. Flagged fills become empty cells again. LogError for pictures.
+    """
+    pictures = [name for name, leaf in log.spec.observation.items() if isinstance(leaf, Image)]
+    if pictures:
+        raise LogError(f"a table has no place for the pictures of '{pictures[0]}'; save the log, or write it to Minari")
+    path = _free(path, overwrite)
+    mapping_path = _free(path.with_suffix(".toml"), overwrite)
+    sheet = _Sheet(log)
+    sheet.write(path)
+    said = "\n".join(f"{key} = {_toml(value)}" for key, value in sheet.mapping.items())
+    mapping_path.write_text(f"# how tidelog reads {path.name}\n{said}\n", encoding="utf-8")
+    return mapping_path
+
+
+class _Sheet:
+    """Columns and mapping of a log while they are put together."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.columns: dict[str, Any] = {}
+        self.mapping: dict[str, Any] = {"episode": self.add("episode", log.episode_ids[log.episode])}
+        self.mapping["step"] = self.add("step", log.step)
+        ends = np.append(log.episode[1:] != log.episode[:-1], True)
+        self.after = np.flatnonzero(ends & (log.next_position > log.position))
+        for name, leaf in log.spec.observation.items():
+            self._leaf(name, leaf)
+        self._action()
+        if log.reward is not None:
+            self.mapping["reward"] = self._wide("reward", log.reward)
+        self.mapping["terminated"] = self.add("terminated", log.terminated)
+        self.mapping["truncated"] = self.add("truncated", log.truncated)
+        self.mapping |= {
+            name: self.add(name, getattr(log, name)) for name in ONE_BY_ONE if getattr(log, name) is not None
+        }
+        self._masks()
+        if log.extra:
+            self.mapping["extra"] = [self._extra(name, values) for name, values in log.extra.items()]
+
+    def write(self, path: Path) -> None:
+        """The table, whole or not at all."""
+        import polars as pl
+
+        aside = path.with_name(f".writing-{path.name}")
+        try:
+            pl.DataFrame(self.columns).write_parquet(aside)
+            aside.replace(path)
+        except OSError as error:
+            raise LogError(f"{path} cannot be written: {error}") from error
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def add(self, name: str, values: Any) -> str:
+        """A column under this name, or under one like it where it is taken."""
+        while name in self.columns:
+            name += "_"
+        self.columns[name] = values
+        return name
+
+    def _extra(self, name: str, values: Values) -> str:
+        """An extra column, which is the same as an observation's where that has the same name and content."""
+        import polars as pl
+
+        if name in self.columns:
+            seen, given = pl.Series(self.columns[name]), pl.Series(values)
+            if given.cast(seen.dtype, strict=False).equals(seen):
+                del self.columns[name]
+        return self.add(name, values)
+
+    def _wide(self, name: str, values: Values) -> str | list[str]:
+        if values.ndim == 1:
+            return self.add(name, values)
+        return [self.add(f"{name}_{place}", values[:, place]) for place in range(values.shape[1])]
+
+    def _leaf(self, name: str, leaf: Vector | Codes | Image) -> None:
+        """One column of the table for each column of a leaf, and one for what followed."""
+        stored = self.log.observation[name]
+        labels = column_labels(name, leaf, stored.shape[1])
+        for place, label in enumerate(labels):
+            flag = _flag_of(label, labels) if isinstance(leaf, Vector) else None
+            if isinstance(leaf, Vector) and _is_flag(label, labels):
+                continue
+            told = self._told(leaf, place)
+            column = self.add(label, told(stored[self.log.position, place], self._flagged(stored, flag, False)))
+            self.mapping.setdefault("observation", []).append(column)
+            if len(self.after):
+                later = told(stored[self.log.next_position[self.after], place], self._flagged(stored, flag, True))
+                self.mapping.setdefault("next_observation", []).append(self.add(f"next_{label}", self._spread(later)))
+            if flag is not None:
+                self.mapping.setdefault("missing", {})[column] = "mean+flag"
+            if isinstance(leaf, Codes):
+                words = _words(leaf, place)
+                self.mapping.setdefault("vocabularies", {})[column] = [word for word in words if word]
+                if "" in words:
+                    self.mapping.setdefault("missing", {})[column] = "mean+flag"
+
+    def _flagged(self, stored: Values, flag: int | None, later: bool) -> Values | None:
+        where = self.log.next_position[self.after] if later else self.log.position
+        return None if flag is None else stored[where, flag] == 1
+
+    def _told(self, leaf: Vector | Codes | Image, place: int) -> Callable[[Values, Values | None], pl.Series]:
+        """How values of one column stand in a table: words, and nothing where a value was filled in."""
+        import polars as pl
+
+        def told(values: Values, absent: Values | None) -> pl.Series:
+            if isinstance(leaf, Codes):
+                words = pl.Series([word or None for word in _words(leaf, place)], dtype=pl.String)
+                return words.gather(values)
+            series = pl.Series(np.ascontiguousarray(values))
+            return series if absent is None else series.set(pl.Series(absent), None)
+
+        return told
+
+    def _spread(self, later: pl.Series) -> pl.Series:
+        """What followed the last rows as a column that is empty elsewhere."""
+        import polars as pl
+
+        places = np.full(self.log.steps, -1)
+        places[self.after] = np.arange(len(self.after))
+        rows = pl.Series(places)
+        return later.gather(rows.set(rows < 0, None))
+
+    def _action(self) -> None:
+        space, action = self.log.spec.action, self.log.action
+        if isinstance(space, Discrete):
+            import polars as pl
+
+            told = pl.Series(space.names).gather(action) if space.names else action
+            self.mapping["action"] = self.add("action", told)
+            if space.names:
+                self.mapping.setdefault("vocabularies", {})[self.mapping["action"]] = list(space.names)
+            else:
+                self.mapping["actions"] = space.n
+        elif isinstance(space, MultiDiscrete):
+            self.mapping |= {"action": self._wide("action", action), "actions": list(space.sizes)}
+        else:
+            names = space.names or (
+                [f"action_{place}" for place in range(space.size)] if space.size > 1 else ["action"]
+            )
+            self.mapping["action"] = [self.add(name, action[:, place]) for place, name in enumerate(names)]
+            self.mapping["bounds"] = [list(space.low), list(space.high)]
+
+    def _masks(self) -> None:
+        mask = self.log.action_mask
+        if mask is None:
+            return
+        import polars as pl
+
+        self.mapping["action_mask"] = self.add("action_mask", _lists(mask[self.log.position]))
+        if len(self.after):
+            later = self._spread(_lists(mask[self.log.next_position[self.after]]))
+            self.mapping["next_action_mask"] = self.add("next_action_mask", later.cast(pl.List(pl.UInt8)))
+
+
+def _lists(mask: Values) -> pl.Series:
+    import polars as pl
+
+    return pl.Series(np.ascontiguousarray(mask, np.uint8), dtype=pl.Array(pl.UInt8, mask.shape[1])).arr.to_list()
+
+
+def column_labels(name: str, leaf: Vector | Codes | Image, width: int) -> list[str]:
+    """The columns of a leaf in a table: the log's names, or the leaf's own, numbered where there are several."""
+    named = () if isinstance(leaf, Image) else leaf.names
+    return list(named) or ([f"{name}_{place}" for place in range(width)] if width > 1 else [name])
+
+
+def _flag_of(label: str, labels: list[str]) -> int | None:
+    return labels.index(f"{label} missing") if f"{label} missing" in labels else None
+
+
+def _is_flag(label: str, labels: list[str]) -> bool:
+    return label.endswith(" missing") and label.removesuffix(" missing") in labels
+
+
+def _words(leaf: Codes, place: int) -> tuple[str, ...]:
+    """The words of a column; where it has none, its codes."""
+    return (leaf.vocabularies and leaf.vocabularies[place]) or tuple(map(str, range(leaf.sizes[place])))
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return (
+            "{ "
+            + ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml(one)}" for key, one in value.items())
+            + " }"
+        )
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _free(path: str | Path, overwrite: bool) -> Path:
+    path = Path(path)
+    if path.exists() and not overwrite:
+        raise LogError(f"{path} exists; choose another path, or overwrite=True if it may go")
+    if not path.parent.is_dir():
+        raise LogError(f"{path} cannot be written: there is no folder {path.parent}")
+    return path
+
+
+def _parquet(log: Log, target: str, overwrite: bool) -> str:
+    return f"{target} and its mapping {to_parquet(log, target, overwrite)}"
+
+
+def _folder(log: Log, target: str, overwrite: bool) -> str:
+    log.save(target, overwrite)
+    return target
+
+
+def _npz(log: Log, target: str, overwrite: bool) -> str:
+    save_npz(log, target, overwrite)
+    return target
+
+
+def _minari(log: Log, target: str, overwrite: bool) -> str:
+    from tidelog.data.io.minari_export import to_minari
+
+    to_minari(log, target.removeprefix("minari:"), overwrite)
+    return f"the Minari data set {target.removeprefix('minari:')}"
+
+
+TARGETS: dict[str, Callable[[Log, str, bool], str]] = {
+    ".parquet": _parquet,
+    ".tidelog": _folder,
+    ".npz": _npz,
+    "minari:": _minari,
+}

@@ -1,0 +1,371 @@
+"""Guess which column of a stranger's table holds what: a role must fit a column's name and its values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tidelog.data.core.raw import Column
+from tidelog.data.parsing import column as parse
+from tidelog.data.validation.clusters import LEAST_REPEATS, LEAST_VALUES, kind_of
+from tidelog.data.validation.clusters import name_words as _words
+
+NUMERIC = ("flag", "whole number", "number")
+_SAMPLE = 1_000
+_FEW_CODES = 50
+_WIDE = 10
+_MIXED = 0.01
+_LARGEST = 3e38
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column of an unmapped table: `kind` is number, whole number, flag, word, time, list or empty."""
+
+    name: str
+    kind: str
+    unique: int
+    empty: int
+    examples: tuple[str, ...]
+    low: float | None = None
+    high: float | None = None
+    role: str | None = None
+
+
+@dataclass
+class Proposal:
+    """A mapping, what to know about it, and, where the table is one of interactions, who took what."""
+
+    mapping: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)  # lines of TOML that are only suggested
+    interactions: dict[str, str] = field(default_factory=dict)
+
+
+_EPISODE = (
+    "episode", "episode_id", "episode_no", "episode_number", "trajectory", "trajectory_id", "traj", "traj_id",
+    "rollout", "mdp_id", "stay", "stay_id", "icustay_id", "admission_id", "hadm_id", "encounter_id", "patient",
+    "patient_id", "subject", "subject_id", "case", "case_id", "session", "session_id", "conversation_id", "game",
+    "game_id", "run", "run_id", "ep", "eps", "ep_id", "trial", "trial_id",
+)  # fmt: skip
+_USER = (
+    "user", "user_id", "uid", "userid", "customer", "customer_id", "visitor", "visitor_id", "visitorid", "client",
+    "client_id", "member_id", "account_id", "reviewer_id", "player_id",
+)  # fmt: skip
+_ITEM = (
+    "item", "item_id", "items", "itemid", "iid", "product", "product_id", "sku", "stock_code", "movie", "movie_id",
+    "article", "article_id", "asin", "business_id", "track_id", "song_id", "isbn", "book_id", "content_id", "video_id",
+)  # fmt: skip
+_RATING = ("rating", "ratings", "stars", "quantity", "play_count", "count")
+_EVENT = ("event", "event_type", "behavior", "behaviour", "behavior_type", "interaction", "kind")
+_SINGLE: dict[str, tuple[str, ...]] = {  # the first name that a fitting column goes by takes the role
+    "episode": (*_EPISODE, *_USER),
+    "step": ("step", "steps", "step_id", "timestep", "time_step", "t", "sequence_number", "seq", "visit",
+             "visit_no", "turn", "round", "stage", "decision_no", "hour", "day", "week"),
+    "time": ("time", "timestamp", "datetime", "ts", "date", "event_time", "charttime", "created_at", "logged_at"),
+    "reward": ("reward", "rewards", "r", "click", "clicked", "clicks", "conversion", "converted", "purchase",
+               "purchased", "bought", "sale", "recovered", "survived", "success", "outcome", "revenue", "profit",
+               "rating", "return"),
+    "terminated": ("terminated", "terminal", "terminals", "terminations", "termination", "is_terminal", "done", "dones",
+                   "ended", "end", "is_end", "finished", "final", "is_done", "died", "dead", "death", "episode_end",
+                   "game_over"),
+    "truncated": ("truncated", "truncations", "truncation", "timeout", "timeouts", "time_limit", "censored", "left",
+                  "discharged"),
+    "propensity": ("propensity", "propensity_score", "pscore", "p_score", "action_prob", "action_probability",
+                   "behavior_prob", "behaviour_prob", "behavior_probability", "behaviour_probability", "logging_prob",
+                   "logging_probability", "prob_action", "mu", "pi_b", "prob", "probability", "p"),
+    "weight": ("weight", "weights", "sample_weight", "importance_weight", "w"),
+}  # fmt: skip
+_ACTION = (
+    "action", "actions", "a", "act", "action_id", "treatment", "intervention", "arm", "dose", "decision", "choice",
+    "control", *_ITEM,
+)  # fmt: skip
+_MASK = {"mask", "allowed", "available", "legal", "admissible", "feasible", "valid", "possible"}
+_NEXT = {"next", "new", "following"}
+_SEEN = {"obs", "observation", "observations", "state", "states", "feature", "features", "context", "covariate",
+         "covariates", "affinity", "x", "s"}  # fmt: skip
+_CODED = {"id", "code", "type", "category", "class", "kind", "group", "zip", "zipcode", "sex", "gender", "ward"}
+
+
+def field_of(series: pl.Series) -> Field:
+    """Measure one column of a table."""
+    empty = int(series.is_null().sum())
+    unique = int(series.n_unique()) - bool(empty)
+    examples = tuple(map(str, series.drop_nulls().unique(maintain_order=True).head(3)))
+    kind = _kind(series, unique)
+    if kind != "number":
+        return Field(series.name, kind, unique, empty, examples)
+    column = parse.number(series)
+    values = column.values[column.usable]
+    values = values[np.isfinite(values)]
+    if len(column.unreadable) > _MIXED * len(series) or not len(values):
+        return Field(series.name, "word", unique, empty, examples)
+    whole = "whole number" if bool((values % 1 == 0).all()) else "number"
+    return Field(series.name, whole, unique, empty, examples, float(values.min()), float(values.max()))
+
+
+def propose(
+    fields: Sequence[Field], rows: int, nested: Callable[[str, str], bool] = lambda inner, outer: True
+) -> Proposal:
+    """A mapping from names and values; what is not used, not declared or not clear stands in the notes.
+
+    `nested(episode, column)` says whether a column has one value in each episode.
+    """
+    named = [one for one in fields if one.name and not _is_index(one, rows)]
+    made = Proposal()
+    _ends(named, rows, made)
+    _cluster(named, rows, nested, made)
+    _masks(named, made)
+    _actions(named, made)
+    _observations(named, rows, made)
+    _interactions(named, made)
+    _say_what_is_left(named, made)
+    return made
+
+
+def roles_of(mapping: dict[str, Any]) -> dict[str, str]:
+    """Column -> its role in a mapping."""
+    listed = {role: [value] if isinstance(value, str) else value for role, value in mapping.items()}
+    return {name: role for role, names in listed.items() if isinstance(names, list) and role not in _SETTINGS
+            for name in names}  # fmt: skip
+
+
+_SETTINGS = ("actions", "bounds", "categorical")
+
+
+def _kind(series: pl.Series, unique: int) -> str:
+    if not unique:
+        return "empty"
+    if isinstance(series.dtype, pl.List | pl.Array) or _is_packed(series):
+        return "list"
+    if series.dtype.is_temporal():
+        return "time"
+    if unique <= 2 and _is_flag(parse.flag(series)):
+        return "flag"
+    if parse.is_categorical(series):
+        return "time" if not len(parse.moment(series).unreadable) else "word"
+    return "number"
+
+
+def _is_flag(column: Column) -> bool:
+    return not len(column.unreadable) and bool(np.isin(column.values[column.usable], (0, 1)).all())
+
+
+def _is_packed(series: pl.Series) -> bool:
+    """Whether cells of text hold several numbers each, such as 1,0,1 or 606 12 7."""
+    if not isinstance(series.dtype, pl.String | pl.Categorical):
+        return False
+    text = series.drop_nulls().head(_SAMPLE).cast(pl.String)
+    packed = text.str.contains(r"^[\[(]?\s*-?[\d.]+([,;| ]\s*-?[\d.]+)+\s*[\])]?$")
+    return bool(packed.any()) and bool((packed | text.str.contains(r"^[\[(]?\s*-?[\d.]*\s*[\])]?$")).all())
+
+
+def _last(name: str) -> str:
+    return (_words(name) or [""])[-1]
+
+
+def _plain(one: Field) -> str:
+    return "_".join(_words(one.name))
+
+
+def _is_index(one: Field, rows: int) -> bool:
+    return _plain(one) in ("index", "unnamed_0", "row", "row_id") and one.unique == rows
+
+
+def _fits(role: str, one: Field, rows: int) -> bool:
+    if role == "episode":
+        return one.kind in ("flag", "whole number", "word") and (one.unique < rows or rows < 2)
+    if role in ("terminated", "truncated"):
+        return one.kind == "flag"
+    if role == "time":
+        return one.kind in ("time", *NUMERIC)
+    if role == "propensity" and _plain(one) in ("p", "mu", "prob", "probability"):
+        return one.kind == "flag" or (one.kind == "number" and (one.low or 0.0) >= 0 and (one.high or 0.0) <= 1)
+    return one.kind in NUMERIC
+
+
+def _ends(named: Sequence[Field], rows: int, made: Proposal) -> None:
+    """Roles of one column each."""
+    for role, known in _SINGLE.items():
+        called = sorted((one for one in named if _plain(one) in known), key=lambda one: known.index(_plain(one)))
+        fitting = [one for one in called if _fits(role, one, rows) and one.name not in roles_of(made.mapping)]
+        if fitting:
+            made.mapping[role] = fitting[0].name
+        made.notes += [_misfit(role, one) for one in called if not _fits(role, one, rows)]
+    times = [one for one in named if one.kind == "time"]
+    if "time" not in made.mapping and len(times) == 1:
+        made.mapping["time"] = times[0].name
+    if "episode" not in made.mapping:
+        made.notes.append("no column says which rows belong together: every row is an episode of one step")
+        made.mapping.setdefault("terminated", True)
+    elif not {"terminated", "truncated"} & made.mapping.keys():
+        made.notes.append("no column says how episodes end: they count as truncated; "
+                          "`terminated = true` says that the world ended every one")  # fmt: skip
+
+
+def _cluster(named: Sequence[Field], rows: int, nested: Callable[[str, str], bool], made: Proposal) -> None:
+    """The first column left over that is called like a person, a session or a store, and repeats over episodes."""
+    taken = roles_of(made.mapping)
+    episodes = {one.name: one.unique for one in named}.get(made.mapping.get("episode", ""), rows)
+    called = [
+        one
+        for one in named
+        if one.name not in taken
+        and kind_of(one.name) == "group"
+        and one.kind in ("whole number", "word")
+        and not one.empty
+        and LEAST_VALUES <= one.unique <= episodes / LEAST_REPEATS
+        and ("episode" not in made.mapping or nested(made.mapping["episode"], one.name))
+    ]
+    if called:
+        made.mapping["cluster"] = called[0].name
+        made.notes.append(f"episodes with the same '{called[0].name}' are taken to belong together: correct `cluster`")
+    if len(called) > 1:
+        others = _some([one.name for one in called[1:]])
+        made.notes.append(
+            f"{others}: could be clusters too; name the one with the fewest values if all belong together"
+        )
+
+
+def _misfit(role: str, one: Field) -> str:
+    if role == "episode":
+        return f"'{one.name}' differs in every row or is no identity: it cannot say which rows belong together"
+    return f"'{one.name}' is called like a {role}, but holds {one.kind}s"
+
+
+def _several(named: Iterable[Field], made: Proposal, belongs: Callable[[list[str], Field], bool]) -> list[Field]:
+    taken = roles_of(made.mapping)
+    return [one for one in named if one.name not in taken and belongs(_words(one.name), one)]
+
+
+def _masks(named: Sequence[Field], made: Proposal) -> None:
+    def allowed(words: list[str], one: Field) -> bool:
+        return bool(_MASK & set(words)) and one.kind in ("flag", "list")
+
+    found = _several(named, made, allowed)
+    later = [one for one in found if _NEXT & set(_words(one.name))]
+    now = [one for one in found if one not in later]
+    for role, several in (("action_mask", now), ("next_action_mask", later if now else [])):
+        if several:
+            made.mapping[role] = several[0].name if len(several) == 1 else [one.name for one in several]
+
+
+def _actions(named: Sequence[Field], made: Proposal) -> None:
+    def acted(words: list[str], one: Field) -> bool:
+        numbered = len(words) == 2 and words[0] in ("action", "actions", "act", "control", "a") and words[1].isdigit()
+        return numbered and one.kind in NUMERIC
+
+    several = _several(named, made, acted)
+    called = [one for one in _several(named, made, lambda words, one: "_".join(words) in _ACTION)
+              if one.kind in ("word", *NUMERIC)]  # fmt: skip
+    called.sort(key=lambda one: _ACTION.index(_plain(one)))
+    if called:
+        made.mapping["action"] = called[0].name
+        _declare_one(called[0], made)
+    elif several:
+        made.mapping["action"] = [one.name for one in several]
+        _declare_several(several, made)
+
+
+def _declare_one(one: Field, made: Proposal) -> None:
+    """Say what the log shows of the action; whole numbers that leave most numbers out are amounts, not choices."""
+    low, high = one.low or 0.0, 1.0 if one.kind == "flag" else one.high or 0.0
+    amounts = one.kind == "whole number" and (low < 0 or high + 1 > max(_WIDE * one.unique, 100))
+    amounts = amounts and max(-low, high) < _LARGEST
+    if one.kind == "word":
+        return
+    if one.kind == "number" or amounts:
+        shown = [low, high]
+        (made.mapping if amounts else {})["bounds"] = shown
+        made.hints += [] if amounts else [f"bounds = {shown}   # what the log shows; more may be possible"]
+        made.notes.append(f"'{one.name}' is taken as an amount from {low:g} to {high:g}: correct `bounds`")
+    elif "action_mask" not in made.mapping:
+        seen = f"the log shows {int(low)} to {int(high)}; say if there are more"
+        made.hints.append(f"actions = {int(high) + 1}   # {seen}")
+
+
+def _declare_several(several: Sequence[Field], made: Proposal) -> None:
+    choices = all(one.kind != "number" and (one.low or 0.0) >= 0 and one.unique <= _FEW_CODES for one in several)
+    if choices:
+        made.mapping["actions"] = [2 if one.kind == "flag" else int(one.high or 0.0) + 1 for one in several]
+        made.notes.append("several columns of whole numbers are taken as choices: correct `actions`, or give `bounds`")
+
+
+def _observations(named: Sequence[Field], rows: int, made: Proposal) -> None:
+    """Columns that are called observations, else all that are left over and neither times nor identities."""
+    readable = [one for one in named if one.kind not in ("time", "empty", "list")]
+    later = _several(readable, made, lambda words, one: bool(_NEXT & {*words[:1], *words[-1:]}) and len(words) > 1)
+    now = [one for one in _several(readable, made, lambda words, one: bool(_SEEN & set(words))) if one not in later]
+    if not now:
+        left = _several(readable, made, lambda words, one: not _is_identity(one, rows))
+        now = [one for one in left if one not in later]
+    if now:
+        made.mapping["observation"] = [one.name for one in now]
+        coded = [one.name for one in now if one.kind == "word" or _is_code(one)]
+        made.mapping |= {"categorical": coded} if coded else {}
+        _following(now, later, made)
+
+
+def _following(now: Sequence[Field], later: Sequence[Field], made: Proposal) -> None:
+    said = {"_".join(word for word in _words(one.name) if word not in _NEXT): one.name for one in later}
+    partners = [said.get(_plain(one)) for one in now]
+    if all(partners):
+        made.mapping["next_observation"] = partners
+    elif later:
+        lacking = [one.name for one, partner in zip(now, partners, strict=True) if not partner]
+        made.notes.append(f"next observations are left out: {_some(lacking)} has no column of what followed")
+
+
+def _is_identity(one: Field, rows: int) -> bool:
+    many = one.unique > max(rows / 2, _FEW_CODES)
+    return many and (one.kind == "word" or (one.kind == "whole number" and _last(one.name) in ("id", "no")))
+
+
+def _is_code(one: Field) -> bool:
+    return one.kind == "whole number" and _last(one.name) in _CODED and (one.low or 0.0) >= 0
+
+
+def _interactions(named: Sequence[Field], made: Proposal) -> None:
+    """Tables of who took which item, without what was seen or how likely it was offered."""
+    if "propensity" in made.mapping or "action_mask" in made.mapping:
+        return
+    users = [one for one in named if _plain(one) in _USER and one.kind in ("whole number", "word", "flag")]
+    items = [one for one in named if _plain(one) in _ITEM]
+    if not (users and items):
+        return
+    roles = {"user": users[0].name, "item": items[0].name}
+    roles |= {"time": made.mapping["time"]} if "time" in made.mapping else {}
+    for role, known in (("rating", _RATING), ("event", _EVENT)):
+        called = [one.name for one in named if _plain(one) in known]
+        roles |= dict.fromkeys([role], called[0]) if called else {}
+    made.interactions = roles
+    said = ", ".join(f"{role} '{name}'" for role, name in roles.items())
+    made.notes.insert(0, f"this looks like an interaction log ({said}): it says who took what, not what was seen, "
+                         "offered or declined, so a mapping makes users episodes and items actions")  # fmt: skip
+    if items[0].kind == "list":
+        made.notes.insert(1, f"'{items[0].name}' holds several items a row: split the rows first, one item a row")
+
+
+def _say_what_is_left(named: Sequence[Field], made: Proposal) -> None:
+    taken = roles_of(made.mapping)
+    unused = [one.name for one in named if one.name not in taken and one.name not in made.interactions.values()]
+    if unused:
+        made.notes.append(f"not used: {_some(unused)}; `extra` carries columns along")
+    empty = [one for one in named if one.empty and one.name in taken]
+    if empty:
+        counted = [f"{one.empty:,} in '{one.name}'" for one in empty]
+        made.notes.append(f"empty cells are errors unless the mapping says how to fill them: {_some(counted)}")
+    done = made.mapping.get("terminated")
+    if isinstance(done, str) and _last(done) in ("done", "dones") and "truncated" not in made.mapping:
+        made.notes.append(f"'{done}' often also marks time limits: these need a column of their own, `truncated`")
+    logarithms = [one.name for one in named if "".join(_words(one.name)).endswith(("logp", "logprob", "logpi"))]
+    if logarithms:
+        made.notes.append(f"{_some(logarithms)}: a log-probability; `propensity` wants the probability itself")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6:,} more" if len(names) > 6 else "")

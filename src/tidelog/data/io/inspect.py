@@ -1,0 +1,198 @@
+"""What `tidelog data inspect` says: about a log in numbers, or about a table that has no mapping yet."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tidelog.data import assemble as build  # noqa: F401 (importing it registers every check)
+from tidelog.data.core.columns import Columns
+from tidelog.data.core.registry import examine
+from tidelog.data.core.report import Report
+from tidelog.data.io.infer_columns import Field, Proposal, field_of, propose, roles_of
+from tidelog.data.log import Log
+from tidelog.data.parsing.tables import from_table
+from tidelog.data.sources import table_of
+
+_SHOWN = 12
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A log in numbers; `data` is plain JSON."""
+
+    data: dict[str, Any]
+
+    def text(self) -> str:
+        """Plain lines for a terminal."""
+        statistics = self.data["statistics"]
+        head = [f"{statistics['episodes']:,} episodes, {statistics['steps']:,} steps, "
+                f"{statistics['observations']:,} stored observations",
+                f"ends: {statistics['terminated']:,} terminated, {statistics['truncated']:,} truncated; "
+                f"{statistics['without_target']:,} rows are no targets of value learning"]  # fmt: skip
+        spreads = ((name, statistics[name]) for name in ("lengths", "returns", "rewards", "propensities"))
+        body = [f"{name}: {_spread(values)}" for name, values in spreads if values]
+        missing = f"missing propensities: {statistics['missing_propensities']:.0%} of rows"
+        return "\n".join([*head, *body, missing, *_action_lines(statistics["actions"]), *_feature_lines(statistics)])
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain dictionaries and lists."""
+        return self.data
+
+
+def inspect_log(log: Log) -> Inspection:
+    """Measure a log: episodes, lengths, returns, actions, propensities, features, and what the door said."""
+    data = {"spec": log.spec.to_json(), "statistics": log.statistics().to_json(), "report": log.report.to_json()}
+    return Inspection({**data, "fingerprint": log.fingerprint()})
+
+
+@dataclass(frozen=True)
+class Description:
+    """An unmapped table with a proposed mapping, what the door says of it, and what remains to declare."""
+
+    source: str
+    rows: int
+    fields: tuple[Field, ...]
+    proposed: Columns | None
+    toml: str
+    notes: tuple[str, ...]
+    interactions: dict[str, str]
+    report: Report | None
+
+    def text(self) -> str:
+        """Plain lines for a terminal: columns, the proposed mapping, what remains, and the commands that follow."""
+        lines = [f"{self.source}: {self.rows:,} rows, {len(self.fields)} columns", ""]
+        lines += [_field_line(one) for one in self.fields]
+        lines += ["", "proposed mapping (columns.toml):", "", self.toml, "", *self._remaining()]
+        return "\n".join([*lines, "", *self._commands()])
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as plain dictionaries and lists."""
+        fields = [vars(one) | {"examples": list(one.examples)} for one in self.fields]
+        report = None if self.report is None else self.report.to_json()
+        return {"source": self.source, "rows": self.rows, "fields": fields, "toml": self.toml,
+                "notes": list(self.notes), "interactions": self.interactions, "report": report}  # fmt: skip
+
+    def as_report(self) -> Report:
+        """What the door says with the proposed mapping; without one, only how many rows there are."""
+        return Report(self.source, self.rows) if self.report is None else self.report
+
+    def _remaining(self) -> list[str]:
+        notes = [line for note in self.notes for line in textwrap.wrap(f"- {note}", _WIDTH, subsequent_indent="  ")]
+        if self.report is None:
+            return [*notes, "the mapping is not complete: add what stands behind '#' above"]
+        errors = replace(self.report, problems=self.report.errors).lines[1:]
+        return [
+            *notes,
+            "",
+            f"with this mapping: {self.report.lines[0].removeprefix(f'{self.report.source}: ')}",
+            *errors,
+        ]
+
+    def _commands(self) -> list[str]:
+        if not Path(self.source).exists():
+            return []
+        source = shlex.quote(self.source)
+        if self._says_who_took_what():
+            flags = " ".join(f"--{role} {shlex.quote(name)}" for role, name in _flags(self.interactions).items())
+            return ["next:", f"  tidelog data validate {source} {flags}"]
+        lines = ["next:", f"  tidelog data inspect {source} --write columns.toml",
+                 f"  tidelog data validate {source} --columns columns.toml"]  # fmt: skip
+        if self.report is not None and self.report.ok and self.proposed is not None:
+            algorithm = "bc" if self.proposed.reward is None else "iql"
+            lines.append(f"  tidelog train {algorithm} --data {source} --columns columns.toml")
+        return lines
+
+    def _says_who_took_what(self) -> bool:
+        """Whether the table can be read as interactions, one item a row."""
+        lists = {one.name for one in self.fields if one.kind == "list"}
+        return {"user", "item", "time"} <= self.interactions.keys() and self.interactions["item"] not in lists
+
+
+def _flags(interactions: dict[str, str]) -> dict[str, str]:
+    """The roles of a table of interactions as the commands name them; a rating is what an event is worth."""
+    return {"reward" if role == "rating" else role: name for role, name in interactions.items()}
+
+
+def describe_table(source: Any) -> Description:
+    """Guess what the columns of a table hold, from their names and values; LogError if it cannot be read."""
+    table = table_of(source)
+    measured = [field_of(table.series(name)) for name in table.data.collect_schema().names()]
+
+    def nested(episode: str, column: str) -> bool:
+        pairs = pl.DataFrame({"episode": table.series(episode), "column": table.series(column)})
+        return pairs.n_unique() == pairs["episode"].n_unique()
+
+    made = propose(measured, table.rows, nested)
+    roles = roles_of(made.mapping)
+    fields = tuple(replace(one, role=roles.get(one.name)) for one in measured)
+    proposed = Columns.from_mapping(made.mapping) if {"observation", "action"} <= made.mapping.keys() else None
+    source_name = str(Path(source)) if isinstance(source, str | Path) else table.source
+    report = None if proposed is None else examine(from_table(table, proposed))
+    return Description(
+        source_name, table.rows, fields, proposed, _toml(made), tuple(made.notes), made.interactions, report
+    )
+
+
+def _field_line(one: Field) -> str:
+    examples = ", ".join(one.examples)[:40]
+    empty = f", {one.empty:,} empty" if one.empty else ""
+    return f"{one.name[:28]:28} {one.kind:12} {one.unique:>9,} different{empty}  {examples}"
+
+
+def _toml(made: Proposal) -> str:
+    """The mapping with what is only suggested, or lacking, as comments."""
+    lines = [f"{role} = {_value(value)}" for role, value in made.mapping.items()]
+    lacking = (role for role in ("observation", "action") if role not in made.mapping)
+    lines += [f"# {role} = ...   (no column looks like it)" for role in lacking]
+    lines += [f"# {hint}" for hint in made.hints]
+    return "\n".join([*lines, *([] if "reward" in made.mapping else [_NO_REWARD])])
+
+
+_NO_REWARD = "# reward = ...   (without one, only cloning can learn)"
+
+
+def _value(value: Any) -> str:
+    """A TOML value; long lists stand on several lines."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) <= _WIDTH - 20 or isinstance(value, str):
+        return line
+    lines = [""]
+    for word in (json.dumps(word, ensure_ascii=False) + "," for word in value):
+        full = len(lines[-1]) + len(word) > _WIDTH - 4
+        lines = [*lines, word] if full else [*lines[:-1], f"{lines[-1]} {word}".strip()]
+    return "[\n" + "\n".join(f"  {one}" for one in lines) + "\n]"
+
+
+def _spread(values: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
+    )
+
+
+def _action_lines(actions: dict[str, Any]) -> list[str]:
+    if "counts" not in actions:
+        return [f"actions: {_spread(actions)}"]
+    counts = sorted(actions["counts"].items(), key=lambda item: str(item[1]))
+    if all(isinstance(count, int) for _, count in counts):
+        counts = sorted(counts, key=lambda item: -item[1])
+    more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
+    return ["actions: " + ", ".join(f"{name}: {count}" for name, count in counts[:_SHOWN]) + more]
+
+
+def _feature_lines(statistics: dict[str, Any]) -> list[str]:
+    lines = [f"  {name}: {_spread(values)}" for name, values in statistics["features"].items()]
+    for name, counts in statistics["categories"].items():
+        common = sorted(counts.items(), key=lambda item: -item[1])[:5]
+        lines.append(
+            f"  {name}: {len(counts)} categories, most often "
+            + ", ".join(f"{word[:14]} ({count})" for word, count in common)
+        )
+    return ["observations:", *lines]

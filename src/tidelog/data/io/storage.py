@@ -1,0 +1,100 @@
+"""A log as a folder: one `.npy` file a column and a manifest with sizes and checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from tokenize import TokenError
+from typing import Any
+
+import numpy as np
+
+from tidelog.data.core.order import Values
+from tidelog.data.core.registry import refusal
+from tidelog.data.core.report import Report
+from tidelog.data.log import OPTIONAL, PLAIN, Log
+from tidelog.errors import LogError, SpecError
+from tidelog.folders import MANIFEST, Kind
+from tidelog.types import Spec
+
+LOG = Kind("log", 1, LogError)
+
+
+def save(log: Log, path: Path, overwrite: bool = False) -> None:
+    """Write a log so that it is there whole or not at all; LogError if the path exists and may not go."""
+    refuse_target(path, overwrite, LOG)
+    files: dict[str, Callable[[Path], None]] = {}
+    entries = []
+    for place, (name, values) in enumerate(log.columns().items()):
+        file = f"{place:03d}-{_safe(name)}.npy"
+        files[file] = partial(write_array, values)
+        entries.append({"column": name, "file": file, "dtype": values.dtype.str, "shape": list(values.shape)})
+    counts = {"steps": log.steps, "episodes": len(log.episode_ids)}
+    body = {"counts": counts, "spec": log.spec.to_json(), "columns": entries, "report": log.report.to_json()}
+    LOG.write(path, files, body)
+
+
+def open_log(path: str | Path, memory_map: bool = False) -> Log:
+    """Read a folder that `Log.save` wrote; LogError names the file that is foreign, cut or changed.
+
+    `memory_map=True` leaves columns on disk and checks sizes only, not checksums.
+    """
+    folder = Path(path)
+    try:
+        manifest = LOG.manifest(folder)
+        entries = manifest["columns"]
+        columns = {entry["column"]: read_column(LOG, folder, entry, manifest, memory_map) for entry in entries}
+    except LogError as error:
+        raise _unreadable(str(folder), str(error)) from error
+    try:
+        plain = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in PLAIN}
+        spec = Spec.from_json(manifest["spec"])
+        report = Report.from_json(manifest["report"])
+        observation = {name: columns[f"observation/{name}"] for name in spec.observation}
+    except (KeyError, TypeError, AttributeError, SpecError) as error:
+        raise _unreadable(str(folder / MANIFEST), f"an entry is missing or malformed ({error})") from error
+    prefix = "extra/"
+    extra = {name.removeprefix(prefix): values for name, values in columns.items() if name.startswith(prefix)}
+    origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
+    return Log(spec=spec, observation=observation, extra=extra, report=report, origin=origin, **plain)  # type: ignore[arg-type]
+
+
+def refuse_target(path: Path, overwrite: bool, kind: Kind) -> None:
+    """LogError unless the path is free, or holds one of its kind that may go."""
+    if not path.exists():
+        return
+    if not overwrite:
+        raise LogError(f"{path} exists; choose another path, or overwrite=True if it is a {kind.name} that may go")
+    if not kind.stands_at(path):
+        raise LogError(f"{path} exists and is no tidelog {kind.name}; it is not overwritten. Choose another path")
+
+
+def write_array(values: Values, path: Path) -> None:
+    """One array as an .npy file."""
+    with path.open("wb") as stream:
+        np.lib.format.write_array(stream, np.ascontiguousarray(values), allow_pickle=False)
+
+
+def read_column(
+    kind: Kind, folder: Path, entry: Mapping[str, Any], manifest: Mapping[str, Any], memory_map: bool = False
+) -> Values:
+    """One array of a folder, as its manifest describes it; LogError where it is something else."""
+    file = kind.file(folder, entry["file"], manifest, whole=not memory_map)
+    try:
+        values: Values = np.load(file, mmap_mode="r" if memory_map else None, allow_pickle=False)
+    except (ValueError, OSError, EOFError, OverflowError, SyntaxError, TokenError) as error:
+        raise LogError(f"{file}: no array can be read ({error})") from error
+    if values.dtype.str != entry["dtype"] or list(values.shape) != entry["shape"]:
+        raise LogError(f"{file}: {values.dtype} {values.shape} where {entry['dtype']} {entry['shape']} was written")
+    return values
+
+
+def _unreadable(source: str, found: str) -> LogError:
+    advice = "copy the folder again from where it was saved, or save the log again"
+    report = refusal(source, "unreadable file", found, "a folder that Log.save wrote", advice)
+    return LogError(report.text(), report)
+
+
+def _safe(name: str) -> str:
+    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)[:60]

@@ -1,0 +1,1 @@
+"""From cells to numbers: one column, whole tables, missing values, pictures, arrays."""

@@ -1,0 +1,244 @@
+"""Arrays become a `RawLog`: what `Log.from_arrays`, npz files and Minari data sets have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tidelog.data.core.columns import declared_actions
+from tidelog.data.core.order import Values
+from tidelog.data.core.raw import Column, Feature, Finding, RawAction, RawLog
+from tidelog.data.parsing.tables import decide_action, widened
+from tidelog.errors import ConfigError
+
+SINGLE = ("terminated", "truncated", "episode", "step", "time", "propensity", "weight", "cluster")
+ROLES = (
+    "observation",
+    "action",
+    "reward",
+    *SINGLE,
+    "next_observation",
+    "followed",
+    "action_mask",
+    "next_action_mask",
+    "actions",
+    "bounds",
+)
+_CHANNELS = (1, 3, 4)
+_TIMES = "iufM"
+_ANY = "biufMU"
+_KINDS = {"*": "biuf", "time": _TIMES, "step": _TIMES, "episode": "iufU", "cluster": "iufU", "action": "biufU"}
+
+
+class _Gathering:
+    """Arrays with their findings; N is the length of the action."""
+
+    def __init__(self, action: Any) -> None:
+        self.found: list[tuple[str, Finding]] = []
+        shape = np.shape(action) if not isinstance(action, list | tuple) else (len(action),)
+        self.rows = int(shape[0]) if shape else 0
+
+    def refuse(self, check: str, name: str, found: str, expected: str, advice: str) -> None:
+        self.found.append((check, Finding(name, None, found, expected, advice)))
+
+    def array(self, name: str, value: Any, deepest: int = 1) -> Values | None:
+        """The value as an array of N rows and at most `deepest` axes, or None and a finding."""
+        try:
+            array = np.asarray(value)
+        except ValueError:
+            array = np.empty(0, object)
+        if array.dtype == object or array.ndim > deepest or array.ndim == 0 or (self.rows and not array.size):
+            wanted = "[N]" if deepest == 1 else "[N] or [N, D]"
+            found = "rows of different shapes, or objects" if array.dtype == object else f"shape {list(array.shape)}"
+            advice = "give every row one shape; pictures are arrays [N, height, width, channels] of uint8"
+            self.refuse("changing shapes", name, found, f"one array of shape {wanted}", advice)
+            return None
+        if len(array) != self.rows:
+            found, expected = f"{len(array):,} rows", f"{self.rows:,} rows, as many as there are actions"
+            self.refuse("wrong length", name, found, expected, "give one value for every row")
+            return None
+        return array
+
+    def column(self, name: str, value: Any, deepest: int = 1, kinds: str | None = None) -> Column | None:
+        """The value as a column, or None where it is not given or does not fit (with a finding)."""
+        if value is None:
+            return None
+        array = self.array(name, value, deepest)
+        if array is None:
+            return None
+        if array.dtype.kind not in (kinds or _KINDS.get(name, _KINDS["*"])):
+            found = f"{array.dtype}, such as {array.reshape(-1)[0]!r}" if array.size else str(array.dtype)
+            self.refuse("non-numeric text", name, found, "numbers", "convert the array before it is read")
+            return None
+        return _words(name, array) if array.dtype.kind == "U" else Column(name, _plain(array))
+
+
+def from_arrays(
+    source: str = "arrays",
+    *,
+    observation: Any,
+    action: Any,
+    reward: Any,
+    next_observation: Any = None,
+    followed: Any = None,
+    action_mask: Any = None,
+    next_action_mask: Any = None,
+    actions: Any = None,
+    bounds: Any = None,
+    categorical: bool = True,
+    sizes: Mapping[str, tuple[int, ...]] | None = None,
+    terminations: str = "stop",
+    extra: Mapping[str, Any] | None = None,
+    **single: Any,
+) -> RawLog:
+    """Name and measure the arrays; what does not fit is a finding, not an exception."""
+    if next_action_mask is not None and action_mask is None:
+        raise ConfigError("next_action_mask is given without action_mask; give both, or action_mask alone")
+    arrays = _Gathering(action)
+    always = single.get("terminated") is True
+    given = single | {"terminated": None} if always else single
+    columns: dict[str, Any] = {name: arrays.column(name, given.get(name)) for name in SINGLE}
+    rewards = arrays.column("reward", reward, 2)
+    observed = _features(arrays, "observation", observation, categorical, sizes)
+    for name, value in (("observation", observation), ("action", action)):
+        if value is None or (isinstance(value, Mapping) and not value):
+            arrays.refuse("missing column", name, "no array", "an array of N rows", f"pass {name}=")
+    return RawLog(
+        source=source,
+        rows=arrays.rows,
+        numbers=np.arange(1, arrays.rows + 1),
+        has_lines=False,
+        observation=observed,
+        next_observation=_where(arrays, followed, _following(arrays, observed, next_observation, categorical, sizes)),
+        action=_action(arrays, action, actions, bounds),
+        reward=None if rewards is None else (rewards,),
+        action_mask=arrays.column("action_mask", action_mask, 2),
+        next_action_mask=arrays.column("next_action_mask", next_action_mask, 2),
+        extra=tuple(filter(None, (arrays.column(name, value, 1, _ANY) for name, value in (extra or {}).items()))),
+        terminations=terminations,
+        always_terminated=always,
+        from_table=False,
+        found=tuple(arrays.found),
+        **columns,
+    )
+
+
+def _features(
+    arrays: _Gathering, role: str, given: Any, categorical: bool, sizes: Mapping[str, tuple[int, ...]] | None
+) -> dict[str, Feature]:
+    leaves = dict(flat_leaves("", given)) if isinstance(given, Mapping) else {"observation": given}
+    features = {}
+    for name, value in leaves.items():
+        said = name if isinstance(given, Mapping) and role == "observation" else role
+        feature = _image(arrays, said, value) if _pictured(value) else None
+        column = None if _pictured(value) else arrays.column(said, value, 2, "biufU")
+        if column is not None:
+            whole = column.values.dtype.kind in "iu"
+            coded = column.words is not None or (whole and categorical)
+            feature = Feature("codes" if coded else "vector", (column,), (sizes or {}).get(name))
+        if feature is not None:
+            features[name] = feature
+    return features
+
+
+def flat_leaves(prefix: str, given: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Leaves of nested mappings, named `a/b`."""
+    for key, value in given.items():
+        if isinstance(value, Mapping):
+            yield from flat_leaves(f"{prefix}{key}/", value)
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _pictured(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 4
+
+
+def _image(arrays: _Gathering, name: str, value: Values) -> Feature | None:
+    """Pictures [N, H, W, C]; those that look like [N, C, H, W] are refused."""
+    array = arrays.array(name, value, 4)
+    if array is None:
+        return None
+    first, last = array.shape[1], array.shape[3]
+    if first in _CHANNELS and last not in _CHANNELS:
+        advice = "transpose them: pictures.transpose(0, 2, 3, 1)"
+        found = f"shape {list(array.shape)}, which looks like channels before height and width"
+        arrays.refuse("changing shapes", name, found, "pictures [N, height, width, channels]", advice)
+        return None
+    return Feature("image", (Column(name, array),))
+
+
+def _following(
+    arrays: _Gathering, observed: dict[str, Feature], given: Any, categorical: bool, sizes: Any
+) -> dict[str, Feature]:
+    """Leaves of the next observation, each with the kind, width and vocabulary of its namesake in `observed`."""
+    if given is None:
+        return {}
+    following = _features(arrays, "next_observation", given, categorical, sizes)
+    fitting = {}
+    for name, feature in observed.items():
+        other = following.get(name)
+        if other is None or _form(other) != _form(feature):
+            found = "nothing" if other is None else _form(other)
+            expected = f"{_form(feature)}, like the observation"
+            arrays.refuse("changing shapes", f"next_observation '{name}'", found, expected, "give both the same form")
+        else:
+            observed[name], fitting[name] = _one_vocabulary(feature, other)
+    return fitting
+
+
+def _where(arrays: _Gathering, followed: Any, following: dict[str, Feature]) -> dict[str, Feature]:
+    """Next observations that are missing in rows where `followed` is not set."""
+    known = arrays.column("followed", followed)
+    if known is None:
+        return following
+    lost = np.flatnonzero(known.values != 1)
+    return {
+        name: replace(leaf, columns=tuple(replace(column, missing=lost) for column in leaf.columns))
+        for name, leaf in following.items()
+    }
+
+
+def _form(feature: Feature) -> str:
+    return f"{feature.kind} of shape {list(feature.columns[0].values.shape)}"
+
+
+def _one_vocabulary(feature: Feature, other: Feature) -> tuple[Feature, Feature]:
+    """Codes of both features under the union of their words; features without words as they are."""
+    words = sorted({*(feature.columns[0].words or ()), *(other.columns[0].words or ())})
+    if not words:
+        return feature, other
+    recoded = []
+    for one in (feature, other):
+        column = one.columns[0]
+        places = np.searchsorted(words, column.words or ()).astype(np.int32)
+        recoded.append(replace(one, columns=(replace(column, values=places[column.values], words=tuple(words)),)))
+    return recoded[0], recoded[1]
+
+
+def _action(arrays: _Gathering, action: Any, actions: Any, bounds: Any) -> RawAction | None:
+    column = arrays.column("action", action, 2)
+    if column is None:
+        return None
+    sizes, limits = declared_actions(actions, bounds)
+    if column.words is not None:
+        return RawAction("discrete", (column,))
+    if sizes is not None:
+        return decide_action((column,), sizes, None)
+    if limits is not None or np.asarray(action).dtype.kind == "f":
+        return RawAction("continuous", (column,), None, widened(limits, column.values[0:1].size))
+    return RawAction("multi" if column.values.ndim == 2 else "discrete", (column,))
+
+
+def _words(name: str, array: Values) -> Column:
+    words, codes = np.unique(array, return_inverse=True)
+    return Column(name, codes.reshape(array.shape).astype(np.int32), tuple(map(str, words)))
+
+
+def _plain(array: Values) -> Values:
+    if array.dtype.kind == "b":
+        return array.astype(np.float32)
+    return array.astype("datetime64[us]") if array.dtype.kind == "M" else array

@@ -1,0 +1,1 @@
+"""What is wrong with a log: errors, warnings, dependent rows, and the rows that are written aside."""

@@ -1,0 +1,108 @@
+"""The rows that an error names, written aside with the reasons, so that somebody can mend them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tidelog.data import assemble as build  # noqa: F401 (importing it registers every check)
+from tidelog.data.core.columns import Columns
+from tidelog.data.core.order import Values
+from tidelog.data.core.raw import Finding
+from tidelog.data.core.registry import Check, findings, report_of
+from tidelog.data.core.report import Report
+from tidelog.data.io.readers import _mapping
+from tidelog.data.parsing.tables import Table, from_table
+from tidelog.data.sources import table_of
+from tidelog.errors import ConfigError, LogError
+
+ROW, LINE, PROBLEMS = "quarantine_row", "quarantine_line", "quarantine_problems"
+
+
+def quarantine(source: Any, columns: Columns | Mapping[str, Any] | str | Path, path: str | Path) -> Report:
+    """Validate a table, and write the rows of every error to a new CSV file at `path`, as they stand in the source.
+
+    Three columns come first: the row number, the line (where rows stand on lines of their own), and all errors of the
+    row. Nothing is written where no error names a row. ConfigError where `path` exists or does not end in .csv, or
+    the mapping is wrong; a source that cannot be read is a report, and nothing is written.
+    """
+    target = free_path(path)
+    mapping = _mapping(columns)
+    try:
+        table = table_of(source)
+        raw = from_table(table, mapping)
+    except LogError as error:
+        report: Report = error.report
+        return report
+    found = findings(raw)
+    write_offending(table, found, target)
+    return report_of(raw, found)
+
+
+def write_offending(table: Table, found: Iterable[tuple[Check, Finding]], target: Path) -> None:
+    """The rows of a table that errors name, with the reasons, to a new file; nothing where none names a row."""
+    rows, reasons = _reasons(found)
+    if len(rows):
+        _write(_marked(table, rows, reasons), target)
+
+
+def free_path(path: str | Path) -> Path:
+    """The path of a CSV file that is not there yet; ConfigError otherwise."""
+    target = Path(path)
+    if target.suffix.lower() != ".csv":
+        raise ConfigError(f"{target}: offending rows are written as .csv")
+    if target.exists():
+        raise ConfigError(f"{target} exists: choose another name, nothing was written")
+    return target
+
+
+def _reasons(found: Iterable[tuple[Check, Finding]]) -> tuple[Values, list[str]]:
+    """Rows from 0 that stand in an error, rising, and for each all its errors as one text."""
+    named = [(f"{one.name} in '{finding.column}'" if finding.column else one.name, finding.at)
+             for one, finding in found if one.level == "error" and finding.at is not None]  # fmt: skip
+    frames = [pl.DataFrame({"row": at}).with_columns(reason=pl.lit(name)) for name, at in named]
+    if not frames:
+        return np.zeros(0, np.int64), []
+    joined = pl.concat(frames).group_by("row").agg(pl.col("reason").unique(maintain_order=True).str.join("; "))
+    ordered = joined.sort("row")
+    return ordered["row"].to_numpy(), ordered["reason"].to_list()
+
+
+def _marked(table: Table, rows: Values, reasons: list[str]) -> pl.DataFrame:
+    """The rows as the source has them, behind their numbers and reasons."""
+    numbers = table.numbers[rows]
+    marks = {ROW: numbers} | ({LINE: numbers + 1} if table.has_lines else {}) | {PROBLEMS: reasons}
+    taken = [name for name in marks if name in table.frame.columns]
+    if taken:
+        raise ConfigError(f"the source already has the column '{taken[0]}': rename it")
+    return pl.concat([pl.DataFrame(marks), _flat(table.frame[rows])], how="horizontal")
+
+
+def _flat(frame: pl.DataFrame) -> pl.DataFrame:
+    """Lists as text such as 1,0,1, which the door reads again."""
+    nested = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List | pl.Array)]
+    return frame.with_columns(
+        pl.Series(name, [None if cell is None else ",".join(map(str, cell)) for cell in frame[name].to_list()])
+        for name in nested
+    )
+
+
+def _write(frame: pl.DataFrame, target: Path) -> None:
+    """Write the rows whole or not at all, under the names that stand in the source (see `tables.unique`)."""
+    header = io.StringIO(newline="")
+    csv.writer(header, lineterminator="\n").writerow([name.partition("\x00")[0] for name in frame.columns])
+    content = (header.getvalue() + frame.write_csv(include_header=False)).encode()
+    try:
+        with target.open("xb") as stream:
+            stream.write(content)
+    except FileExistsError as error:
+        raise ConfigError(f"{target} exists: choose another name, nothing was written") from error
+    except OSError as error:
+        target.unlink(missing_ok=True)
+        raise ConfigError(f"{target} cannot be written: {error}") from error

@@ -1,0 +1,1 @@
+"""Tests of what estimators assume, and bounds where it cannot be tested."""

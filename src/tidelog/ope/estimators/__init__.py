@@ -1,0 +1,1 @@
+"""Off-policy estimators, their intervals, distributions of returns, slates."""

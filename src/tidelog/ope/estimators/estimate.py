@@ -1,0 +1,243 @@
+"""The estimators by name, and a table of what they say a policy is worth, each with its interval and support.
+
+Letters: `N` steps, `E` episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tidelog.data import Log
+from tidelog.errors import ConfigError, LogError, SpecError, nearest
+from tidelog.ope.estimators import bandit, sequential
+from tidelog.ope.estimators.intervals import METHODS, MOST_GROUPS, Confidence, interval
+from tidelog.ope.estimators.ratios import Ratios, means, wanted
+from tidelog.ope.evidence.evidence import Evidence
+from tidelog.ope.evidence.external_policies import Foreign, as_policy
+from tidelog.ope.evidence.folds import check_seed
+from tidelog.ope.evidence.gather import gather
+from tidelog.ope.evidence.occupancy import visits_support
+from tidelog.ope.evidence.weights import support_of
+from tidelog.ope.models import density_ratios as marginal
+from tidelog.ope.verdict.results import Estimate, Estimates, Support
+
+IMPOSSIBLE = "outside of what an episode can earn"
+CUT = 10.0  # where the estimators that cut weights do so
+NEEDS = {
+    "model": "a model of what actions are worth (model='none' was asked for, or none can be made of this log)",
+    "occupancy": "ratios of visits, which cannot be estimated on this log",
+}
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """One way to tell a policy's worth from a log: what it computes and reads, and what it is good for."""
+
+    ratios: Callable[[Evidence], Ratios]
+    what: str
+    paper: str
+    needs: tuple[str, ...] = ()  # parts of the evidence without which it has no answer
+    steps: str = "any"  # "one": only episodes of one step; "several": listed only where episodes are longer
+    vetoes: bool = False  # whether it may contradict: a constant added to every reward changes no difference
+    largest: float = np.inf  # where it cuts weights
+    visits: bool = False  # weighs by ratios of visits, not by products along episodes
+
+
+def fqe(evidence: Evidence) -> Ratios:
+    """The model's value of where each episode began, under the target policy."""
+    return means(wanted(evidence, "model_target")[evidence.starts[:-1]])
+
+
+_Q, _VISITS = ("model",), ("model", "occupancy")
+ESTIMATORS: dict[str, Estimator] = {
+    "ips": Estimator(bandit.ips, "reward times weight", "Horvitz & Thompson 1952", (), "one"),
+    "snips": Estimator(bandit.snips, "ips over the sum of weights", "Swaminathan & Joachims 2015", (), "one", True),
+    "clipped_ips": Estimator(
+        lambda e: bandit.clipped_ips(e, CUT), f"ips, weights cut at {CUT:g}", "Ionides 2008", (), "one", largest=CUT
+    ),
+    "dm": Estimator(bandit.direct_method, "the model alone", "Dudik, Langford & Li 2011", _Q, "one", True),
+    "switch_dr": Estimator(
+        lambda e: bandit.switch_dr(e, CUT),
+        f"dr where the weight is at most {CUT:g}, else dm",
+        "Wang, Agarwal & Dudik 2017",
+        _Q,
+        "one",
+        largest=CUT,
+    ),
+    "dros": Estimator(bandit.dr_optimistic_shrinkage, "dr, large weights shrunk", "Su et al. 2020", _Q, "one"),
+    "is": Estimator(
+        sequential.trajectory_is, "return times the episode's weight", "Precup, Sutton & Singh 2000", (), "several"
+    ),
+    "wis": Estimator(sequential.wis, "is over the sum of weights", "Precup, Sutton & Singh 2000", (), "several", True),
+    "pdis": Estimator(
+        sequential.per_decision_is, "reward times the weight so far", "Precup, Sutton & Singh 2000", (), "several"
+    ),
+    "wpdis": Estimator(
+        sequential.weighted_per_decision_is, "pdis, each step over its sum", "Thomas 2015", (), "several", True
+    ),
+    "dr": Estimator(sequential.sequential_dr, "model, corrected by residuals", "Jiang & Li 2016", _Q),
+    "wdr": Estimator(sequential.weighted_dr, "dr, each step over its sum", "Thomas & Brunskill 2016", _Q, vetoes=True),
+    "fqe": Estimator(fqe, "the model's value of beginnings", "Le, Voloshin & Yue 2019", _Q, "several", True),
+    "mwl": Estimator(
+        marginal.marginal_importance,
+        "rewards weighted by visits",
+        "Uehara, Huang & Jiang 2020",
+        ("occupancy",),
+        "several",
+        visits=True,
+    ),
+    "drl": Estimator(
+        marginal.double_reinforcement,
+        "model, corrected by visits",
+        "Kallus & Uehara 2020",
+        _VISITS,
+        "several",
+        True,
+        visits=True,
+    ),
+}
+
+
+def estimate(
+    policy: Any,
+    log: Log,
+    names: Sequence[str] | str | None = None,
+    sample: bool = False,
+    propensities: Any = None,
+    seed: int = 0,
+    *,
+    discount: float = 1.0,
+    bandwidth: float | None = None,
+    model: str = "auto",
+    method: str = "bca",
+    level: float = 0.95,
+    replicates: int = 1000,
+    progress: Callable[[str, float], None] | None = None,
+) -> Estimates:
+    """What a policy is worth by each estimator, one row each with interval and support; `names` None: all that apply.
+
+    `policy` is a tidelog policy or anything with `probabilities(observation, mask)`. Raises ConfigError for an unknown
+    name, SpecError where policy and log do not fit or an estimator asked for by name has no answer on this log.
+    """
+    asked = [names] if isinstance(names, str) else names
+    chosen = check_names(asked)
+    check_seed(seed)
+    confidence = Confidence(level, replicates, seed)
+    if method not in METHODS or method == "bernstein":
+        raise ConfigError(f"method = {method!r}: {nearest(str(method), set(METHODS) - {'bernstein'})}")
+    check_kind(log)
+    needed = {part for name in chosen or ESTIMATORS for part in ESTIMATORS[name].needs}
+    known = as_policy(policy, log.spec)
+    found = gather(
+        known,
+        log,
+        sample=sample or isinstance(known, Foreign),
+        discount=discount,
+        propensities=propensities,
+        model=model_of(model, "model" in needed),
+        seed=seed,
+        bandwidth=bandwidth,
+        cloning=False,
+        tests=False,
+        progress=progress,
+    ).policy
+    return table(found, chosen, method, confidence)
+
+
+def table(
+    evidence: Evidence, names: Sequence[str] | None, method: str = "bca", confidence: Confidence | None = None
+) -> Estimates:
+    """The estimates of given evidence; SpecError where one that was asked for by name has no answer."""
+    for name in names or ():
+        lacking = why_not(name, evidence)
+        if lacking:
+            raise SpecError(f"'{name}' {lacking}")
+    listed = names or [name for name in ESTIMATORS if is_listed(name, evidence)]
+    supports = Supports(evidence)
+    return Estimates([row(name, evidence, supports, method, confidence or Confidence()) for name in listed])
+
+
+def row(
+    name: str, evidence: Evidence, supports: Supports, method: str, confidence: Confidence, groups: int = MOST_GROUPS
+) -> Estimate:
+    """One estimator's estimate of given evidence."""
+    ratios = ESTIMATORS[name].ratios(evidence)
+    resampled = ratios.clustered(evidence.clusters).grouped(groups)
+    found, support = interval(resampled, method, confidence), supports.of(name)
+    how = f"{method}, {confidence.replicates:,} replicates" if method in ("bca", "percentile") else method
+    note = _note(found.estimate, evidence)
+    return Estimate(name, *found, how, confidence.level, support, evidence.estimated, ratios.contributions, note)
+
+
+def _note(estimate: float, evidence: Evidence) -> str:
+    if not np.isfinite(estimate):
+        return "no weight is left at some step"
+    low, high = possible_returns(evidence)
+    slack = 1e-6 * (high - low)
+    return "" if low - slack <= estimate <= high + slack else f"{IMPOSSIBLE} ({low:.4g} to {high:.4g})"
+
+
+def possible_returns(evidence: Evidence) -> tuple[float, float]:
+    """The least and the most that an episode can earn which is as long as some in the log and has rewards as there."""
+    powers = np.cumsum(evidence.discount ** np.arange(evidence.horizon))[[evidence.lengths.min() - 1, -1]]
+    return float((evidence.reward.min() * powers).min()), float((evidence.reward.max() * powers).max())
+
+
+class Supports:
+    """The support of each estimator on given evidence; the measures that they share are taken once."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence, self._products = evidence, support_of(evidence)
+        self._visits = None if evidence.occupancy is None else visits_support(evidence)
+
+    def of(self, name: str) -> Support:
+        """The support of one estimator."""
+        estimator = ESTIMATORS[name]
+        if estimator.visits and self._visits is not None:
+            return self._visits
+        if np.isfinite(estimator.largest):
+            return replace(self._products, clipped_share=support_of(self._evidence, largest=CUT).clipped_share)
+        return self._products
+
+
+def check_names(names: Sequence[str] | None) -> list[str] | None:
+    """The names, each once; ConfigError for one that no estimator has."""
+    if names is None:
+        return None
+    for name in names:
+        if name not in ESTIMATORS:
+            raise ConfigError(f"there is no estimator '{name}': {nearest(str(name), ESTIMATORS)}")
+    if not names:
+        raise ConfigError(f"no estimator was named; known names: {', '.join(ESTIMATORS)}")
+    return list(dict.fromkeys(names))
+
+
+def check_kind(log: Any) -> None:
+    """Raise LogError where this is no log."""
+    if not isinstance(log, Log):
+        raise LogError(f"expected a log, found {type(log).__name__}: read it first, as in tl.read_log(path, columns)")
+
+
+def why_not(name: str, evidence: Evidence) -> str | None:
+    """Why an estimator has no answer on this evidence, or None where it has one."""
+    estimator = ESTIMATORS[name]
+    if estimator.steps == "one" and evidence.horizon > 1:
+        return f"is for episodes of one step, the longest here has {evidence.horizon}: ask for 'wis' or 'wdr'"
+    lacking = [part for part in estimator.needs if getattr(evidence, part) is None]
+    return f"needs {NEEDS[lacking[0]]}" if lacking else None
+
+
+def is_listed(name: str, evidence: Evidence) -> bool:
+    """Whether an estimator belongs into the table of this evidence."""
+    return why_not(name, evidence) is None and not (ESTIMATORS[name].steps == "several" and evidence.horizon == 1)
+
+
+def model_of(asked: str, needed: bool) -> str | None:
+    """The model that is gathered: "auto" leaves the choice to the log, and asks for none where none is needed."""
+    if asked == "auto":
+        return None if needed else "none"
+    return asked

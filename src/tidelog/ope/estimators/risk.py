@@ -1,0 +1,679 @@
+"""Risk: the distribution of episode returns under a policy, from a log, with bands that hold all at once.
+
+The distribution function is the self-normalised form of UnO (Chandak, Niekum, da Silva, Learned-Miller, Brunskill &
+Thomas 2021, "Universal Off-Policy Evaluation", arXiv:2104.12820): each episode counts with the product of its
+probability ratios. It rises from 0 to 1 by construction. Quantiles, CVaR and the probability of a bad outcome are
+read from it, and their intervals from its band, so one statement of confidence covers all of them (as in that paper).
+
+The band is not the paper's: bounds at key points need a bound on the weights and are several times wider on logs of
+usual size (`benchmarks/risk_bands.py` measures both, and how often this band holds). Here a bootstrap over episodes, or
+clusters of them, says how large the largest standardised error becomes over all returns, for policy, logger,
+difference and CVaR together; its upper quantile `c` is the half-width of the band. The error of a distribution
+function is standardised by the binomial likelihood ratio `sqrt(2 m KL(estimate, truth))` (Owen 1995, "Nonparametric
+likelihood confidence bands for a distribution function"), `m` the effective sample size at that return, which keeps
+the band honest in the tails, where a normal standard error is 0. The difference of two distribution functions, and
+CVaR, are standardised by their standard errors.
+
+What no episode earned cannot be in the distribution: intervals end at the lowest and the highest return of the log,
+and `Risk.unseen` says how probable a worse outcome may still be.
+
+Letters: `E` episodes, `C` clusters, `M` different returns, `L` levels at which the bootstrap looks, `B` replicates,
+`P` points of a picture. Level `m` of a distribution function is its value between the m-th and the next return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.special import ndtri, xlogy
+
+from tidelog.errors import ConfigError, SpecError
+from tidelog.ope.estimators.intervals import MOST_GROUPS, Confidence, resampled_counts
+from tidelog.ope.estimators.sequential import LARGEST_LOG, log_weights, returns
+from tidelog.ope.evidence.evidence import Evidence, Floats
+from tidelog.ope.verdict.limits import Limits
+from tidelog.policies.statistics import Interval
+
+UNSUPPORTED = "the verdict is unsupported: what the log cannot say of the mean, it cannot say of the worst episodes"
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+ALPHA = 0.1
+PSEUDO = 4.0  # episodes by which local effective sample sizes are drawn towards the overall one
+MOST_RETURNS = 10_000  # more different returns are rounded to so many
+LEVELS = 150  # levels at which the bootstrap looks for the largest error, for policy and logger each
+POINTS = 100  # of a picture
+CHANCE = 1.96  # standard errors by which the mean weight may lack without being called missing
+RESAMPLED = 1.0 / 3.0  # of the error that is allowed, what resampled returns may use up
+CERTAIN = 1e-12  # a standard error as small as this is rounding: policy and logger weigh alike
+RULE_OF_THREE = 3.0  # an outcome of probability 3 / m is missing from m episodes once in 20 times
+
+Integers = NDArray[np.int64]
+
+
+class Compared(NamedTuple):
+    """One number of the policy, of the logger, and their difference, with intervals."""
+
+    policy: Interval
+    logger: Interval
+    difference: Interval
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries."""
+        return {name: interval._asdict() for name, interval in self._asdict().items()}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Compared:
+        """Read what `to_json` wrote; KeyError, TypeError or ValueError where it is damaged."""
+        return cls(*(Interval(*(_number(content[name][end]) for end in Interval._fields)) for name in cls._fields))
+
+
+class Band(NamedTuple):
+    """A distribution function, or a difference of two, with the band that holds over all returns at once, each [P]."""
+
+    estimate: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Risk:
+    """The distribution of episode returns under a policy and under the logger. All intervals hold at once.
+
+    Returns are discounted sums of an episode's rewards. CVaR at `alpha` is the mean return of the worst share `alpha`
+    of episodes. Returns below `lowest` or above `highest`, which no episode of the log earned, count as these.
+    """
+
+    alpha: float  # the share of episodes that CVaR is about
+    level: float  # the confidence with which everything here holds at once
+    cvar: Compared
+    quantiles: tuple[tuple[float, Compared], ...]  # by share, of `QUANTILES`
+    bad_outcome: float | None  # the largest return that counts as bad, if one was named,
+    probability: Compared | None  # and how probable it is
+    points: Floats  # [P]: returns, rising
+    policy: Band  # P(return <= point) under the policy,
+    logger: Band  # under the logger,
+    difference: Band  # and policy minus logger
+    lowest: float  # the lowest return in the log
+    highest: float
+    unseen: float  # outcomes below `lowest` as rare as this under the policy cannot be excluded
+    missing: float  # share of the policy's weight that the log lacks beyond chance: it may lie anywhere
+    episodes: int
+    effective_sample_size: float
+    clusters: int  # units that were resampled
+    critical: float  # the band's half-width, in standard errors
+    estimated: bool  # whether the logger's propensities were estimated
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """What a person should know, one sentence each."""
+        return tuple(_sentences(self))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists of finite numbers."""
+        curves = {name: getattr(self, name) for name in ("policy", "logger", "difference")}
+        return {
+            "alpha": self.alpha,
+            "level": self.level,
+            "cvar": self.cvar.to_json(),
+            "quantiles": [{"share": share, **compared.to_json()} for share, compared in self.quantiles],
+            "bad_outcome": self.bad_outcome,
+            "probability": None if self.probability is None else self.probability.to_json(),
+            "points": self.points.tolist(),
+            **{
+                name: {part: values.tolist() for part, values in band._asdict().items()}
+                for name, band in curves.items()
+            },
+            **{name: getattr(self, name) for name in _PLAIN},
+            "estimated": self.estimated,
+            "sentences": list(self.sentences),
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Risk:
+        """Read what `to_json` wrote; KeyError, TypeError or ValueError where it is damaged."""
+        bad, probability = content["bad_outcome"], content["probability"]
+        points = _numbers(content["points"])
+
+        def band(name: str) -> Band:
+            return Band(*(_numbers(content[name][part], len(points)) for part in Band._fields))
+
+        return cls(
+            alpha=_number(content["alpha"]),
+            level=_number(content["level"]),
+            cvar=Compared.from_json(content["cvar"]),
+            quantiles=tuple((_number(row["share"]), Compared.from_json(row)) for row in content["quantiles"]),
+            bad_outcome=None if bad is None else _number(bad),
+            probability=None if probability is None else Compared.from_json(probability),
+            points=points,
+            policy=band("policy"),
+            logger=band("logger"),
+            difference=band("difference"),
+            **{name: kind(_number(content[name])) for name, kind in _PLAIN.items()},
+            estimated=bool(content["estimated"]),
+        )
+
+
+_PLAIN: dict[str, Any] = {
+    "lowest": float, "highest": float, "unseen": float, "missing": float, "episodes": int,
+    "effective_sample_size": float, "clusters": int, "critical": float,
+}  # fmt: skip
+
+
+def risk_of(
+    evidence: Evidence,
+    *,
+    alpha: float = ALPHA,
+    bad_outcome: float | None = None,
+    clusters: NDArray[np.int64] | None = None,
+    confidence: Confidence | None = None,
+    groups: int = MOST_GROUPS,
+) -> Risk:
+    """The risk of the evidence's target policy beside the logger's.
+
+    `alpha` is the share of episodes that CVaR is about, `bad_outcome` a return at or below which an episode is bad.
+    `clusters` [E] names which episodes are resampled together (the same patient, the same user); without, each is
+    alone. At most `groups` groups of neighbouring clusters are resampled. Raises ConfigError for numbers out of range,
+    SpecError where clusters do not fit or no episode has any weight under the policy.
+    """
+    check_risk(alpha, bad_outcome)
+    confidence = confidence or Confidence()
+    sample = Sample.of(evidence, clusters, groups)
+    return summary(sample, bands_of(sample, alpha, confidence), alpha, bad_outcome, confidence.level)
+
+
+def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | None, level: float) -> Risk:
+    """What the bands say of CVaR, quantiles and a bad outcome, with a picture of at most about a hundred points."""
+    bad = None if bad_outcome is None else int(np.searchsorted(sample.values, _shortened(bad_outcome), side="right"))
+    shown = _picture_levels(sample, bad)
+    pictures = [Band(*(part[shown] for part in band)) for band in (bands.policy, bands.logger, bands.difference)]
+    return Risk(
+        alpha=float(alpha),
+        level=level,
+        cvar=_cvar(sample, bands, alpha),
+        quantiles=tuple((share, _quantile(sample, bands, share)) for share in QUANTILES),
+        bad_outcome=None if bad_outcome is None else float(bad_outcome),
+        probability=None if bad is None else Compared(*(_at(band, bad) for band in bands[:3])),
+        points=sample.values[shown - 1],
+        policy=pictures[0],
+        logger=pictures[1],
+        difference=pictures[2],
+        lowest=float(sample.values[0]),
+        highest=float(sample.values[-1]),
+        unseen=min(1.0, RULE_OF_THREE / sample.size + sample.missing),
+        missing=sample.missing,
+        episodes=len(sample.place),
+        effective_sample_size=sample.size,
+        clusters=sample.clusters,
+        critical=bands.critical,
+        estimated=sample.estimated,
+    )
+
+
+def check_risk(alpha: float, bad_outcome: float | None) -> None:
+    """Raise ConfigError where the share of worst episodes or the bad outcome cannot be meant."""
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0.0 < alpha < 1.0:
+        raise ConfigError(
+            f"cvar = {alpha!r}: expected a share of episodes between 0 and 1; fix: cvar=0.1 for the worst tenth"
+        )
+    if bad_outcome is None:
+        return
+    if isinstance(bad_outcome, bool) or not isinstance(bad_outcome, int | float) or not np.isfinite(bad_outcome):
+        raise ConfigError(
+            f"bad_outcome = {bad_outcome!r}: expected a finite return; fix: bad_outcome=-5.0, or leave it out"
+        )
+
+
+class Sample(NamedTuple):
+    """Episodes sorted into levels of return; a distribution function has `M + 1` levels, the first 0, the last 1."""
+
+    values: Floats  # [M]: different returns, rising
+    place: Integers  # [E]: which of them an episode earned
+    policy: Floats  # [E]: shares of the policy's weight, which sum to 1,
+    logger: Floats  # [E]: and of the logger's, all alike
+    unit: Integers  # [E]: the cluster of each episode, 0 to C - 1
+    clusters: int
+    groups: int  # of neighbouring clusters, which are resampled
+    policy_cdf: Floats  # [M + 1]
+    logger_cdf: Floats
+    size: float  # effective sample size of the policy's weights, over clusters
+    heavy: tuple[float, float, float]  # what a cluster may count that was not seen: policy, logger, difference
+    missing: float  # share of the policy's weight that the log lacks
+    estimated: bool  # whether propensities were estimated
+
+    @classmethod
+    def of(cls, evidence: Evidence, clusters: NDArray[Any] | None = None, groups: int = MOST_GROUPS) -> Sample:
+        """Weigh and sort episodes; arguments and errors as in `risk_of`."""
+        if groups < 2:
+            raise ConfigError(f"groups = {groups}: expected at least 2 groups to resample; fix: leave groups out")
+        logs, unit = log_weights(evidence), _units(evidence.episodes, clusters)
+        if not np.isfinite(logs.max()):
+            raise SpecError("no episode of the log has any probability under the policy; expected at least one")
+        weight = np.exp(logs - logs.max())
+        policy = weight / weight.sum()
+        values, place = np.unique(_shortened(returns(evidence)), return_inverse=True)
+        if len(values) > MOST_RETURNS:
+            kept = np.unique(np.linspace(0, len(values) - 1, MOST_RETURNS).round().astype(np.int64))
+            nearest = np.searchsorted((kept[1:] + kept[:-1]) / 2, np.arange(len(values)))
+            values, place = values[kept], nearest[place]
+        logger = np.full(evidence.episodes, 1.0 / evidence.episodes)
+        whole = [np.asarray(np.bincount(unit, share), np.float64) for share in (policy, logger)]  # [C] each
+        apart = _heavy(np.abs(whole[0] - whole[1]), np.maximum(*whole))
+        return cls(
+            values=values,
+            place=place,
+            policy=policy,
+            logger=logger,
+            unit=unit,
+            clusters=len(whole[0]),
+            groups=min(groups, len(whole[0])),
+            policy_cdf=_risen(place, policy, len(values)),
+            logger_cdf=_risen(place, logger, len(values)),
+            size=float(1.0 / np.square(whole[0]).sum()),
+            heavy=(_heavy(whole[0], whole[0]), _heavy(whole[1], whole[1]), apart),
+            missing=_missing_weight(logs, unit),
+            estimated=evidence.estimated,
+        )
+
+    def variance(self, of_policy: float, of_logger: float) -> Floats:
+        """Variance over clusters of `of_policy` times the policy's curve plus `of_logger` times the logger's, [M + 1].
+
+        With `a` [E] the weighted sum of both shares, a cluster's influence at a level is its `a` up to there minus its
+        part of what the curves are there; sums of squares run along the sorted returns.
+        """
+        if self.clusters < 2:
+            return np.full(len(self.values) + 1, np.inf)
+        signed = of_policy * self.policy + of_logger * self.logger
+        level = of_policy * self.policy_cdf, of_logger * self.logger_cdf  # [M + 1] each
+        whole = np.bincount(self.unit, self.policy), np.bincount(self.unit, self.logger)  # [C] each
+        order = np.lexsort((self.place, self.unit))
+        sorted_ = signed[order]
+        before = np.cumsum(sorted_) - sorted_
+        first = np.searchsorted(self.unit[order], np.arange(self.clusters))
+        before -= before[first][self.unit[order]]
+        found = self._summed(order, sorted_ * (2.0 * before + sorted_))
+        for curve, part in zip(level, whole, strict=True):
+            found -= 2.0 * curve * self._summed(order, sorted_ * part[self.unit[order]])
+        for curve, part in zip(level, whole, strict=True):
+            found += sum(curve * other * (part @ also) for other, also in zip(level, whole, strict=True))
+        return np.asarray(np.maximum(found, 0.0) * self.clusters / (self.clusters - 1))
+
+    def _summed(self, order: Integers, values: Floats) -> Floats:
+        return np.concatenate([[0.0], np.cumsum(np.bincount(self.place[order], values, len(self.values)))])
+
+
+def _quantile_of(sample: Sample, curve: Floats, share: float) -> float:
+    """The smallest return at which a curve [M + 1] reaches a share, or the nearest one in the log."""
+    level = int(np.searchsorted(curve, share - 1e-12))
+    return float(sample.values[min(max(level, 1), len(sample.values)) - 1])
+
+
+def _risen(place: Integers, share: Floats, many: int) -> Floats:
+    """The distribution function of shares of weight, [M + 1]."""
+    rising = np.minimum(np.cumsum(np.bincount(place, share, many)), 1.0)
+    rising[-1] = 1.0
+    return np.concatenate([[0.0], rising])
+
+
+class Bands(NamedTuple):
+    """Bands over all levels, [M + 1] each."""
+
+    policy: Band
+    logger: Band
+    difference: Band
+    critical: float
+    cvar_errors: tuple[float, float, float]  # standard errors of CVaR: policy, logger, difference
+
+
+def bands_of(sample: Sample, alpha: float, confidence: Confidence) -> Bands:
+    """The joint bands of both distribution functions and their difference; what is missing may lie anywhere."""
+    curves, which = (sample.policy_cdf, sample.logger_cdf), ((1.0, 0.0), (0.0, 1.0))
+    sizes = [
+        _local_sizes(curve, sample.variance(*of), heavy)
+        for curve, of, heavy in zip(curves, which, sample.heavy, strict=False)
+    ]
+    error = np.sqrt(sample.variance(1.0, -1.0) + PSEUDO * sample.heavy[2] ** 2)
+    critical, cvar_errors = _critical(sample, alpha, sizes, error, confidence)
+    policy, logger = (
+        Band(cdf, *_likelihood_band(cdf, size, critical))
+        for cdf, size in zip((sample.policy_cdf, sample.logger_cdf), sizes, strict=True)
+    )
+    middle = sample.policy_cdf - sample.logger_cdf
+    missing, half = sample.missing, np.where(error > CERTAIN, critical * np.maximum(error, CERTAIN), 0.0)
+    low = np.maximum(middle - half, policy.low - logger.high) - missing
+    high = np.minimum(middle + half, policy.high - logger.low) + missing
+    difference = Band(middle, np.maximum(low, -1.0), np.minimum(high, 1.0))
+    policy = Band(policy.estimate, (1.0 - missing) * policy.low, (1.0 - missing) * policy.high + missing)
+    return Bands(policy, logger, difference, critical, cvar_errors)
+
+
+def _heavy(values: Floats, weight: Floats) -> float:
+    """What all but a twentieth of the weight does not exceed: what an episode may count that the log has not seen."""
+    order = np.argsort(values)
+    reached = np.cumsum(weight[order])
+    return float(values[order][np.searchsorted(reached, 0.95 * reached[-1])])
+
+
+def _local_sizes(cdf: Floats, variance: Floats, heavy: float) -> Floats:
+    """How many episodes of its own would tell each level as well, [M + 1].
+
+    In the tails few episodes were seen, and those may have been light by chance: a few that count `heavy` are added.
+    """
+    return np.asarray((cdf * (1.0 - cdf) + PSEUDO * heavy) / (variance + PSEUDO * heavy**2))
+
+
+def _critical(
+    sample: Sample, alpha: float, sizes: list[Floats], error: Floats, confidence: Confidence
+) -> tuple[float, tuple[float, float, float]]:
+    """The quantile over replicates of the largest standardised error, and the standard errors of CVaR.
+
+    The errors are those of all three curves at all levels, and of CVaR. Two thirds of the error that the level allows
+    are kept for what lies between the logged returns and beyond them, where resampled returns never are; the share was
+    chosen by `benchmarks/risk_bands.py`.
+    """
+    levels = _bootstrap_levels(sample)
+    group = sample.unit * sample.groups // sample.clusters
+    cell = np.searchsorted(levels, sample.place, side="right")
+    shape, shares = (len(levels) + 1, sample.groups), (sample.policy, sample.logger)
+    tables = [csr_array((share, (cell, group)), shape) for share in shares]  # [L + 1, G], few of them not 0
+    curves = [cdf[levels] for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, np.arange(1, len(sample.values)))
+    width = np.bincount(nearest, np.diff(sample.values), len(levels))  # [L]: of returns, at each level
+    known = error[levels] > CERTAIN  # else policy and logger weigh alike
+    largest, tails = [], []
+    for counts in resampled_counts(sample.groups, confidence.replicates, confidence.seed):
+        drawn = []
+        times = np.ascontiguousarray(counts.T, np.float64)  # [G, b]
+        for table in tables:
+            rising = np.cumsum(np.asarray(table @ times).T, axis=1)
+            total = np.where(rising[:, -1:] > 0, rising[:, -1:], np.nan)
+            drawn.append(np.clip(rising[:, :-1] / total, 0.0, 1.0))
+        found = [np.sqrt(2.0 * m[levels] * _divergence(p, q)) for p, q, m in zip(drawn, curves, sizes, strict=True)]
+        found.append(np.abs(drawn[0] - drawn[1] - curves[0] + curves[1])[:, known] / error[levels][known])
+        largest.append(np.max(np.hstack(found), axis=1, initial=0.0))
+        off = [
+            (np.minimum(q, alpha) - np.minimum(p, alpha)) @ width / alpha for p, q in zip(drawn, curves, strict=True)
+        ]
+        tails.append(np.stack([*off, off[0] - off[1]], axis=1))
+    cvar = np.concatenate(tails)  # [B, 3]: what resampling adds to each CVaR
+    errors = np.sqrt(np.nanmean(np.square(cvar), axis=0) + PSEUDO * np.square(_heavy_tails(sample, alpha)))
+    errors[errors <= CERTAIN * np.ptp(sample.values)] = 0.0
+    standard = np.abs(cvar) / np.where(errors > 0, errors, np.inf)
+    worst = np.maximum(np.concatenate(largest), standard.max(axis=1))
+    worst = np.where(np.isnan(worst), np.inf, worst)
+    critical = float(np.quantile(worst, 1.0 - RESAMPLED * (1.0 - confidence.level), method="higher"))
+    critical = max(critical, float(-ndtri((1.0 - confidence.level) / 4.0)))  # as for a single point
+    return critical, (float(errors[0]), float(errors[1]), float(errors[2]))
+
+
+def _heavy_tails(sample: Sample, alpha: float) -> list[float]:
+    """How much one cluster that was not seen could change CVaR: one that is heavy, at the lowest return, [3]."""
+    share = min(2.0 * alpha, 1.0)  # a wider tail, since the quantile of alpha may be the lowest return itself
+    low = float(sample.values[0])
+    far = [(_quantile_of(sample, cdf, share) - low) / alpha for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    return [heavy * reach for heavy, reach in zip(sample.heavy, (*far, max(far)), strict=True)]
+
+
+def _bootstrap_levels(sample: Sample) -> Integers:
+    """Levels between 0 and 1, evenly spread over shares and denser in the lower tail, [L]."""
+    shares = np.concatenate([np.linspace(0.0, 1.0, LEVELS * 2 // 3), np.geomspace(1e-4, 0.2, LEVELS // 3)])
+    found = [np.searchsorted(cdf, shares) for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    levels = np.unique(np.concatenate(found))
+    return levels[(levels > 0) & (levels < len(sample.values))].astype(np.int64)
+
+
+def _divergence(p: Floats, q: Floats) -> Floats:
+    """Kullback-Leibler divergence of binary outcomes of probability p from probability q, element by element."""
+    inner = np.clip(q, 1e-300, 1.0 - 1e-16)
+    return np.asarray(np.maximum(xlogy(p, p / inner) + xlogy(1.0 - p, (1.0 - p) / (1.0 - inner)), 0.0))
+
+
+def _likelihood_band(cdf: Floats, size: Floats, critical: float) -> tuple[Floats, Floats]:
+    """Ends [M + 1] of all truths whose likelihood ratio `sqrt(2 m KL)` is at most critical, made to rise."""
+    most = critical**2 / (2.0 * size)
+    ends = []
+    for side in (0.0, 1.0):
+        near, far = cdf.copy(), np.full(len(cdf), side)  # the divergence rises from near to far
+        for _ in range(45):
+            middle = (near + far) / 2.0
+            inside = _divergence(cdf, middle) <= most
+            near, far = np.where(inside, middle, near), np.where(inside, far, middle)
+        ends.append(far)
+    low, high = np.maximum.accumulate(ends[0]), np.minimum.accumulate(ends[1][::-1])[::-1]
+    low[0], high[-1] = 0.0, 1.0
+    return low, high
+
+
+def _units(episodes: int, clusters: NDArray[Any] | None) -> Integers:
+    """The cluster of each episode, [E], counted from 0."""
+    if clusters is None:
+        return np.arange(episodes)
+    kind = np.asarray(clusters).dtype
+    if np.shape(clusters) != (episodes,) or not np.issubdtype(kind, np.integer):
+        raise SpecError(
+            f"clusters has shape {np.shape(clusters)} and type {kind}; expected one whole number an episode, "
+            f"[{episodes}]; fix: np.unique(names, return_inverse=True)[1]"
+        )
+    return np.asarray(np.unique(clusters, return_inverse=True)[1], np.int64)
+
+
+def _shortened(values: Any) -> Floats:
+    """Numbers to twelve digits: returns that were added up in another order are the same."""
+    values = np.asarray(values, np.float64)
+    mantissa, exponent = np.frexp(values)
+    return np.asarray(np.ldexp(np.round(mantissa, 12), exponent)) + 0.0
+
+
+def _missing_weight(logs: Floats, unit: Integers) -> float:
+    """What the mean weight lacks of 1, where chance among clusters does not explain it; else 0."""
+    weight = np.exp(np.minimum(logs, LARGEST_LOG))
+    mean, clusters = float(weight.mean()), int(unit.max()) + 1
+    if clusters < 2 or mean >= 1.0:
+        return 0.0
+    apart = np.bincount(unit, weight - mean)
+    error = float(np.sqrt(np.square(apart).sum() * clusters / (clusters - 1))) / len(weight)
+    return 1.0 - mean if 1.0 - mean > max(CHANCE * error, 1e-6) else 0.0
+
+
+def _at(band: Band, level: int) -> Interval:
+    return Interval(*(float(part[level]) for part in band))
+
+
+def _quantile(sample: Sample, bands: Bands, share: float) -> Compared:
+    """The smallest return that a share of episodes does not exceed; a high curve means a low quantile."""
+    policy, logger = (
+        Interval(*(_quantile_of(sample, curve, share) for curve in (band.estimate, band.high, band.low)))
+        for band in bands[:2]
+    )
+    if not bands.difference.low.any() and not bands.difference.high.any():
+        return Compared(policy, logger, Interval(0.0, 0.0, 0.0))
+    middle = policy.estimate - logger.estimate
+    return Compared(policy, logger, Interval(middle, policy.low - logger.high, policy.high - logger.low))
+
+
+def _cvar(sample: Sample, bands: Bands, alpha: float) -> Compared:
+    """Mean return of the worst share alpha of episodes: what the bands allow, and within so many standard errors.
+
+    `CVaR(F) = max_t (t - 1/alpha * integral of F up to t)`, reached at the quantile of alpha (Rockafellar & Uryasev
+    2000). So with D the policy's curve minus the logger's, `- 1/alpha * integral of D` up to the policy's quantile is
+    at least the difference of both CVaR, and up to the logger's quantile at most: the difference's interval follows
+    from the band of D, which knows what policy and logger share, and from the intervals of both quantiles. The
+    errors of CVaR are in the family of errors whose largest is bounded, so all hold at once. Where weight is missing
+    only the bands count.
+    """
+    width = np.diff(sample.values)  # [M - 1]: level m lasts from value m to value m + 1
+
+    def of(curve: Floats) -> float:
+        mass = np.diff(np.minimum(curve, alpha), prepend=0.0)[1:]
+        mass[0] += min(float(curve[0]), alpha)
+        rest = alpha - float(mass.sum())
+        return float((mass @ sample.values + rest * sample.values[-1]) / alpha)
+
+    def least_and_most(of_band: Band, curve: Floats) -> tuple[float, float]:
+        """Of minus the integral of a curve over alpha, up to each return that may be the quantile."""
+        risen = np.concatenate([[0.0], np.cumsum(curve[1:-1] * width)])
+        first, last = (np.searchsorted(part, alpha - 1e-12) for part in (of_band.high, of_band.low))
+        most = len(sample.values)
+        within = 0.0 - risen[min(max(int(first), 1), most) - 1 : min(max(int(last), 1), most)] / alpha
+        return float(within.min()), float(within.max())
+
+    policy, logger = (Interval(*map(of, (band.estimate, band.high, band.low))) for band in bands[:2])
+    low = max(least_and_most(bands.logger, bands.difference.high)[0], policy.low - logger.high)
+    high = min(least_and_most(bands.policy, bands.difference.low)[1], policy.high - logger.low)
+    difference = Interval(policy.estimate - logger.estimate, low, high)
+    halves = [bands.critical * error if error > 0 else 0.0 for error in bands.cvar_errors]
+    if sample.missing:
+        return Compared(policy, _narrowed(logger, halves[1]), difference)
+    return Compared(*(_narrowed(one, half) for one, half in zip((policy, logger, difference), halves, strict=True)))
+
+
+def _narrowed(interval: Interval, half: float) -> Interval:
+    middle = interval.estimate
+    return Interval(middle, max(interval.low, middle - half), min(interval.high, middle + half))
+
+
+def _picture_levels(sample: Sample, bad: int | None) -> Integers:
+    """At most about a hundred levels: all, or those evenly spread over shares and returns, [P]."""
+    count = len(sample.values)
+    if count <= POINTS:
+        return np.arange(1, count + 1)
+    shares = np.linspace(0.0, 1.0, POINTS // 3)
+    found = [np.searchsorted(cdf, shares) for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    found.append(np.searchsorted(sample.values, np.linspace(sample.values[0], sample.values[-1], POINTS // 4)) + 1)
+    levels = np.concatenate([*found, [1, count], [] if bad is None else [bad]])
+    return np.unique(np.clip(levels, 1, count)).astype(np.int64)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+        raise TypeError(f"expected a number, found {value!r}")
+    return float(value)
+
+
+def _numbers(values: Any, count: int | None = None) -> Floats:
+    if not isinstance(values, list) or (count is not None and len(values) != count):
+        raise TypeError(f"expected a list of {'some' if count is None else count} numbers")
+    return np.array([_number(value) for value in values])
+
+
+def risk_beside(
+    evidence: Evidence,
+    decision: str,
+    *,
+    visits: bool,
+    alpha: float,
+    bad_outcome: float | None,
+    limits: Limits,
+    seed: int,
+) -> tuple[Risk | None, str | None]:
+    """The risk that goes with a verdict, or None and why; `visits` says whether ratios of visits decided."""
+    if decision == "unsupported":
+        return None, UNSUPPORTED
+    if visits:
+        reason = (
+            f"episodes have up to {evidence.horizon:,} decisions; the distribution of returns needs products of ratios "
+            f"along whole episodes, which say nothing beyond {limits.horizon}"
+        )
+        return None, reason
+    confidence = Confidence(limits.level, limits.replicates, seed)
+    found = risk_of(
+        evidence,
+        alpha=alpha,
+        bad_outcome=bad_outcome,
+        clusters=evidence.clusters,
+        confidence=confidence,
+        groups=limits.groups,
+    )
+    return found, None
+
+
+def tail_sentence(decision: str, risk: Risk | None) -> str:
+    """What the worst episodes add to a verdict on the mean, or nothing where they agree with it."""
+    if risk is None or decision not in ("better", "no difference shown"):
+        return ""
+    difference = risk.cvar.difference
+    mean = "It is better on average" if decision == "better" else "No difference of means is shown"
+    worst = f"its worst {100 * risk.alpha:.4g} % of episodes"
+    earn = f"{worst} earn {_span(difference, signed=True)} compared with the logger's"
+    if difference.high < 0:
+        return f"{mean}, but it is worse in its tail: {earn}."
+    if difference.low > 0 and decision != "better":
+        return f"{mean}, but it is better in its tail: {earn}."
+    if difference.estimate < 0 and decision == "better":
+        return f"{mean}, but {worst} may be worse: the difference there is {_span(difference, signed=True)}."
+    return ""
+
+
+def tail_refusal(risk: Risk | None, reason: str | None, tolerance: float = 0.0) -> str | None:
+    """Why a gate that also asks for the tail stays closed, or None where it may open.
+
+    It opens where CVaR is not shown to be worse (the upper end of the difference's interval is not below 0) and its
+    estimate is not worse by more than the tolerance, a return. To ask for a lower end above 0 would demand a better
+    tail, which few logs can show; to ask for the upper end alone would let a wide interval open it.
+    """
+    if risk is None:
+        return f"the tail cannot be judged: {reason or 'the log does not support it'}"
+    share, difference = f"{100 * risk.alpha:.4g} %", risk.cvar.difference
+    told = f"the CVaR difference of the worst {share} is {_span(difference, signed=True)}"
+    if difference.high < 0:
+        return f"{told}: the policy's tail is shown to be worse than the logger's; expected an upper end of at least 0"
+    if difference.estimate < -tolerance:
+        return (
+            f"{told}: the estimate is worse than the logger's by more than the tolerance of {tolerance:g}; "
+            "fix: judge on more episodes, or set --cvar-tolerance to a loss that you accept"
+        )
+    return None
+
+
+def _sentences(risk: Risk) -> list[str]:
+    share, cvar = f"{100 * risk.alpha:.4g} %", risk.cvar
+    found = [
+        f"In the worst {share} of its episodes the policy earns {_span(cvar.policy)} on average, the logger "
+        f"{_span(cvar.logger)}; the difference is {_span(cvar.difference, signed=True)}."
+    ]
+    found.append(_tail_outcome(risk))
+    if risk.probability is not None:
+        bad = risk.probability
+        found.append(
+            f"A return of {risk.bad_outcome:.6g} or less has a probability of {_percent(bad.policy)} under the policy "
+            f"and of {_percent(bad.logger)} under the logger."
+        )
+    size = f"{risk.episodes:,} episodes"
+    if risk.effective_sample_size < 0.95 * risk.episodes:
+        size += f", which say as much about the policy as {risk.effective_sample_size:,.0f} of its own"
+    found.append(
+        f"No return below {risk.lowest:.6g} was seen in {size}; a worse outcome of a probability of up to "
+        f"{100 * risk.unseen:.2g} % under the policy cannot be excluded, and its size is not in any number here."
+    )
+    if risk.missing:
+        found.append(
+            f"The log lacks {100 * risk.missing:.2g} % of the policy's weight; the intervals count it as the lowest "
+            "return at one end and as the highest at the other."
+        )
+    if risk.estimated:
+        found.append("The logger's probabilities were estimated; the intervals do not include the error of that.")
+    found.append(f"With {100 * risk.level:.4g} % confidence all intervals of this part hold at once.")
+    return found
+
+
+def _tail_outcome(risk: Risk) -> str:
+    share, difference = f"{100 * risk.alpha:.4g} %", risk.cvar.difference
+    if difference.low > 0:
+        return f"The policy's worst {share} are better than the logger's."
+    if difference.high < 0:
+        return f"The policy's worst {share} are worse than the logger's."
+    if difference == (0.0, 0.0, 0.0):
+        return f"The policy's worst {share} are the same as the logger's."
+    return f"The log does not show whether the policy's worst {share} are better or worse than the logger's."
+
+
+def _span(interval: Interval, *, signed: bool = False) -> str:
+    form = "+.3g" if signed else ".3g"
+    return f"{interval.estimate:{form}} ({interval.low:{form}} to {interval.high:{form}})"
+
+
+def _percent(interval: Interval) -> str:
+    return f"{100 * interval.estimate:.3g} % ({100 * interval.low:.3g} to {100 * interval.high:.3g} %)"

@@ -1,0 +1,1 @@
+"""What estimators read: the target policy and the logger along a log, folds, weights."""

@@ -1,0 +1,273 @@
+"""Everything that estimators read about a policy and a log, gathered once: the one function behind every judgement.
+
+The estimand throughout is the discounted return up to the recorded end of an episode: a truncation is an end. Models of
+the logger and of the values are cross-fitted over the same folds of episodes: what is said about an episode comes from
+models that never saw it. One-step logs are no special case: their values are regressions of the reward.
+
+Which model: a table (`tabular`) where the log has discrete actions and few different observations, each visited often;
+else networks (`neural`); `none` where values are not asked for, or not possible (several choices at once).
+
+Letters: `N` steps, `E` episodes, `F` folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from tidelog.data import Log
+from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.ope.assumptions.assumptions import LOGGER, Dependence, history_dependence, relative_time, time_dependence
+from tidelog.ope.evidence.evidence import Evidence
+from tidelog.ope.evidence.external_policies import check_log
+from tidelog.ope.evidence.folds import Ordinals, clusters_of, episode_folds
+from tidelog.ope.evidence.propensities import Propensities, in_time, out_of_fold, propensities_of
+from tidelog.ope.evidence.target import Floats, Target, target_of
+from tidelog.ope.models.density_ratios import feature_ratios, tabular_ratios
+from tidelog.ope.models.tabular import States, Values, distinct, is_tabular, tabular_values
+from tidelog.ope.models.value_models import network_values
+from tidelog.policies.policy import Policy
+from tidelog.types import Continuous, Discrete, MultiDiscrete
+
+Model = Literal["tabular", "neural", "none"]
+Progress = Callable[[str, float], None]  # what has been done, and the share of all there is to do
+MODELS = ("tabular", "neural", "none")
+SUSPECTED = 0.05  # p-value of a drift from which models of the logger see the time
+TABLE_FOLDS, NETWORK_FOLDS = 5, 2  # tables are fitted in no time; networks take theirs
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """Evidence about the policy, and about behaviour cloning on the same folds, propensities and models."""
+
+    policy: Evidence
+    cloning: Evidence | None  # None where the logger could not be modelled, or was not asked for
+    folds: Ordinals  # [E]: the fold of each episode
+    model: Model
+    bandwidth: float | None  # of the kernel around deterministic continuous actions, where one was used,
+    smoothing: float | None  # and by how much, by the model, the smoothed policy's value exceeds the policy's own
+    notes: tuple[str, ...] = ()  # what a reader of the numbers has to know
+    propensities_by: str | None = None  # what propensities were estimated by, if they were
+    history: tuple[Dependence, ...] = ()  # whether the history of an episode adds to what is seen,
+    drift: tuple[Dependence, ...] = ()  # and whether the time of the row does
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was settled before anything is fitted."""
+
+    model: Model
+    states: States | None  # of the table, where one is used
+    folds: Ordinals
+
+
+def gather(
+    policy: Policy,
+    log: Log,
+    *,
+    sample: bool = False,
+    discount: float = 1.0,
+    propensities: Any = None,
+    model: str | None = None,
+    seed: int = 0,
+    folds: int | None = None,
+    bandwidth: float | None = None,
+    cloning: bool = True,
+    tests: bool = True,
+    progress: Progress | None = None,
+) -> Gathered:
+    """Evidence about a policy on a log that it never saw, and about behaviour cloning beside it.
+
+    `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded where there are
+    any), "logged", "estimated", numbers [N] or a `LoggerModel`; `model` is "tabular", "neural", "none" or None (chosen
+    by the log); `folds` None means 5 with tables and 2 with networks; `bandwidth` is that of the kernel around
+    deterministic continuous actions; `tests` tests what is assumed of history and time. Raises SpecError where policy
+    and log do not fit, ConfigError for settings out of range.
+    """
+    check_log(log, discount)
+    weighted, log = log.weight is not None, replace(log, weight=None)
+    target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)
+    plan = planned(log, model, folds, seed)
+    tell = progress or (lambda what, share: None)
+    tell("policy", 0.1)
+    shared = isinstance(propensities, LoggerModel)
+    logger = propensities if shared else logger_model(log, plan, propensities, seed, tests=tests)
+    known: Propensities = logger.propensities
+    tell("propensities", 0.4)
+    count = int(plan.folds.max()) + 1
+    candidates = [[target] * count]
+    if cloning and known.clones:
+        candidates.append([c.target(log, sample=sample, bandwidth=bandwidth, seed=seed) for c in known.clones])
+    exact = [] if target.bandwidth is None else [[target_of(policy, log)] * count]
+    values = _values(log, plan, candidates + exact, discount, seed, tell)
+    pairs = zip(candidates, values, strict=False)
+    found = [_evidence(log, plan, targets, known, value, discount, seed) for targets, value in pairs]
+    smoothing = _gap(log, values[0], values[-1]) if exact else None
+    tell("models", 1.0)
+    cloned = found[1] if len(found) > 1 else None
+    notes = _notes(log, target, smoothing, weighted)
+    return Gathered(
+        found[0],
+        cloned,
+        plan.folds,
+        plan.model,
+        target.bandwidth,
+        smoothing,
+        notes,
+        known.by,
+        logger.history,
+        logger.drift,
+    )
+
+
+class LoggerModel(NamedTuple):
+    """What is known of the logger whatever policy is judged: made once for several policies."""
+
+    propensities: Propensities
+    history: tuple[Dependence, ...]
+    drift: tuple[Dependence, ...]
+
+
+def logger_model(log: Log, plan: Plan, asked: Any, seed: int, *, tests: bool = True) -> LoggerModel:
+    """Propensities, from models that see the time where the logger changed with it, and the tests of assumptions."""
+    history = tuple(history_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
+    drift = tuple(time_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
+    when = relative_time(log)
+    changed = any(one.outcome == LOGGER and one.p_value < SUSPECTED for one in drift)
+    estimated = log.propensity is None if asked is None else isinstance(asked, str) and asked == "estimated"
+    if when is None or not changed or not estimated or not isinstance(log.spec.action, Discrete | Continuous):
+        return LoggerModel(propensities_of(log, plan.folds, asked, states=plan.states, seed=seed), history, drift)
+
+    def left(states: States) -> list[Dependence]:
+        return [one for one in time_dependence(log, plan.folds, states, seed=seed) if one.outcome == LOGGER]
+
+    shown, states = in_time(
+        log, plan.states, plan.folds, when, lambda states: not any(one.fails for one in left(states))
+    )
+    others = [one for one in drift if one.outcome != LOGGER]
+    others += [] if states is None else left(states)
+    known = propensities_of(shown, plan.folds, asked, states=states, seed=seed)
+    return LoggerModel(known, history, tuple(others))
+
+
+def planned(log: Log, model: str | None, folds: int | None, seed: int) -> Plan:
+    """The model and the folds that are taken for a log."""
+    if model is not None and model not in MODELS:
+        raise ConfigError(f"model = {model!r}: {nearest(str(model), MODELS)}")
+    discrete = isinstance(log.spec.action, Discrete)
+    if model == "tabular" and not discrete:
+        raise SpecError(
+            f"a table needs discrete actions, this log has {type(log.spec.action).__name__} ones: use model='neural'"
+        )
+    if model == "neural" and isinstance(log.spec.action, MultiDiscrete):
+        raise SpecError("no network rates several choices at once: use model='none'")
+    states = distinct(log) if discrete and model != "neural" else None
+    tabular = states is not None and (model == "tabular" or is_tabular(log, states))
+    chosen: Model = "tabular" if tabular else "neural" if not isinstance(log.spec.action, MultiDiscrete) else "none"
+    count = (TABLE_FOLDS if tabular else NETWORK_FOLDS) if folds is None else folds
+    if folds is None:
+        count = min(count, max(2, int(log.clusters.max(initial=0)) + 1))
+    return Plan("none" if model == "none" else chosen, states if tabular else None, episode_folds(log, count, seed))
+
+
+def _values(
+    log: Log, plan: Plan, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
+) -> list[Values | None]:
+    if plan.model == "none":
+        return [None] * len(candidates)
+    log, known = _centred(log, discount)
+    return [_plus(values, known) for values in _fitted(log, plan, candidates, discount, seed, tell)]
+
+
+def _centred(log: Log, discount: float) -> tuple[Log, Floats | float]:
+    """Where all episodes are equally long: rewards without their mean, and what that is worth from each step on, [N].
+
+    A model then never learns a constant that everybody earns, so that adding one to every reward changes no comparison.
+    """
+    lengths = np.diff(log.starts)
+    if lengths.min() != lengths.max():
+        return log, 0.0
+    reward = np.asarray(log.reward, np.float64)
+    left = np.cumsum(float(discount) ** np.arange(lengths[0]))[::-1]
+    return replace(log, reward=(reward - reward.mean()).astype(np.float32)), np.tile(left * reward.mean(), len(lengths))
+
+
+def _plus(values: Values, known: Floats | float) -> Values:
+    every = None if values.every is None else values.every + np.reshape(known, (-1, 1))
+    return Values(values.logged + known, values.target + known, every)
+
+
+def _fitted(
+    log: Log, plan: Plan, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
+) -> list[Values]:
+    if plan.states is not None:
+        return [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in candidates]
+    values = network_values(
+        log, plan.folds, candidates, discount, seed, lambda share: tell("values", 0.4 + 0.6 * share)
+    )
+    return list(values)
+
+
+def _evidence(
+    log: Log, plan: Plan, targets: list[Target], known: Propensities, values: Values | None, discount: float, seed: int
+) -> Evidence:
+    chances = [one.probabilities for one in targets if one.probabilities is not None]
+    everything = out_of_fold(log, plan.folds, chances, log.position) if chances else None
+    shown = [clone.supports(target, log.spec.action) for clone, target in zip(known.clones, targets, strict=False)]
+    return Evidence(
+        starts=np.asarray(log.starts, np.int64),
+        reward=np.asarray(log.reward, np.float64),
+        target=out_of_fold(log, plan.folds, [one.logged for one in targets]),
+        behaviour=known.logged,
+        discount=float(discount),
+        model=None if values is None else values.logged,
+        model_target=None if values is None else values.target,
+        target_all=everything,
+        behaviour_all=known.every,
+        model_all=None if values is None else values.every,
+        estimated=known.estimated,
+        occupancy=_occupancy(log, plan, targets, known, discount, seed),
+        action=np.asarray(log.action, np.int64) if isinstance(log.spec.action, Discrete) else None,
+        supported=out_of_fold(log, plan.folds, shown, log.position) if shown else None,
+        clusters=clusters_of(log),
+    )
+
+
+def _occupancy(
+    log: Log, plan: Plan, targets: list[Target], known: Propensities, discount: float, seed: int
+) -> Floats | None:
+    """Marginal ratios; None without a model, or where the target has no density.
+
+    Where every episode is one step, target and logger see the same observations: what is left is the actions' ratio.
+    """
+    if plan.model == "none" or not any(one.logged.any() for one in targets):
+        return None
+    if len(log.starts) == log.steps + 1:
+        return np.asarray(out_of_fold(log, plan.folds, [one.logged for one in targets]) / known.logged)
+    if plan.states is not None:
+        return tabular_ratios(log, plan.states, plan.folds, targets, known.logged, discount)
+    return feature_ratios(log, plan.folds, targets, known.logged, discount, seed)
+
+
+def _gap(log: Log, one: Values | None, two: Values | None) -> float | None:
+    """By how much the mean first value of one exceeds that of two; None without a model."""
+    if one is None or two is None:
+        return None
+    first = np.asarray(log.starts[:-1])
+    return float(np.mean(one.target[first] - two.target[first]))
+
+
+def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool) -> tuple[str, ...]:
+    notes = ["the log's weights are not used: each episode counts once"] if weighted else []
+    if target.bandwidth is not None:
+        by = "by an unknown amount" if smoothing is None else f"by {smoothing:+.3g}, says the model"
+        notes.append(
+            f"the deterministic policy is judged with noise of {target.bandwidth:g} half-ranges around its actions, "
+            f"which changes its value {by}"
+        )
+    if isinstance(log.spec.action, Continuous) and target.bandwidth is None and not target.logged.any():
+        notes.append("a deterministic choice among continuous actions has no density: give a bandwidth, or sample")
+    return tuple(notes)

@@ -1,0 +1,209 @@
+"""The policy that is judged, along a log: what it would do wherever something was seen, how likely what was done is.
+
+Discrete actions have probabilities: the sampled policy's, or all on the deterministic action. Masks are honoured, and a
+policy with a memory goes along each episode with what was seen there.
+
+Continuous actions have densities. With `sample`, the policy's own where it has one: that of the uncut Gaussian, though
+samples are cut at the bounds when they are executed. A deterministic action has none; with a `bandwidth` it is judged
+as the middle of a small noise, normal with that standard deviation (as a share of half of each dimension's range), cut
+at the bounds and renormalised, hence a policy in its own right (kernel smoothing as in Kallus and Zhou 2018,
+"Policy Evaluation and Optimization with Continuous Treatments"). Its value differs from the deterministic policy's; a
+smaller bandwidth differs less and finds fewer logged actions near. Without a bandwidth the density of what was logged
+is 0 everywhere: nothing in the log speaks about the policy.
+
+Letters: `N` steps, `M` stored observations, `A` number of actions or action size, `K` draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from tidelog.data import Log
+from tidelog.errors import ConfigError, SpecError
+from tidelog.policies.action_mapping import action_orders, leaf_translations
+from tidelog.policies.policy import Policy
+from tidelog.policies.replay_policy import Leaves, act_along, answers_along, log_probability_along
+from tidelog.types import Continuous, Discrete, MultiDiscrete
+
+Floats = NDArray[np.float64]
+DRAWS = 8  # actions that stand for a distribution over continuous ones
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A policy along a log."""
+
+    logged: Floats  # [N]: probability or density of the logged action
+    probabilities: Floats | None = None  # [M, A]: of discrete actions, at every stored observation
+    actions: NDArray[np.float32] | None = None  # [M, K, A]: continuous actions that stand for what the policy does
+    bandwidth: float | None = None  # of the kernel, where there is one
+
+
+def target_of(
+    policy: Policy, log: Log, *, sample: bool = False, bandwidth: float | None = None, seed: int = 0
+) -> Target:
+    """The policy along the log; SpecError where it sees or does something else than the log shows."""
+    leaves, starts = _translated(policy, log), stored_starts(log)
+    space = log.spec.action
+    if isinstance(space, Discrete):
+        found = _probabilities(policy, log, leaves, starts, sample)
+        return Target(found[np.asarray(log.position), np.asarray(log.action)], found)
+    here = {name: leaf[log.position] for name, leaf in leaves.items()}
+    if isinstance(space, MultiDiscrete):
+        return _several(policy, log, here)
+    bounds, likely = hull(policy.spec.action, space), None
+    if sample:
+        likely = log_probability_along(policy, here, np.asarray(log.action), log.starts)
+    if likely is not None:
+        drawn = _drawn(policy, leaves, starts, seed)
+        return Target(np.exp(likely.astype(np.float64)), actions=drawn)
+    return smoothed(act_along(policy, leaves, starts), log, bounds, bandwidth, seed)
+
+
+def stored_starts(log: Log) -> NDArray[np.int64]:
+    """[E + 1]: where each episode's stored observations begin, and M."""
+    count = len(next(iter(log.observation.values())))
+    return np.append(np.asarray(log.position)[log.starts[:-1]], count).astype(np.int64)
+
+
+def passed(log: Log) -> NDArray[np.float32]:
+    """[M, 1]: at each stored observation, the share of the longest episode's steps that have passed."""
+    found = np.zeros((len(next(iter(log.observation.values()))), 1), np.float32)
+    longest = np.diff(log.starts).max()
+    found[np.asarray(log.next_position), 0] = (np.asarray(log.step) + 1) / longest
+    found[np.asarray(log.position), 0] = np.asarray(log.step) / longest
+    return found
+
+
+def ends_by_clock(log: Log) -> bool:
+    """Whether episodes end by time and not by what happened: some were cut off, or all are equally long."""
+    lengths = np.diff(log.starts)
+    last = np.asarray(log.starts[1:]) - 1
+    return bool(not np.asarray(log.terminated)[last].all() or (lengths.max() > 1 and lengths.min() == lengths.max()))
+
+
+def hull(one: Any, two: Any) -> Continuous:
+    """The bounds that hold both: those of what was seen in one log may be narrower than another's."""
+    low = tuple(map(float, np.minimum(one.low, two.low)))
+    return Continuous(low, tuple(map(float, np.maximum(one.high, two.high))))
+
+
+def smoothed(chosen: NDArray[Any], log: Log, bounds: Continuous, bandwidth: float | None, seed: int) -> Target:
+    """Deterministic actions [M, A] as the middle of a small noise, or as they are without a bandwidth."""
+    if bandwidth is None:
+        return Target(np.zeros(log.steps), actions=np.asarray(chosen, np.float32)[:, None])
+    if isinstance(bandwidth, bool) or not 0.0 < bandwidth < np.inf:
+        raise ConfigError(f"bandwidth = {bandwidth!r}: expected a number above 0, a share of half the action's range")
+    there = chosen[np.asarray(log.position)]
+    drawn = kernel_draws(chosen, bounds, bandwidth, DRAWS, seed)
+    return Target(kernel_density(np.asarray(log.action), there, bounds, bandwidth), None, drawn, bandwidth)
+
+
+def kernel_density(action: NDArray[Any], middle: NDArray[Any], bounds: Continuous, bandwidth: float) -> Floats:
+    """Densities [N], in the actions' own units, of actions around the middles of a truncated normal: both [N, A].
+
+    Dimensions whose bounds are equal have nothing to vary and do not count; outside the bounds the density is 0.
+    """
+    free = np.greater(bounds.high, bounds.low)
+    u, centre = (np.asarray(bounds.to_unit(x), np.float64)[:, free] for x in (action, middle))
+    below, above = ndtr((-1.0 - centre) / bandwidth), ndtr((1.0 - centre) / bandwidth)
+    normal = np.exp(-0.5 * np.square((u - centre) / bandwidth)) / (bandwidth * np.sqrt(2.0 * np.pi))
+    inside = np.abs(u) <= 1.0 + 1e-6
+    return np.asarray(np.where(inside, normal / (above - below), 0.0).prod(1) * np.exp(-bounds.log_volume()))
+
+
+def kernel_draws(
+    middle: NDArray[Any], bounds: Continuous, bandwidth: float, count: int, seed: int
+) -> NDArray[np.float32]:
+    """Actions [M, K, A] drawn from the truncated normal around the middles [M, A], one from each K-th of its mass."""
+    centre = np.asarray(bounds.to_unit(middle), np.float64)[:, None]
+    below, above = ndtr((-1.0 - centre) / bandwidth), ndtr((1.0 - centre) / bandwidth)
+    generator = np.random.default_rng([seed, 3])
+    shape = (len(centre), count, centre.shape[-1])
+    strata = generator.permuted(np.broadcast_to(np.arange(count)[:, None], shape), axis=1)
+    share = (strata + generator.random(shape)) / count
+    u = np.clip(centre + bandwidth * ndtri(below + share * (above - below)), -1.0, 1.0)
+    return np.asarray(bounds.from_unit(u), np.float32)
+
+
+def _probabilities(policy: Policy, log: Log, leaves: Leaves, starts: Any, sample: bool) -> Floats:
+    """[M, A] in the log's order of actions."""
+    to_policy, to_log = action_orders(policy.spec, log.spec, "this log")
+    mask = None if log.action_mask is None else np.asarray(log.action_mask)
+    allowed = mask if mask is None or to_log is None else mask[:, to_log]
+    if sample and policy.remembers:
+        found = answers_along(
+            policy, leaves, starts, allowed, lambda seen, may, _, m: policy.probabilities(seen, may, m)
+        )
+        found = _adding_up(cast("NDArray[Any]", found))
+    elif sample:
+        found = _where_decided(policy, log, leaves, allowed)
+    else:
+        found = np.eye(cast("Discrete", policy.spec.action).n)[act_along(policy, leaves, starts, allowed)]
+    return found if to_policy is None else found[:, to_policy]
+
+
+def _where_decided(policy: Policy, log: Log, leaves: Leaves, allowed: NDArray[np.bool_] | None) -> Floats:
+    """[M, A], asked only where a decision was taken; even odds elsewhere, which nothing reads."""
+    count = len(next(iter(leaves.values())))
+    asked = np.zeros(count, bool)
+    asked[log.position] = True
+    may = np.ones((count, cast("Discrete", policy.spec.action).n), bool) if allowed is None else allowed
+    found = np.asarray(may / np.maximum(may.sum(1, keepdims=True), 1))
+    seen = {name: leaf[asked] for name, leaf in leaves.items()}
+    found[asked] = _adding_up(policy.probabilities(seen, None if allowed is None else allowed[asked]))
+    return found
+
+
+def _adding_up(found: NDArray[Any]) -> Floats:
+    """As float64 with rows that add up to 1: those of float32 do so up to its own rounding."""
+    found = np.asarray(found, np.float64)
+    return np.asarray(found / found.sum(1, keepdims=True))
+
+
+def _several(policy: Policy, log: Log, leaves: Leaves) -> Target:
+    likely = log_probability_along(policy, leaves, np.asarray(log.action), log.starts)
+    if likely is None:
+        raise SpecError(
+            "the policy takes several choices at once and has no probability for them: judge one that has, or one "
+            "choice at a time"
+        )
+    return Target(np.exp(likely.astype(np.float64)))
+
+
+def _drawn(policy: Policy, leaves: Leaves, starts: Any, seed: int) -> NDArray[np.float32]:
+    generator = np.random.default_rng([seed, 4])
+
+    def ask(seen: Any, allowed: Any, rows: Any, memory: Any) -> NDArray[Any]:
+        before = None if memory is None else memory.of(slice(None))
+        several = [policy.sample(seen, int(s), allowed, before and before.of(slice(None))) for s in seeds()]
+        return np.stack(several, axis=1)
+
+    def seeds() -> NDArray[Any]:
+        return generator.integers(2**31, size=DRAWS)
+
+    return np.asarray(answers_along(policy, leaves, starts, None, ask), np.float32)
+
+
+def _translated(policy: Policy, log: Log) -> Leaves:
+    """The log's stored observations as the policy's spec has them."""
+    one, two = policy.spec.action, log.spec.action
+    if isinstance(one, Continuous) and isinstance(two, Continuous):
+        named = bool(one.names and two.names)
+        if one.size != two.size or (named and one.names != two.names):
+            raise SpecError(
+                f"this log's actions are {two.names or two.size}, the policy acts with {one.names or one.size}: judge "
+                "it on a log of the same actions, in the same order"
+            )
+    elif isinstance(one, MultiDiscrete) or isinstance(two, MultiDiscrete):
+        if one != two:
+            raise SpecError(f"this log's actions are {two}, the policy acts with {one}: both must be the same")
+    else:
+        action_orders(policy.spec, log.spec, "this log")
+    shown = leaf_translations(policy.spec, log.spec, "this log")
+    return {name: translate(np.asarray(log.observation[name])) for name, translate in shown.items()}

@@ -1,0 +1,1 @@
+"""Models of values and density ratios: exact where states are few, networks elsewhere."""

@@ -1,0 +1,250 @@
+"""Exact evaluation where few different things are seen: the log's counts are a finite model, solved by linear algebra.
+
+Each different stored observation (with its mask) is a state. From the steps of a log come, for each state and action,
+how often it was taken, its mean reward, and where it led; a policy's values under that model are one sparse linear
+solve, the fixed point of fitted Q evaluation with a table. They equal `envs.Tabular`'s where the counts are exact.
+
+The estimand is the discounted return up to the recorded end of an episode. Where the world ends episodes
+(terminations), an ended step leads nowhere. Where the clock or the logger ends some (truncations), values depend on
+time: dynamics are pooled over time, an episode that reaches decision `t` is cut after it as often as the log's were
+(always, at a common time limit), and values are solved backwards from the longest episode's end. A truncated step
+whose next observation is unknown tells its reward and not where it led. A policy that never ends under the model at
+discount 1 is also solved backwards, as many steps as the longest episode has.
+
+What a fold never saw is taken from what is nearest: an action not seen in a state counts as the state's mean step, a
+state not seen at all as the mean step of the log. A policy with a memory may do different things in one state; beyond
+the first step the model lets it do what it does there on average.
+
+Letters: `N` steps, `M` stored observations, `S` states, `A` actions, `R = S * A + S + 1` rows of the model (pairs, then
+states pooled over actions, then everything pooled), `T` steps of the longest episode.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse import csgraph
+from scipy.sparse.linalg import spsolve
+
+from tidelog.data import Log
+from tidelog.ope.evidence.folds import Ordinals, fold_of_steps, without
+from tidelog.ope.evidence.target import Target, ends_by_clock
+from tidelog.types import Discrete
+
+Floats = NDArray[np.float64]
+VISITS_A_STATE, VISITS_A_PAIR = 20, 5  # mean visits from which a log counts as tabular
+LARGEST = 20_000  # states of the largest table
+
+
+class States(NamedTuple):
+    """Different observations by number."""
+
+    stored: Ordinals  # [M]
+    size: int  # S
+
+
+class Values(NamedTuple):
+    """A model's values at every step, each rated by a model that never saw its episode."""
+
+    logged: Floats  # [N]: of the logged action
+    target: Floats  # [N]: mean over the target's actions
+    every: Floats | None  # [N, A], of discrete actions
+
+
+def distinct(log: Log) -> States:
+    """Number the different stored observations of a log, masks told apart too."""
+    columns = [np.asarray(leaf) for _, leaf in sorted(log.observation.items())]
+    columns += [] if log.action_mask is None else [np.asarray(log.action_mask)]
+    flat = [np.ascontiguousarray((c + 0.0 if c.dtype.kind == "f" else c).reshape(len(c), -1)) for c in columns]
+    rows = np.concatenate([c.view(np.uint8).reshape(len(c), -1) for c in flat], axis=1)
+    keys = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}")[:, 0]
+    found, states = np.unique(keys, return_inverse=True)
+    return States(states.astype(np.int64), len(found))
+
+
+def is_tabular(log: Log, states: States | None = None) -> bool:
+    """Whether a log has discrete actions and few different observations, each (and each pair) visited often enough."""
+    if not isinstance(log.spec.action, Discrete):
+        return False
+    states = states or distinct(log)
+    if states.size > LARGEST:
+        return False
+    here = states.stored[np.asarray(log.position)]
+    visited = len(np.unique(here))
+    pairs = len(np.unique(here * log.spec.action.n + np.asarray(log.action)))
+    return log.steps >= VISITS_A_STATE * visited and log.steps >= VISITS_A_PAIR * pairs
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """A finite model from counted steps."""
+
+    row: NDArray[np.int64]  # [S, A]: which of the R rows stands for a pair
+    visits: Floats  # [S, A]
+    reward: Floats  # [R]: mean
+    moves: Any  # [R, S] sparse: shares of the next states; what is missing to 1 has ended
+
+    @classmethod
+    def of(
+        cls,
+        state: NDArray[Any],
+        action: NDArray[Any],
+        reward: NDArray[Any],
+        following: NDArray[Any],
+        ended: NDArray[np.bool_],
+        shape: tuple[int, int],
+        weight: NDArray[Any] | None = None,
+    ) -> Counts:
+        """Count steps [N]; `following` is -1 where it is unknown, and is not read where the step `ended`."""
+        states, actions = shape
+        once: Floats = np.ones(len(state)) if weight is None else np.asarray(weight, np.float64)
+        pair, pooled = state * actions + action, states * actions + state
+        at = np.concatenate([pair, pooled, np.full(len(state), states * (actions + 1))])
+        size, many, earned = states * (actions + 1) + 1, np.tile(once, 3), np.tile(reward.astype(np.float64), 3)
+        visits = _sums(at, many, size)
+        known = np.tile(ended | (following >= 0), 3)
+        going = np.tile(~ended & (following >= 0), 3)
+        places = (at[going], np.tile(following, 3)[going])
+        led = sparse.coo_array((many[going], places), shape=(size, states)).tocsr()
+        seen = visits[: states * actions].reshape(shape)
+        row = np.arange(states * actions).reshape(shape)
+        anywhere = np.where(seen.sum(1) > 0, states * actions + np.arange(states), size - 1)
+        return cls(
+            np.where(seen > 0, row, anywhere[:, None]),
+            seen,
+            _shares(_sums(at, many * earned, size), visits),
+            sparse.diags_array(_shares(np.ones(size), _sums(at[known], many[known], size))) @ led,
+        )
+
+    def action_values(self, policy: Floats, discount: float, horizon: int) -> Floats:
+        """Values [S, A] of each action followed by the policy [S, A] until the end (at most `horizon` more steps)."""
+        choose = self.chosen(policy)
+        leads = choose @ self.moves
+        if discount == 1.0 and not ends(leads):
+            ((_, rows),) = deque(self.layers(policy, discount, np.zeros(horizon)), maxlen=1)
+            return np.asarray(rows[self.row])
+        earned = choose @ self.reward
+        state = spsolve((sparse.eye_array(len(policy)) - discount * leads).tocsc(), earned)
+        rows = self.reward + discount * (self.moves @ np.atleast_1d(state))
+        return np.asarray(rows[self.row])
+
+    def layers(self, policy: Floats, discount: float, cut: Floats) -> Iterator[tuple[int, Floats]]:
+        """The model's rows' values [R] at each decision, from the last to the first.
+
+        `cut` [T]: the share of episodes that are truncated after a decision; nothing follows the last one anyway.
+        """
+        choose, state = self.chosen(policy), np.zeros(len(policy))
+        for step in range(len(cut) - 1, -1, -1):
+            rows = self.reward + discount * (1.0 - cut[step]) * (self.moves @ state)
+            state = choose @ rows
+            yield step, rows
+
+    def chosen(self, policy: Floats) -> Any:
+        """[S, R] sparse: how often each of the model's rows is taken in each state."""
+        states, actions = policy.shape
+        places = (np.repeat(np.arange(states), actions), self.row.ravel())
+        return sparse.coo_array((policy.ravel(), places), shape=(states, len(self.reward))).tocsr()
+
+
+def ends(leads: Any) -> bool:
+    """Whether under the moves [S, S] every state comes to an end, sooner or later, with probability 1."""
+    states = leads.shape[0]
+    leaving = np.flatnonzero(1.0 - np.asarray(leads.sum(1)).ravel() > 1e-9)
+    before, after = leads.nonzero()
+    sources = np.concatenate([after, np.full(len(leaving), states)])  # backwards, from the way out
+    places = (sources, np.concatenate([before, leaving]))
+    graph = sparse.coo_array((np.ones(len(sources)), places), shape=(states + 1, states + 1)).tocsr()
+    return bool(len(csgraph.breadth_first_order(graph, states, return_predecessors=False)) == states + 1)
+
+
+def truncations(log: Log, episodes: Ordinals, longest: int) -> Floats | None:
+    """[T]: the share of these episodes that, having come to decision `t` and not terminated, were cut after it.
+
+    None where the world ended every episode of the log, at different steps. Beyond what these episodes reached the
+    share is 1.
+    """
+    if not ends_by_clock(log):
+        return None
+    last = np.asarray(log.starts[1:] - 1)
+    cut = ~np.asarray(log.terminated)[last]
+    if not cut.any():
+        cut[:] = True  # all are equally long: the clock ended them, whatever their last row says
+    chosen, lengths = cut[episodes], np.diff(log.starts)[episodes]
+    reached = np.bincount(lengths - 1, minlength=longest)[::-1].cumsum()[::-1]
+    terminated = np.bincount(lengths[~chosen] - 1, minlength=longest)
+    there = reached - terminated
+    return np.where(there > 0, np.bincount(lengths[chosen] - 1, minlength=longest) / np.maximum(there, 1), 1.0)
+
+
+def counted(log: Log, states: States, episodes: Ordinals | None = None) -> Counts:
+    """The model of some episodes of a log with discrete actions and one reward."""
+    of = np.ones(log.steps, bool) if episodes is None else np.isin(np.asarray(log.episode), episodes)
+    here, after = np.asarray(log.position)[of], np.asarray(log.next_position)[of]
+    following = np.where(after == here, -1, states.stored[after])
+    ended = np.asarray(log.terminated)[of]
+    reward = np.zeros(int(of.sum())) if log.reward is None else np.asarray(log.reward)[of]
+    shape = states.size, _actions(log)
+    return Counts.of(states.stored[here], np.asarray(log.action)[of], reward, following, ended, shape)
+
+
+def by_state(target: Target, states: States, decided: NDArray[Any]) -> Floats:
+    """[S, A]: what the target does in each state, on average over the times that it had to decide there.
+
+    `decided` are the positions of those times; a state of none (only ever seen last) gets even odds.
+    """
+    if target.probabilities is None:
+        raise TypeError("a table needs the probabilities of discrete actions")
+    there, actions = np.zeros(len(states.stored), bool), target.probabilities.shape[1]
+    there[decided] = True
+    at = np.flatnonzero(there)
+    here, shape = states.stored[at], (states.size, len(at))
+    where = sparse.coo_array((np.ones(len(at)), (here, np.arange(len(at)))), shape=shape)
+    sums, times = where.tocsr() @ target.probabilities[at], np.bincount(here, minlength=states.size)[:, None]
+    return np.asarray(np.where(times > 0, sums / np.maximum(times, 1), 1.0 / actions))
+
+
+def tabular_values(log: Log, states: States, folds: Ordinals, targets: list[Target], discount: float = 1.0) -> Values:
+    """Cross-fitted values; `targets` has one for each fold (the same one, unless the target itself is fitted)."""
+    position, of = np.asarray(log.position), fold_of_steps(log, folds)
+    every, mean = np.zeros((log.steps, _actions(log))), np.zeros(log.steps)
+    for fold, target in enumerate(targets):
+        rows = np.flatnonzero(of == fold)
+        every[rows] = _fold_values(
+            log, states, rows, without(folds, fold), by_state(target, states, position), discount
+        )
+        if target.probabilities is not None:
+            mean[rows] = (target.probabilities[position[rows]] * every[rows]).sum(1)
+    return Values(every[np.arange(log.steps), np.asarray(log.action)], mean, every)
+
+
+def _fold_values(log: Log, states: States, rows: Ordinals, learnt: Ordinals, policy: Floats, discount: float) -> Floats:
+    """Values [rows, A] by the model of the episodes `learnt`."""
+    here, longest = states.stored[np.asarray(log.position)[rows]], int(np.diff(log.starts).max())
+    model, cut = counted(log, states, learnt), truncations(log, learnt, longest)
+    if cut is None:
+        return np.asarray(model.action_values(policy, discount, longest)[here])
+    step, found = np.asarray(log.step)[rows], np.zeros((len(rows), policy.shape[1]), np.float64)
+    for t, values in model.layers(policy, discount, cut):
+        now = step == t
+        found[now] = values[model.row[here[now]]]
+    return found
+
+
+def _actions(log: Log) -> int:
+    if not isinstance(log.spec.action, Discrete):
+        raise TypeError(f"a table needs discrete actions, found {type(log.spec.action).__name__}")
+    return log.spec.action.n
+
+
+def _sums(at: NDArray[Any], values: NDArray[Any], size: int) -> Floats:
+    return np.asarray(np.bincount(at, values, size), np.float64)
+
+
+def _shares(sums: Floats, counts: Floats) -> Floats:
+    return np.asarray(np.divide(sums, counts, out=np.zeros(len(sums)), where=counts > 0))

@@ -1,0 +1,214 @@
+"""Values by networks: from a log and policies to cross-fitted values, by way of a derived log for `fqe.py`.
+
+The estimand is the discounted return up to the recorded end: in the derived log every episode's last step is terminal.
+Where any episode of the log is truncated the time is seen too, as the share of the longest episode that has passed,
+since what is left to earn depends on it (Pardo et al. 2018, "Time Limits in Reinforcement Learning"). Rewards are
+divided by the spread of the returns still to come, and values start at their mean: at discount 1, adding a constant to
+every final reward adds it to every value, exactly. A one-step log makes this a regression of the reward.
+
+Letters: `N` steps, `M` stored observations, `A` number of actions or action size, `P` policies, `K` draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.data import Log
+from tidelog.data.scaling import Scaler
+from tidelog.errors import DivergenceError
+from tidelog.networks.critic import Critic
+from tidelog.ope.evidence.folds import Ordinals, fold_of_steps, without
+from tidelog.ope.evidence.target import Floats, Target, ends_by_clock, passed
+from tidelog.ope.models.fqe import ANSWERS, FQE
+from tidelog.ope.models.tabular import Values
+from tidelog.policies.policy import CHUNK
+from tidelog.training.engine.cache import use_cache
+from tidelog.training.engine.stores import stores_of
+from tidelog.training.engine.trainer import Member, Trainer
+from tidelog.types import Continuous, Vector
+
+PASSED = "time passed"  # a leaf of the derived log
+FEWEST, MOST = 2_000, 20_000  # updates of a fold, within these limits:
+EPOCHS, SWEEPS = 20, 150  # so many passes, and so many updates for each step of the longest episode
+WIDE = 5_000  # steps from which networks are wide
+CHUNK_UPDATES = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Derived:
+    """A log as evaluation reads it: observations scaled, every end terminal, the policies' answers beside them."""
+
+    log: Log
+    scale: float  # rewards were divided by it
+    centre: float  # mean return still to come, in scaled rewards
+
+
+def derived(log: Log, policies: Sequence[Target], discount: float, learnt: Ordinals) -> Derived:
+    """The log for these policies; scales come from the episodes `learnt` alone."""
+    returns = to_go(np.asarray(log.reward, np.float64), log.starts, discount)[np.isin(np.asarray(log.episode), learnt)]
+    scale = float(returns.std()) or 1.0
+    leaves = Scaler.fit(log, episodes=learnt).observation({n: np.asarray(leaf) for n, leaf in log.observation.items()})
+    last = np.zeros(log.steps, bool)
+    last[log.starts[1:] - 1] = True
+    more = {ANSWERS: _answers(policies, log)}
+    if ends_by_clock(log):
+        more[PASSED] = passed(log)
+    spec = replace(
+        log.spec,
+        observation={**log.spec.observation, **{name: Vector(leaf.shape[1]) for name, leaf in more.items()}},
+    )
+    reward = (np.asarray(log.reward, np.float64) / scale).astype(np.float32)
+    made = replace(
+        log,
+        spec=spec,
+        observation={**leaves, **more},
+        reward=reward,
+        terminated=last,
+        truncated=np.zeros(log.steps, bool),
+        weight=None,
+    )
+    return Derived(made, scale, float(returns.mean() / scale))
+
+
+def to_go(reward: Floats, starts: Any, discount: float) -> Floats:
+    """Discounted returns [N] from each step to the end of its episode."""
+    found, lengths = reward.copy(), np.diff(starts)
+    for before in range(1, int(lengths.max())):
+        rows = starts[1:][lengths > before] - 1 - before
+        found[rows] += discount * found[rows + 1]
+    return found
+
+
+def network_values(
+    log: Log,
+    folds: Ordinals,
+    candidates: Sequence[Sequence[Target]],
+    discount: float = 1.0,
+    seed: int = 0,
+    progress: Callable[[float], None] | None = None,
+) -> list[Values]:
+    """Cross-fitted values of several policies: `candidates` holds, for each, one target a fold; folds side by side."""
+    use_cache()
+    count, shares = int(folds.max()) + 1, np.zeros(int(folds.max()) + 1)
+
+    def one(fold: int) -> list[Values]:
+        def tell(share: float) -> None:
+            shares[fold] = share
+            if progress is not None:
+                progress(float(shares.mean()))
+
+        policies = [targets[fold] for targets in candidates]
+        rows = np.flatnonzero(fold_of_steps(log, folds) == fold)
+        return fold_values(log, policies, without(folds, fold), rows, discount, seed + fold, tell)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(one, range(count)))
+    return [_joined(log, folds, [values[p] for values in found]) for p in range(len(candidates))]
+
+
+def fold_values(
+    log: Log,
+    policies: Sequence[Target],
+    learnt: Ordinals,
+    rows: Ordinals,
+    discount: float,
+    seed: int,
+    tell: Callable[[float], None],
+) -> list[Values]:
+    """Values of each policy at some rows, by a critic learnt on the episodes `learnt`."""
+    made = derived(log, policies, discount, learnt)
+    mine = made.log.take_episodes(learnt)
+    width = 128 if mine.steps >= WIDE else 64
+    h = FQE(discount=discount, centre=made.centre, policies=len(policies), hidden=(width, width))
+    critic = trained(h, mine, updates_for(mine), seed, tell)
+    return _rated(critic, made, rows, len(policies))
+
+
+def updates_for(log: Log) -> int:
+    """How many updates a critic takes on a log: enough passes, and enough for values to travel along an episode."""
+    longest = int(np.diff(log.starts).max())
+    return int(np.clip(max(EPOCHS * log.steps // FQE().batch_size, SWEEPS * longest), FEWEST, MOST))
+
+
+def trained(h: FQE, log: Log, updates: int, seed: int, tell: Callable[[float], None] | None = None) -> Critic:
+    """The critic after so many updates on a derived log; DivergenceError where its loss is not finite."""
+    trainer = Trainer.fresh([Member(0, h, seed)], log.spec, stores_of(h, log, Scaler()), updates)
+    while trainer.update < updates:
+        trainer.advance(CHUNK_UPDATES)
+        for _, at in trainer.failures():
+            raise DivergenceError(
+                f"fitted Q evaluation became NaN or infinite at update {at}: rewards or features of extreme scale, or "
+                "a discount of 1 on very long episodes; scale them, or judge with model='none'"
+            )
+        if tell is not None:
+            tell(trainer.update / updates)
+    critic: Critic = h.acting(trainer.learners[0].state).critic
+    return critic
+
+
+def _answers(policies: Sequence[Target], log: Log) -> NDArray[np.float32]:
+    """[M, P * A] probabilities, or [M, P * K * A] actions in [-1, 1]."""
+    space, parts = log.spec.action, []
+    draws = max((one.actions.shape[1] for one in policies if one.actions is not None), default=0)
+    for one in policies:
+        if one.probabilities is not None:
+            parts.append(one.probabilities)
+        elif one.actions is not None and isinstance(space, Continuous):
+            acted = np.resize(one.actions.swapaxes(0, 1), (draws, *one.actions[:, 0].shape)).swapaxes(0, 1)
+            parts.append(space.to_unit(acted).reshape(len(acted), -1))
+        else:
+            raise TypeError("a policy to be evaluated has probabilities or actions")
+    return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+def _rated(critic: Critic, made: Derived, rows: Ordinals, policies: int) -> list[Values]:
+    log, logged, mean, every = made.log, [], [], []
+    space = log.spec.action
+    action = np.asarray(space.to_unit(log.action) if isinstance(space, Continuous) else log.action)
+    for start in range(0, len(rows), CHUNK):
+        now = rows[start : start + CHUNK]
+        seen = {name: leaf[np.asarray(log.position)[now]] for name, leaf in log.observation.items()}
+        one, two, three = _rate(critic, seen, action[now], policies)
+        logged.append(np.asarray(one, np.float64))
+        mean.append(np.asarray(two, np.float64))
+        every.append(None if three is None else np.asarray(three, np.float64))
+
+    def joined(parts: list[Any], p: int) -> Floats:
+        return np.asarray((np.concatenate(parts)[:, p] + made.centre) * made.scale)
+
+    return [
+        Values(joined(logged, p), joined(mean, p), None if every[0] is None else joined(every, p))
+        for p in range(policies)
+    ]
+
+
+@eqx.filter_jit
+def _rate(critic: Critic, seen: Any, action: Any, policies: int) -> tuple[Any, Any, Any]:
+    """Values of given actions [B, P], of the policies [B, P], and of all discrete actions [B, P, A]."""
+    answers = jnp.asarray(seen[ANSWERS])
+    if critic.actions is not None:
+        every = critic.all_actions(seen)
+        chances = answers.reshape(every.shape)
+        return critic(seen, action), jnp.sum(chances * every, axis=-1), every
+    draws = answers.reshape(len(answers), policies, -1, action.shape[-1])
+    worth = [jax.vmap(lambda a: critic(seen, a), 1, 1)(draws[:, p])[..., p].mean(1) for p in range(policies)]
+    return critic(seen, action), jnp.stack(worth, axis=-1), None
+
+
+def _joined(log: Log, folds: Ordinals, found: Sequence[Values]) -> Values:
+    """The values of all rows from those of each fold's rows."""
+    of = fold_of_steps(log, folds)
+    back = np.argsort(np.concatenate([np.flatnonzero(of == fold) for fold in range(len(found))]))
+    columns = [
+        None if any(x is None for x in column) else np.concatenate(column)[back] for column in zip(*found, strict=True)
+    ]
+    return Values(*columns)  # type: ignore[arg-type]

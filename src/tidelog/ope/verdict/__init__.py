@@ -1,0 +1,1 @@
+"""The verdict: evidence, limits, decision, text, ledger of looks."""

@@ -1,0 +1,283 @@
+"""The verdict: is a policy better than the logger, worse, no different as far as one can see, or can the log not say.
+
+What is behind it stands in `comparisons` (several policies on the same episodes), `gather` (evidence), `ledger`
+(earlier looks), `simultaneous` (how far intervals reach), `deciding` (the decision), `limits` (how much support it
+needs), `refusals` (what nothing can be computed about) and `words` (how it is said); docs/judging.md tells it in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.data import Log
+from tidelog.errors import ConfigError
+from tidelog.ope.assumptions.dependence import with_found_clusters
+from tidelog.ope.estimators.estimate import ESTIMATORS, IMPOSSIBLE, check_kind, model_of
+from tidelog.ope.estimators.intervals import Confidence, interval
+from tidelog.ope.estimators.ratios import means
+from tidelog.ope.estimators.risk import ALPHA, UNSUPPORTED, Risk, check_risk, risk_beside, tail_sentence
+from tidelog.ope.evidence.external_policies import as_policy, check_fit, check_log
+from tidelog.ope.evidence.folds import check_seed
+from tidelog.ope.verdict import verdict_text as words
+from tidelog.ope.verdict.caveats import caveats
+from tidelog.ope.verdict.comparisons import Comparison, Looked, Settings, comparisons_of, look_at
+from tidelog.ope.verdict.decide import METHOD, NOTHING, Outcome, decided
+from tidelog.ope.verdict.ledger import Ledger
+from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.verdict.results import Estimates, Support, Verdict
+from tidelog.ope.verdict.support_checks import overlap_finding
+from tidelog.ope.verdict.verdicts import Verdicts, named_policies, together
+from tidelog.policies.statistics import Interval
+from tidelog.training.runs.record import this_machine
+from tidelog.types import Continuous
+
+OTHER_DATA = "other data"
+
+
+class Tail(NamedTuple):
+    """What is asked about the worst episodes."""
+
+    alpha: float  # the share of worst episodes whose mean return is told
+    bad_outcome: float | None  # a return at or below which an episode is bad
+
+
+@overload
+def judge(
+    policy: Sequence[Any] | Mapping[str, Any],
+    log: Log,
+    sample: bool = False,
+    propensities: Any = None,
+    seed: int = 0,
+    *,
+    discount: float = 1.0,
+    limits: Limits | None = None,
+    bandwidth: float | None = None,
+    model: str = "auto",
+    level: float | None = None,
+    cvar: float = ALPHA,
+    bad_outcome: float | None = None,
+    learnt_from: Literal["other data"] | None = None,
+    ledger: Ledger | str | Path | Literal[False] | None = None,
+    context: Mapping[str, Any] | None = None,
+    progress: Callable[[str, float], None] | None = None,
+) -> Verdicts: ...
+
+
+@overload
+def judge(
+    policy: Any,
+    log: Log,
+    sample: bool = False,
+    propensities: Any = None,
+    seed: int = 0,
+    *,
+    discount: float = 1.0,
+    limits: Limits | None = None,
+    bandwidth: float | None = None,
+    model: str = "auto",
+    level: float | None = None,
+    cvar: float = ALPHA,
+    bad_outcome: float | None = None,
+    learnt_from: Literal["other data"] | None = None,
+    ledger: Ledger | str | Path | Literal[False] | None = None,
+    context: Mapping[str, Any] | None = None,
+    progress: Callable[[str, float], None] | None = None,
+) -> Verdict: ...
+
+
+def judge(
+    policy: Any,
+    log: Log,
+    sample: bool = False,
+    propensities: Any = None,
+    seed: int = 0,
+    *,
+    discount: float = 1.0,
+    limits: Limits | None = None,
+    bandwidth: float | None = None,
+    model: str = "auto",
+    level: float | None = None,
+    cvar: float = ALPHA,
+    bad_outcome: float | None = None,
+    learnt_from: Literal["other data"] | None = None,
+    ledger: Ledger | str | Path | Literal[False] | None = None,
+    context: Mapping[str, Any] | None = None,
+    progress: Callable[[str, float], None] | None = None,
+) -> Verdict | Verdicts:
+    """Whether a policy is better than whoever made the log, judged on episodes that it never saw.
+
+    `policy` is a tidelog policy, judged as it takes its most likely action or with `sample` as it draws, or any object
+    with `probabilities(observation, mask)` [B, A], judged by these. A list of policies, or a mapping from names to
+    policies, gives `Verdicts`, whose intervals hold for all of them at the same time. `propensities` None uses the
+    log's own, else estimates them; "estimated" does so anyway; or numbers [N]. `bandwidth`, a share of half of each
+    action's range, blurs deterministic continuous actions. `verdict.risk` holds the distribution of returns: `cvar` is
+    the share of worst episodes whose mean it tells, `bad_outcome` a return whose probability it tells. `ledger` is the
+    file that counts looks at these episodes, None for the usual places and False for none; a later look is held to a
+    stricter level. `learnt_from="other data"` states that the policy never learnt from these episodes, where nothing
+    records it. `context` is kept with the verdict. What a log cannot answer is "unsupported" and says why; raises
+    SpecError where policy and log do not fit, ConfigError for numbers out of range, CheckpointError for a damaged
+    ledger.
+    """
+    check_kind(log)
+    check_seed(seed)
+    check_risk(cvar, bad_outcome)
+    if bandwidth is not None and not isinstance(log.spec.action, Continuous):
+        raise ConfigError(f"bandwidth = {bandwidth!r} blurs continuous actions, and this log's are none: leave it away")
+    if learnt_from not in (None, OTHER_DATA):
+        raise ConfigError(
+            f"learnt_from = {learnt_from!r}: expected None or '{OTHER_DATA}'. fix: leave it out if unknown"
+        )
+    limits = limits or Limits()
+    limits = limits if level is None else replace(limits, level=level)
+    several = named_policies(policy)
+    name = str((context or {}).get("name", "policy"))
+    policies = {one: as_policy(each, log.spec) for one, each in (several or {name: policy}).items()}
+    check_log(log, discount)
+    for known in policies.values():
+        check_fit(known, log)
+    settings = Settings(sample, propensities, seed, float(discount), limits, bandwidth, model_of(model, needed=True))
+    tail = Tail(cvar, bad_outcome)
+    counting = _ledger(ledger, log)
+    fingerprint = log.fingerprint() if counting is None else counting.fingerprint
+    facts = {"fingerprint": fingerprint, "steps": log.steps, "episodes": len(log.episode_ids)}
+    log, dependence = with_found_clusters(log)
+    returns = _returns(log, discount)
+    found = comparisons_of(policies, log, settings, returns, progress)
+    looked = look_at(found, log, settings, counting)
+    verdicts = []
+    for one, widening in zip(found, looked.widenings.tolist(), strict=True):
+        told = _context(one, facts, settings) | looked.context | dict(context or {})
+        told |= {"overlap_unknown": one.reuse.learnt_from is None and learnt_from is None, "dependence": dependence}
+        told |= {} if several is None else {"name": one.name}
+        verdicts.append(_verdict(one, log, settings, looked, widening, returns, told, tail))
+    if counting is not None and looked.taken is not None:
+        counting.decided(looked.taken, {one.name: v.decision for one, v in zip(found, verdicts, strict=True)})
+    return verdicts[0] if several is None else together(tuple(policies), verdicts, 1.0 - looked.error)
+
+
+def _ledger(ledger: Ledger | str | Path | bool | None, log: Log) -> Ledger | None:
+    if ledger is False:
+        return None
+    if not isinstance(ledger, Ledger):
+        return Ledger.of(log, ledger)  # type: ignore[arg-type]  # True is refused there
+    if ledger.fingerprint != log.fingerprint():
+        raise ConfigError("ledger = the ledger of another log; pass Ledger.of(log) of the log that is judged")
+    return ledger
+
+
+def _context(one: Comparison, log: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """What a verdict is about and how it was made."""
+    told = {
+        "policy": one.facts,
+        "log": dict(log),
+        "seed": settings.seed,
+        "sample": one.sample,
+        "discount": settings.discount,
+        "bandwidth": settings.bandwidth,
+        "overlap": one.reuse.to_json(),
+        "limits": asdict(settings.limits),
+        "versions": this_machine(),
+    }
+    found = one.gathered
+    if found is None:
+        return told
+    told |= {"notes": list(found.notes), "smoothing": found.smoothing, "bandwidth": found.bandwidth}
+    told |= {"propensities": "estimated" if found.policy.estimated else "recorded", "model": found.model}
+    told |= {"history": [asked._asdict() for asked in found.history]}
+    told |= {"drift": [asked._asdict() for asked in found.drift]}
+    return told | {"propensities_by": found.propensities_by}
+
+
+def _verdict(
+    one: Comparison,
+    log: Log,
+    settings: Settings,
+    looked: Looked,
+    widening: float,
+    returns: NDArray[np.float64],
+    told: Mapping[str, Any],
+    tail: Tail,
+) -> Verdict:
+    limits, level = settings.limits, settings.limits.level if one.gathered is None else 1.0 - looked.error
+    risk: Risk | None = None
+    risk_reason: str | None = UNSUPPORTED
+    assumed: tuple[str, ...] = ()
+    if one.gathered is None:
+        findings = [*overlap_finding(one.reuse.learnt_from, limits), *one.refused]
+        outcome, deciding = _without_numbers(returns, findings, log, limits, settings.seed), "none"
+    else:
+        case = one.case(log, settings, widening)
+        outcome, deciding = decided(case), case.deciding
+        assumed = caveats(case, outcome)
+        risk, risk_reason = risk_beside(
+            case.policy,
+            outcome.decision,
+            visits=ESTIMATORS[deciding].visits,
+            alpha=tail.alpha,
+            bad_outcome=tail.bad_outcome,
+            limits=limits,
+            seed=settings.seed,
+        )
+    notes = (*told.get("notes", ()), *told["dependence"], *_impossible(outcome.estimates), *looked.notes)
+    facts = words.Facts(
+        episodes=len(log.episode_ids),
+        steps=log.steps,
+        level=level,
+        difference=outcome.difference,
+        logger=outcome.logger,
+        from_bc=outcome.from_bc,
+        estimated_by=told.get("propensities_by"),
+        notes=notes,
+        overlap_known=not told["overlap_unknown"],
+        caveats=assumed,
+        tail=tail_sentence(outcome.decision, risk),
+    )
+    return Verdict(
+        decision=outcome.decision,
+        reasons=(*words.reasons(outcome.decision, outcome.findings, facts), *looked.reasons),
+        paragraph=words.paragraph(outcome.decision, outcome.findings, facts),
+        estimand=words.estimand(log, told["discount"], told["sample"], told["bandwidth"]),
+        deciding=deciding,
+        difference=outcome.difference,
+        logger=outcome.logger,
+        difference_from_bc=outcome.from_bc,
+        estimates=outcome.estimates,
+        support=outcome.support,
+        bound=outcome.bound,
+        risk=risk,
+        risk_reason=None if risk is not None else risk_reason,
+        level=level,
+        episodes=facts.episodes,
+        weights=outcome.weights,
+        context=dict(told),
+    )
+
+
+def _impossible(estimates: Estimates) -> list[str]:
+    """Which estimators found what cannot be."""
+    names = [f"'{one.name}'" for one in estimates if one.note.startswith(IMPOSSIBLE)]
+    return [f"what {', '.join(names)} says is {IMPOSSIBLE}: do not believe it"] if names else []
+
+
+def _without_numbers(returns: Any, findings: list[Any], log: Log, limits: Limits, seed: int) -> Outcome:
+    """What remains to be said where nothing can be estimated: the logger's own mean."""
+    nothing = float("nan")
+    horizon, count = int(np.diff(log.starts).max()), len(returns)
+    support = Support(count, nothing, nothing, nothing, nothing, nothing, nothing, None, horizon)
+    logger = Interval(float(returns.mean()), nothing, nothing)
+    if count > 1:
+        grouped = means(returns).grouped(limits.groups)
+        logger = interval(grouped, METHOD, Confidence(limits.level, limits.replicates, seed))
+    return Outcome("unsupported", findings, NOTHING, logger, None, Estimates([]), support, np.zeros(0))
+
+
+def _returns(log: Log, discount: float) -> NDArray[np.float64]:
+    """Discounted return of each episode, [E]."""
+    factors = float(discount) ** np.asarray(log.step, np.float64)
+    return np.asarray(np.add.reduceat(factors * np.asarray(log.reward, np.float64), log.starts[:-1]))

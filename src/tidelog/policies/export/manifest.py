@@ -1,0 +1,54 @@
+"""What a saved policy holds: weights, and a manifest from which it acts again with JAX, with NumPy, or as ONNX."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+from tidelog.algorithms import algorithm_name
+from tidelog.algorithms.core.contract import Portable
+from tidelog.algorithms.core.hyperparameters import to_config
+from tidelog.errors import ExportError
+from tidelog.networks.recipe import named
+from tidelog.policies.named_arrays import array_file
+from tidelog.runtime.artefact_files import WEIGHTS
+from tidelog.runtime.specs import described
+
+PACKAGES = ("tidelog", "jax", "equinox", "numpy")
+
+
+def contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The files of a policy and its manifest, with nothing yet about ONNX, parity and metrics."""
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    manifest = {
+        "algorithm": algorithm_name(policy.algorithm),
+        "config": to_config(policy.algorithm),
+        "spec": policy.spec.to_json(),
+        "scaler": policy.scaler.to_json(),
+        **described(policy.spec),
+        "origin": policy.origin,
+        "metrics": None,
+        "versions": {**versions, "python": platform.python_version()},
+        "recipe": plain_recipe(policy),
+        "onnx": None,
+        "parity": None,
+    }
+    return {WEIGHTS: array_file(policy.acting)}, manifest
+
+
+def recipe_of(policy: Any) -> Mapping[str, Any]:
+    """How a policy acts, as nodes with arrays; ExportError where it, or a part of it, cannot say so."""
+    if not isinstance(policy.algorithm, Portable):
+        raise ExportError(f"{type(policy.algorithm).__name__} does not say how its policies act without JAX")
+    return policy.algorithm.recipe(policy.acting)
+
+
+def plain_recipe(policy: Any) -> dict[str, Any] | None:
+    """The recipe with the names of arrays in their places, or None where there is none."""
+    try:
+        found: dict[str, Any] = named(recipe_of(policy), policy.acting)
+    except ExportError:
+        return None
+    return found

@@ -1,0 +1,1 @@
+"""The recommender, from interactions to ranked lists."""

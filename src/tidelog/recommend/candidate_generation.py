@@ -1,0 +1,102 @@
+"""What a target chooses among: items that the log supports in a state, found in one of two ways.
+
+Both give items [P, C] of the catalogue and which of them count: Q is never read between items, and never for one that
+is barred. Letters: `P` states, `C` candidates, `N` items, `D` item vector size, `L` latent size, `H` history length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.recommend.networks.catalogue import Correction, ItemGenerator, Items, turned
+from tidelog.recommend.next_item import likelihoods
+from tidelog.support import supported
+
+
+class Proposed(NamedTuple):
+    """Candidates of states."""
+
+    items: jax.Array  # [P, C] int32
+    kept: jax.Array  # [P, C] bool
+
+
+class Imagination(NamedTuple):
+    """What proposes items that are like logged ones, where they are not simply the likeliest."""
+
+    generator: ItemGenerator
+    perturbation: Correction
+
+
+CELLS = 1 << 23  # scores of items that are in memory at once
+
+Propose: TypeAlias = Callable[..., Proposed]  # (h, imagination, states, items, barred, key) -> candidates
+
+
+def likeliest(
+    h: Any, imagination: None, states: jax.Array, items: Items, barred: jax.Array | None, key: jax.Array
+) -> Proposed:
+    """Of the `candidates` likeliest items those above the threshold: states [P, D], barred items [P, H] (0: none)."""
+    count = min(h.candidates, len(items.bias) - 1)
+
+    def some(state: jax.Array, barred: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        found: tuple[jax.Array, jax.Array] = jax.lax.top_k(without(likelihoods(state, items), barred), count)
+        return found
+
+    logits, found = _a_few_at_a_time(some, len(items.bias), states, barred)
+    there = jnp.isfinite(logits)
+    return Proposed(found.astype(jnp.int32), supported(jnp.where(there, logits, -1e30), h.threshold, there))
+
+
+def imagined(
+    h: Any, imagination: Imagination, states: jax.Array, items: Items, barred: jax.Array | None, key: jax.Array
+) -> Proposed:
+    """The items nearest to `target_samples` vectors that the generator makes and the perturbation moves."""
+    latents = jnp.swapaxes(clipped(h, key, (h.target_samples, len(states), h.latent_size)), 0, 1)
+
+    def nearest(state: jax.Array, latent: jax.Array, barred: jax.Array | None) -> Proposed:
+        near = envisaged(h, imagination, state[..., None, :], latent) @ items.vectors.T  # [..., C, N + 1]
+        near = without(near, None if barred is None else barred[..., None, :])
+        return Proposed(jnp.argmax(near, axis=-1).astype(jnp.int32), jnp.isfinite(jnp.max(near, axis=-1)))
+
+    return _a_few_at_a_time(nearest, h.target_samples * len(items.bias), states, latents, barred)  # type: ignore[no-any-return]
+
+
+def without(scores: jax.Array, barred: jax.Array | None) -> jax.Array:
+    """Scores [..., N + 1] with -inf for no item and for barred ones [..., H] (0: none)."""
+    scores = scores.at[..., 0].set(-jnp.inf)
+    if barred is None:
+        return scores
+    barred = jnp.broadcast_to(barred, (*scores.shape[:-1], barred.shape[-1]))
+    return jnp.put_along_axis(scores, barred, -jnp.inf, axis=-1, inplace=False)
+
+
+def _a_few_at_a_time(find: Callable[..., Any], cells: int, states: jax.Array, *more: jax.Array | None) -> Any:
+    """`find` of states [P, D] and what goes with them; of so many that memory is bounded, at `cells` for each."""
+    if len(states) * cells <= CELLS:
+        return find(states, *more)
+    return jax.lax.map(lambda parts: find(*parts), (states, *more), batch_size=max(1, CELLS // cells))
+
+
+def envisaged(h: Any, imagination: Imagination, states: jax.Array, latent: jax.Array) -> jax.Array:
+    """Directions [..., D] that latents [..., L] stand for, moved by at most `phi`."""
+    vector = imagination.generator.decode(states, latent)
+    return turned(vector, imagination.perturbation(states, vector), h.phi)
+
+
+def clipped(h: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Standard normal latents, cut at `latent_clip` on both sides."""
+    return jnp.clip(jax.random.normal(key, shape), -h.latent_clip, h.latent_clip)
+
+
+def taken_before(items: jax.Array, columns: int) -> jax.Array:
+    """What stands up to each of the last columns of windows [B, H + 1]: [B, columns, H + 1], 0 for none."""
+    steps = items.shape[1]
+    upto = jnp.arange(steps)[None, :] <= jnp.arange(steps - columns, steps)[:, None]  # [columns, H + 1]
+    return jnp.where(upto[None], items[:, None, :], 0)
+
+
+GENERATORS: Mapping[str, Propose] = {"likelihood": likeliest, "vae": imagined}

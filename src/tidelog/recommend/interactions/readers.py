@@ -1,0 +1,120 @@
+"""Through the door: a table of who took which item becomes `Interactions`, or a report of all that is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidelog.data.core.order import Values
+from tidelog.data.core.registry import report_of
+from tidelog.data.core.report import Report
+from tidelog.data.sources import table_of
+from tidelog.data.validation.quarantine import free_path, write_offending
+from tidelog.errors import LogError
+from tidelog.recommend.interactions.checks import examine, findings, pauses, worth_of
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions.roles import Roles
+from tidelog.recommend.interactions.tables import Described, RawInteractions, raw_interactions
+
+ONE_KIND = ("event",)  # what events are called where no column names their kind
+
+
+def read_interactions(source: Any, *, user: str, item: str, time: str, **roles: Any) -> Interactions:
+    """Read a table of who took which item when: a path (CSV, Parquet, JSON lines, Arrow) or a frame.
+
+    `event`: the column of their kind. `reward`: a column, or what each kind is worth; without it every event is worth
+    1. `session`, `session_gap`: where sessions end. `propensity`, `slate`: how likely the item was shown, among what.
+    `item_features`, `user_features`: tables with a row an id. Raises LogError with the report of every problem,
+    ConfigError where an argument cannot be meant.
+    """
+    return read_by_roles(source, Roles(user=user, item=item, time=time, **roles))
+
+
+def read_by_roles(source: Any, roles: Roles) -> Interactions:
+    """The same, the arguments in one value; what was read from files can be read again."""
+    raw = raw_interactions(source, roles)
+    report = examine(raw)
+    if not report.ok:
+        raise LogError(report.text(), report)
+    made = _build(raw, report)
+    named = roles.to_json()
+    if isinstance(source, str | Path) and named is not None:
+        return replace(made, origin={"source": str(Path(source).absolute()), "columns": None, "roles": named})
+    return made
+
+
+def validate_interactions(source: Any, *, user: str, item: str, time: str, **roles: Any) -> Report:
+    """Everything that is wrong or worth saying about a table of interactions; never raises on bad data."""
+    return validate_by_roles(source, Roles(user=user, item=item, time=time, **roles))
+
+
+def validate_by_roles(source: Any, roles: Roles, quarantine: str | Path | None = None) -> Report:
+    """The same, the arguments in one value; the rows of every error go to a new CSV file `quarantine`."""
+    target = None if quarantine is None else free_path(quarantine)
+    try:
+        raw = raw_interactions(source, roles)
+    except LogError as error:
+        report: Report = error.report
+        return report
+    found = findings(raw)
+    if target is not None:
+        write_offending(table_of(source), found, target)
+    return report_of(raw, found)
+
+
+def _build(raw: RawInteractions, report: Report) -> Interactions:
+    """Put events in order; the raw log must have passed its checks."""
+    order, worth = raw.order, worth_of(raw)
+    if raw.item is None or raw.time is None or worth is None:
+        raise LogError("interactions need a user, an item and a time", report)
+    kinds = ONE_KIND if raw.event is None else raw.event.words or ()
+    event = np.ones(raw.rows, np.int32) if raw.event is None else order.sort(raw.event.values) + 1
+    terminated = _session_ends(raw)
+    time = order.sort(raw.time.values)
+    return Interactions(
+        users=order.ids,
+        items=raw.catalogue,
+        events=tuple(kinds),
+        user=order.episode,
+        item=(order.sort(raw.item.values) + 1).astype(np.int32),
+        event=event.astype(np.int32),
+        reward=order.sort(worth),
+        time=time if time.dtype.kind == "M" else time.astype(np.float64),
+        terminated=terminated,
+        truncated=order.last & ~terminated,
+        propensity=None if raw.propensity is None else order.sort(raw.propensity.values).astype(np.float32),
+        slate=None if raw.slate is None else order.sort(raw.slate),
+        item_features=_features(raw.item_features, raw.catalogue, 1),
+        user_features=_features(raw.user_features, order.ids, 0),
+        feature_names=() if raw.item_features is None else raw.item_features.profile.names,
+        profile=None if raw.user_features is None else raw.user_features.profile,
+        scored=None,
+        report=report,
+        session_gap=raw.roles.session_gap,  # type: ignore[arg-type]
+    )
+
+
+def _session_ends(raw: RawInteractions) -> Values:
+    """[M] bool: behind these events the same user begins another session, or stays away for longer than that."""
+    order = raw.order
+    ends = np.zeros(raw.rows, bool)
+    if raw.roles.session_gap is not None and order.key is not None:
+        ends |= pauses(order.key, order.last) > raw.roles.session_gap
+    if raw.session is not None:
+        session = order.sort(raw.session.values)
+        ends[:-1] |= ~order.last[:-1] & (session[1:] != session[:-1])
+    return ends
+
+
+def _features(described: Described | None, ids: Values, before: int) -> Values | None:
+    """[before + ids, F] float32: a row an id in their order, behind rows of zeros."""
+    if described is None:
+        return None
+    place = {word: row for row, word in enumerate(described.ids.to_list())}
+    rows = np.asarray([place[str(one)] for one in ids.tolist()])
+    padding = np.zeros((before, described.values.shape[1]), np.float32)
+    found: Values = np.concatenate([padding, described.values[rows]])
+    return found

@@ -1,0 +1,232 @@
+"""A table and its roles become `RawInteractions`: parsed columns in file order, before any check.
+
+Letters: `M` events, `N` items, `S` items of a slate, `F` features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from tidelog.data.core.order import Order, Values, arrange
+from tidelog.data.core.raw import Column, Finding
+from tidelog.data.parsing import column as parse
+from tidelog.data.parsing.tables import Table, absent, duplicates
+from tidelog.data.sources import table_of
+from tidelog.recommend.interactions.roles import Roles
+from tidelog.types import Profile
+
+MOST_WORDS = 1_000  # that a column of features may have
+_Entry: TypeAlias = tuple[str | None, float, float]  # of a `Profile`: a word or none, mean, spread
+
+
+@dataclass(frozen=True, eq=False)
+class Described:
+    """Features by id: values [R, F], the ids [R] as words, the names of the features, where they come from."""
+
+    source: str
+    ids: pl.Series
+    values: Values
+    profile: Profile
+
+
+@dataclass(frozen=True, eq=False)
+class RawInteractions:
+    """Columns in file order before any check; a column that could not be had is None and stands in `found`.
+
+    `item` holds codes into `catalogue`, the words of all items of the log, of its slates and of the item features.
+    """
+
+    source: str
+    rows: int
+    numbers: Values  # [M] row numbers as the user counts them, from 1
+    has_lines: bool
+    roles: Roles
+    user: Column | None
+    item: Column | None
+    time: Column | None
+    event: Column | None
+    reward: Column | None
+    session: Column | None
+    propensity: Column | None
+    slate: Values | None  # [M, S] int32: codes + 1, 0 where it ends
+    catalogue: Values  # [N] ids, integers or words
+    item_features: Described | None = None
+    user_features: Described | None = None
+    found: tuple[tuple[str, Finding], ...] = field(default=())
+
+    def columns(self) -> list[Column]:
+        """All columns that were had."""
+        named = (self.user, self.item, self.time, self.event, self.reward, self.session, self.propensity)
+        return [column for column in named if column is not None]
+
+    @cached_property
+    def order(self) -> Order:
+        """Rows by user and time; ties keep the order of the file, and a time that has holes is not used."""
+        usable = self.time is not None and bool(self.time.usable.all())
+        key = self.time.values if usable and self.time is not None else None
+        users = None if self.user is None else self.user.values
+        return arrange(self.rows, users, None if self.user is None else self.user.words, key)
+
+
+def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
+    """Parse what the roles name; LogError where a source cannot be read at all."""
+    table = table_of(source, list(roles.used().values()))
+    found = [*table.found, *(("missing column", one) for one in absent(table, roles.used()))]
+    found += [(name, one) for name, one in duplicates(table.columns) if one.column in roles.used().values()]
+    described = _described(roles.item_features, roles.item, found)
+    item, slate, catalogue = _items(table, roles, described)
+    return RawInteractions(
+        source=table.source,
+        rows=table.rows,
+        numbers=table.numbers,
+        has_lines=table.has_lines,
+        roles=roles,
+        user=_read(table, roles.user, parse.identity),
+        item=item,
+        time=_read(table, roles.time, parse.moment),
+        event=_read(table, roles.event, lambda series: parse.categories(series)[0]),
+        reward=_read(table, roles.reward if isinstance(roles.reward, str) else None, parse.narrow),
+        session=_read(table, roles.session, parse.identity),
+        propensity=_read(table, roles.propensity, parse.narrow),
+        slate=slate,
+        catalogue=catalogue,
+        item_features=described,
+        user_features=_described(roles.user_features, roles.user, found),
+        found=tuple(found),
+    )
+
+
+def _read(table: Table, name: str | None, read: Callable[[pl.Series], Column]) -> Column | None:
+    if name is None or not table.has(name):
+        return None
+    series = table.series(name)
+    return read(parse.spelled(series) if isinstance(series.dtype, pl.List | pl.Array) else series)
+
+
+def words_of(series: pl.Series) -> pl.Series:
+    """Ids as the words that they are matched by: whole numbers as integers, text stripped; NaN and no text are null."""
+    if isinstance(series.dtype, pl.List | pl.Array):
+        series = parse.spelled(series)
+    if series.dtype.is_float():
+        series = series.fill_nan(None)
+        whole = series.cast(pl.Int64, strict=False)
+        series = whole if (whole.cast(series.dtype) == series).fill_null(series.is_null()).all() else series
+    text = series.cast(pl.String).str.strip_chars()
+    return text.set(text == "", None)
+
+
+def listed(series: pl.Series) -> pl.Series:
+    """Lists of words [M]: of a column of lists, or of text such as `a|b|c`, `a, b` or `["a", "b"]`.
+
+    Text is split by the first of `|`, `;` and `,` that stands anywhere in the column. Brackets and quotes are taken off
+    a cell that is bracketed as a whole, and belong to the words elsewhere.
+    """
+    if isinstance(series.dtype, pl.List | pl.Array):
+        inner = series.cast(pl.List(series.dtype.inner)) if isinstance(series.dtype, pl.Array) else series
+        lengths = inner.list.len().fill_null(0)
+        words = words_of(inner.filter(lengths > 0).explode()).to_list()
+        ends = lengths.cum_sum().to_list()
+        lists = [[word for word in words[a:b] if word is not None] for a, b in pairwise([0, *ends])]
+        return pl.Series(series.name, lists, pl.List(pl.String))
+    text = series.cast(pl.String).str.strip_chars().fill_null("")
+    bracketed = text.str.contains(r"^(\[[^\[\]]*\]|\([^()]*\))$")
+    bare = pl.select(pl.when(bracketed).then(text.str.slice(1, text.str.len_chars() - 2)).otherwise(text)).to_series()
+    sign = next((one for one in "|;," if bare.str.contains(one, literal=True).any()), "|")
+    quotes = pl.select(pl.when(bracketed).then(pl.lit(" \"'")).otherwise(pl.lit(" "))).to_series()
+    cells = pl.DataFrame({"words": bare.str.split(sign), "quotes": quotes}).with_row_index("row").explode("words")
+    plain = cells.with_columns(pl.col("words").str.strip_chars().str.strip_chars(pl.col("quotes")))
+    kept = pl.col("words").filter(pl.col("words") != "")
+    return plain.group_by("row", maintain_order=True).agg(kept)["words"].rename(series.name)
+
+
+def _items(table: Table, roles: Roles, described: Described | None) -> tuple[Column | None, Values | None, Values]:
+    """The items as codes into one catalogue, the slates likewise, and the catalogue."""
+    if not table.has(roles.item):
+        return None, None, np.zeros(0, np.int64)
+    taken = words_of(table.series(roles.item))
+    shown = listed(table.series(roles.slate)) if roles.slate is not None and table.has(roles.slate) else None
+    parts = [taken.rename("word")]
+    if shown is not None:
+        parts.append(shown.explode().drop_nulls().rename("word").cast(pl.String))
+    if described is not None:
+        parts.append(described.ids.rename("word"))
+    known = parse.identity(pl.concat(parts).drop_nulls())
+    catalogue = np.unique(known.values) if known.words is None else np.asarray(known.words)
+    words = pl.Series([str(word) for word in catalogue.tolist()], dtype=pl.String)
+    missing = np.flatnonzero(taken.is_null().to_numpy())
+    column = Column(roles.item, _codes(taken, words).fill_null(0).to_numpy(), missing=missing)
+    return column, None if shown is None else _padded(shown, words), catalogue
+
+
+def _codes(series: pl.Series, words: pl.Series) -> pl.Series:
+    numbers = pl.Series(range(len(words)), dtype=pl.Int32)
+    return series.replace_strict(words, numbers, default=None, return_dtype=pl.Int32)
+
+
+def _padded(shown: pl.Series, words: pl.Series) -> Values:
+    """[M, S] int32: codes + 1 of each list, 0 behind its end."""
+    lengths = shown.list.len().to_numpy().astype(np.int64)
+    slate = np.zeros((len(shown), max(1, int(lengths.max(initial=0)))), np.int32)
+    flat = _codes(shown.explode().drop_nulls().cast(pl.String), words).to_numpy()
+    ends = np.cumsum(lengths)
+    rows = np.repeat(np.arange(len(shown)), lengths)
+    slate[rows, np.arange(int(lengths.sum())) - np.repeat(ends - lengths, lengths)] = flat + 1
+    return slate
+
+
+def _described(source: Any, key: str, found: list[tuple[str, Finding]]) -> Described | None:
+    """The features of a table with one row an id; what is wrong with it is a finding."""
+    if source is None:
+        return None
+    table = table_of(source)
+    if not table.has(key):
+        found += [("missing column", one) for one in absent(table, {f"the ids of {table.source}": key})]
+        return None
+    ids = words_of(table.series(key))
+    parts: list[Values] = []
+    columns: list[str] = []
+    entries: list[_Entry] = []
+    for name in table.columns:
+        if name != key and table.has(name):
+            values, made = _feature(table.series(name), table.source, found)
+            parts.append(values)
+            columns += [name] * len(made)
+            entries += made
+    if not entries:
+        wrong = Finding(key, None, f"no feature beside the ids in {table.source}", "a column of features", "add one")
+        found.append(("unusable features", wrong))
+        return None
+    profile = Profile(tuple(columns), *zip(*entries, strict=True))
+    return Described(table.source, ids, np.concatenate(parts, axis=1), profile)
+
+
+def _feature(series: pl.Series, source: str, found: list[tuple[str, Finding]]) -> tuple[Values, list[_Entry]]:
+    """One column as numbers [R, F]: standardised, or one flag a word; and what each of them stands for."""
+    if isinstance(series.dtype, pl.List | pl.Array) or parse.is_categorical(series):
+        lists = listed(series)
+        words = lists.explode().drop_nulls().unique().sort()
+        if len(words) > MOST_WORDS:
+            said = f"{len(words):,} different words in {source}"
+            advice = "leave the column away, or make classes of its words"
+            found.append(("unusable features", Finding(series.name, None, said, f"at most {MOST_WORDS:,}", advice)))
+            return np.zeros((len(series), 0), np.float32), []
+        codes = _padded(lists, words)
+        flags = np.zeros((len(series), len(words) + 1), np.float32)
+        np.put_along_axis(flags, codes.astype(np.int64), 1.0, axis=1)
+        return flags[:, 1:], [(word, 0.0, 1.0) for word in words]
+    column = parse.number(series)
+    usable = column.usable & np.isfinite(column.values)
+    if not usable.all():
+        said = f"{int((~usable).sum()):,} cells without a number in {source}"
+        found.append(("unusable features", Finding(series.name, None, said, "a number in every row", "fill them in")))
+    values = np.where(usable, column.values, 0.0).astype(np.float64)
+    mean, spread = float(values.mean()), float(values.std())
+    spread = spread if spread > 1e-9 else 1.0
+    return ((values - mean) / spread).astype(np.float32)[:, None], [(None, mean, spread)]

@@ -1,0 +1,73 @@
+"""How a recommender learns to imagine items: a generator of vectors like logged ones, and a bounded correction.
+
+Letters: `B` batch, `T` targets, `D` item vector size, `L` latent size.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.algorithms.core.contract import Batch
+from tidelog.algorithms.core.optimisation import improve, unless
+from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error
+from tidelog.recommend.candidate_generation import Imagination, clipped, envisaged
+from tidelog.recommend.critic_inputs import Scene
+from tidelog.recommend.networks.catalogue import Correction, ItemGenerator, Pair
+
+
+def progress(state: Any) -> jax.Array:
+    """The share of the run that has been taken."""
+    share: jax.Array = state.step / jnp.maximum(state.updates, 1)
+    return share
+
+
+def generator_loss(
+    generator: ItemGenerator, h: Any, batch: Batch, seen: Scene, noise: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Reconstruction of the logged items' vectors and divergence of their latents; also both alone."""
+    mean, log_std = generator.encode(seen.states, seen.vectors)
+    error = reconstruction_error(generator.decode(seen.states, mean + jnp.exp(log_std) * noise), seen.vectors)
+    divergence = mean_over_latents(normal_divergence(mean, log_std))
+    metrics = {"reconstruction_loss": batch.average(error), "kl": batch.average(divergence)}
+    return batch.mean(error + h.kl_weight * divergence), metrics
+
+
+def perturbation_loss(
+    perturbation: Correction, h: Any, batch: Batch, seen: Scene, generator: ItemGenerator, critic: Pair,
+    latent: jax.Array,
+) -> tuple[jax.Array, jax.Array]:  # fmt: skip
+    """What the first critic does not like about generated vectors, moved; also the vectors."""
+    made = envisaged(h, Imagination(generator, perturbation), seen.states, latent)
+    return -batch.mean(critic(seen.states, made)[..., 0]), made
+
+
+def generated(h: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+    """The state with its generator moved."""
+    noise = jax.random.normal(key, (*batch.data.reward.shape, h.latent_size))
+    rate = h.generator_learning_rate * h.schedule(progress(state))
+    generator, memory, loss, told = improve(
+        generator_loss, state.imagination.generator, state.optimisers.generator, rate, h, batch, seen, noise
+    )  # fmt: skip
+    imagination = state.imagination._replace(generator=generator)
+    moved = state._replace(imagination=imagination, optimisers=state.optimisers._replace(generator=memory))
+    return moved, told | {"generator_loss": loss}
+
+
+def perturbed(
+    h: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array, due: jax.Array
+) -> tuple[Any, dict[str, jax.Array]]:
+    """The state with its perturbation moved, where that is due."""
+    generator, before = state.imagination
+    latent = clipped(h, key, (*batch.data.reward.shape, h.latent_size))
+    rate = h.perturbation_learning_rate * h.schedule(progress(state))
+    critic, memory = state.critic.members[0], state.optimisers.perturbation
+    *after, loss, made = improve(perturbation_loss, before, memory, rate, h, batch, seen, generator, critic, latent)
+    perturbation, memory = unless(due, (before, memory), tuple(after))
+    moved = state._replace(
+        imagination=Imagination(generator, perturbation), optimisers=state.optimisers._replace(perturbation=memory)
+    )
+    distance = batch.average(jnp.linalg.norm(made - seen.vectors, axis=-1))
+    return moved, {"perturbation_loss": loss, "distance_to_log": distance}

@@ -1,0 +1,1 @@
+"""How good ranked lists are, and baselines without a network."""

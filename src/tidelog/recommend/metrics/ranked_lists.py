@@ -1,0 +1,244 @@
+"""How good ranked lists are at naming what was taken next, with intervals over users.
+
+Every measure is a ratio of sums over cases, added up by user, so that one bootstrap serves all of them and two rankers
+are compared on the same users. At cut-off `k`, for a case with a set of targets (one event, or a basket):
+
+| measure | of one case |
+|---|---|
+| hit rate | 1 if any target is in the list |
+| hit all | 1 if every target is in the list |
+| ndcg | sum of 1 / log2(place + 1) over the hits, by that of the best list possible: min(k, targets) hits at the top |
+| mrr | 1 / place of the first hit, 0 without one |
+| reward | what the targets in the list brought, added up |
+| discounted reward | the same, each by 1 / log2(place + 1): what training chooses the weight of Q by |
+| popularity lift | mean popularity of the listed items by that of the targets; above 1 the list is more popular |
+| cold share | share of the listed items that nobody took before the cut |
+
+*Coverage* is the share of the catalogue that is in any list; *entropy* is that of all listed items, by log N: 1 when
+all are listed equally often. Both describe the lists as a whole, so they have no interval.
+
+Letters: `C` cases, `K` length of a list, `G` items of the largest basket, `N` items, `U` users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.ope.estimators.intervals import Confidence, interval
+from tidelog.ope.estimators.ratios import Ratios
+from tidelog.ope.evidence.evidence import Floats
+from tidelog.policies.statistics import Interval
+from tidelog.recommend.interactions.held_out import Bools, Cases, Ints
+from tidelog.recommend.metrics.baselines import Ranker
+
+MEASURES = ("hit rate", "hit all", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share")
+SPREAD = ("coverage", "entropy")
+_CELLS = 20_000_000  # comparisons of listed items with targets that are in memory at once
+
+
+class Parts(NamedTuple):
+    """A measure as numerators and denominators of cases, both [C]."""
+
+    numerator: Floats
+    denominator: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """How one ranker did on the cases of one kind of event."""
+
+    ranker: str
+    kind: str  # "all", or the name of a kind of event
+    cases: int
+    users: int
+    scores: Mapping[str, Interval]
+    spread: Mapping[str, float]  # coverage and entropy
+    ratios: Mapping[str, Ratios]  # each measure by user, for differences
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything but the contributions of users."""
+        scores = {name: list(found) for name, found in self.scores.items()}
+        counts = {"ranker": self.ranker, "kind": self.kind, "cases": self.cases, "users": self.users}
+        return {**counts, "scores": scores, **self.spread}
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Rankers side by side on the same cases."""
+
+    k: int
+    rows: tuple[Row, ...]
+    confidence: Confidence
+
+    def row(self, ranker: str, kind: str = "all") -> Row:
+        """One row; ConfigError for names that are not there."""
+        for row in self.rows:
+            if (row.ranker, row.kind) == (ranker, kind):
+                return row
+        known = [f"{row.ranker}, {row.kind}" for row in self.rows]
+        raise ConfigError(f"there is no row '{ranker}, {kind}': {nearest(f'{ranker}, {kind}', known)}")
+
+    def difference(self, one: str, other: str, measure: str, kind: str = "all") -> Interval:
+        """`one` minus `other`, with an interval from resampling the same users for both."""
+        ratios = (self.row(name, kind).ratios for name in (one, other))
+        return _interval(next(ratios)[measure].minus(next(ratios)[measure]), self.confidence)
+
+    def text(self, measures: Sequence[str] = (*MEASURES, *SPREAD)) -> str:
+        """A Markdown table."""
+        head = ["ranker", "events", "cases", *(f"{name}" for name in measures)]
+        lines = [head, ["---"] * len(head)]
+        for row in self.rows:
+            cells = (_cell(row, measure) for measure in measures)
+            lines.append([row.ranker, row.kind, f"{row.cases:,}", *cells])
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The cut-off and every row."""
+        return {"k": self.k, "level": self.confidence.level, "rows": [row.to_json() for row in self.rows]}
+
+
+def compare(
+    rankers: Mapping[str, Ranker],
+    cases: Cases,
+    taken: NDArray[Any],
+    k: int = 10,
+    kinds: Sequence[str] = (),
+    exclude_seen: bool = False,
+    confidence: Confidence | None = None,
+) -> Comparison:
+    """Ask every ranker for `k` items in every case; `taken` is [N + 1], how often each item was taken before the cut.
+
+    With more than one of the named `kinds` of events there is a row for each, beside that of all cases.
+    """
+    confidence = confidence or Confidence()
+    several = [kind for kind in range(1, len(kinds) + 1) if (cases.kind == kind).any()]
+    groups = {"all": np.ones(len(cases), bool)}
+    if len(several) > 1:
+        groups |= {kinds[kind - 1]: cases.kind == kind for kind in several}
+    found = {name: lists(ranker, cases, k, len(taken), exclude_seen) for name, ranker in rankers.items()}
+    rows = [
+        _row(name, kind, items[chosen], cases.take(chosen), np.asarray(taken, np.float64), confidence)
+        for kind, chosen in groups.items()
+        for name, items in found.items()
+    ]
+    return Comparison(k, tuple(rows), confidence)
+
+
+def lists(ranker: Ranker, cases: Cases, k: int, size: int, exclude_seen: bool = False, batch: int = 512) -> Ints:
+    """What a ranker recommends in every case, [C, K] of items below `size`; SpecError for lists that are none."""
+    if not 1 <= k < size:
+        raise ConfigError(f"k must be between 1 and the number of items, {size - 1}, found {k}")
+    cut = 0 if cases.earlier is None else int((cases.earlier > cases.history.shape[1]).sum())
+    if exclude_seen and cut:
+        raise ConfigError(
+            f"exclude_seen=True and the histories of {cut:,} cases are cut to {cases.history.shape[1]} events: what "
+            "was taken before them could be listed; next_events(..., length=None) keeps histories whole"
+        )
+    found = []
+    for begin in range(0, len(cases), batch):
+        rows = slice(begin, begin + batch)
+        history, events = cases.history[rows], cases.events[rows]
+        allowed = unseen(history, size) if exclude_seen else None
+        items, _ = ranker.rank(history, events, k, allowed, None if cases.about is None else cases.about[rows])
+        found.append(_checked(np.asarray(items), len(history), k, size, allowed))
+    return np.concatenate(found)
+
+
+def unseen(history: Ints, size: int) -> Bools:
+    """Every item but padding and those of the history [C, H], as a mask [C, N + 1]."""
+    allowed = np.ones((len(history), size), bool)
+    allowed[np.arange(len(history))[:, None], history] = False
+    allowed[:, 0] = False
+    return allowed
+
+
+def measured(items: Ints, cases: Cases, taken: Floats) -> dict[str, Parts]:
+    """Every measure of lists [C, K], case by case."""
+    k, wanted = items.shape[1], (cases.targets > 0).sum(1)
+    gain = 1.0 / np.log2(np.arange(k) + 2.0)
+    hit, brought = _hits(items, cases)
+    ideal = np.cumsum(gain)[np.minimum(wanted, k) - 1]
+    first = np.where(hit.any(1), 1.0 / (hit.argmax(1) + 1.0), 0.0)
+    one = np.ones(len(items))
+    listed = items > 0
+    return {
+        "hit rate": Parts(hit.any(1).astype(float), one),
+        "hit all": Parts((hit.sum(1) == wanted).astype(float), one),
+        "ndcg": Parts(hit @ gain / ideal, one),
+        "mrr": Parts(first, one),
+        "reward": Parts(brought.sum(1), one),
+        "discounted reward": Parts(brought @ gain, one),
+        "popularity lift": Parts(_mean(taken[items], listed), _mean(taken[cases.targets], cases.targets > 0)),
+        "cold share": Parts((listed & (taken[items] == 0)).sum(1).astype(float), listed.sum(1).astype(float)),
+    }
+
+
+def spread(items: Ints, size: int) -> dict[str, float]:
+    """Coverage and entropy of lists [C, K] over a catalogue of `size` - 1 items."""
+    counts = np.bincount(items.ravel(), minlength=size)[1:]
+    share = counts[counts > 0] / max(counts.sum(), 1)
+    most = np.log(size - 1) if size > 2 else 1.0
+    return {"coverage": float((counts > 0).mean()), "entropy": float(-(share * np.log(share)).sum() / most) + 0.0}
+
+
+def _row(name: str, kind: str, items: Ints, cases: Cases, taken: Floats, confidence: Confidence) -> Row:
+    users, owner = np.unique(cases.user, return_inverse=True)
+    ratios = {
+        measure: Ratios(_added(parts.numerator, owner, len(users)), _added(parts.denominator, owner, len(users)))
+        for measure, parts in measured(items, cases, taken).items()
+    }
+    scores = {measure: _interval(one, confidence) for measure, one in ratios.items()}
+    return Row(name, kind, len(cases), len(users), scores, spread(items, len(taken)), ratios)
+
+
+def _added(values: Floats, owner: NDArray[Any], users: int) -> Floats:
+    return np.bincount(owner, values, users).astype(np.float64)[:, None]
+
+
+def _interval(ratios: Ratios, confidence: Confidence) -> Interval:
+    return interval(ratios, "percentile", confidence)
+
+
+def _hits(items: Ints, cases: Cases) -> tuple[Bools, Floats]:
+    """Which listed items are targets, and the rewards that those brought, both [C, K]."""
+    hit, brought = np.zeros(items.shape, bool), np.zeros(items.shape)
+    step = max(1, _CELLS // (items.shape[1] * cases.targets.shape[1]))
+    for begin in range(0, len(items), step):
+        part = slice(begin, begin + step)
+        targets = cases.targets[part]
+        same = (items[part, :, None] == targets[:, None, :]) & (targets > 0)[:, None, :]
+        hit[part] = same.any(2)
+        brought[part] = (same * cases.rewards[part, None, :]).sum(2)
+    return hit, brought
+
+
+def _mean(values: Floats, there: Bools) -> Floats:
+    return np.asarray((values * there).sum(1) / np.maximum(there.sum(1), 1))
+
+
+def _checked(items: NDArray[Any], rows: int, k: int, size: int, allowed: Bools | None) -> Ints:
+    if items.shape != (rows, k) or not np.issubdtype(items.dtype, np.integer):
+        raise SpecError(f"a ranker must answer whole numbers [{rows}, {k}], found {items.dtype} {list(items.shape)}")
+    if items.min() < 0 or items.max() >= size:
+        raise SpecError(f"a ranker must answer items 1 .. {size - 1}, found {items.min()} .. {items.max()}")
+    ordered = np.sort(items, axis=1)
+    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)).any():
+        raise SpecError("a ranker answered the same item twice in one list")
+    if allowed is not None and not (allowed[np.arange(rows)[:, None], items] | (items == 0)).all():
+        raise SpecError("a ranker answered an item that was not allowed")
+    return items.astype(np.int32)
+
+
+def _cell(row: Row, measure: str) -> str:
+    if measure in row.spread:
+        return f"{row.spread[measure]:.3f}"
+    if measure not in row.scores:
+        raise ConfigError(f"there is no measure '{measure}': {nearest(measure, (*MEASURES, *SPREAD))}")
+    estimate, low, high = row.scores[measure]
+    return f"{estimate:.3f} [{low:.3f}, {high:.3f}]"

@@ -1,0 +1,1 @@
+"""Networks over a catalogue of items and over histories."""

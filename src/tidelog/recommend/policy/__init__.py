@@ -1,0 +1,1 @@
+"""Ranked lists from a policy: compiled ranking, approximate search, tables of users."""

@@ -1,0 +1,96 @@
+"""Ranking a catalogue after histories: what to look for, and what the items found are worth.
+
+Letters: `B` histories, `H` history length, `N` items, `D` item vector size, `n` ideas, `K` items found.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.losses.next_item_losses import standardised
+from tidelog.networks import recipe
+from tidelog.recommend.candidate_generation import Imagination, clipped, envisaged
+from tidelog.recommend.networks.catalogue import Pair
+from tidelog.recommend.next_item import Recall
+from tidelog.support import supported
+from tidelog.types import Histories
+
+
+class Acting(NamedTuple):
+    """What ranking reads."""
+
+    recall: Recall
+    critic: Pair
+    imagination: Imagination | None
+    latents: jax.Array | None
+    features: jax.Array | None
+    weight: jax.Array
+
+
+class Weighed(NamedTuple):
+    """Items found: log-likelihood relative to the likeliest, standardised Q, whether the log supports them."""
+
+    likelihood: jax.Array  # [B, K]
+    rating: jax.Array  # [B, K]
+    first: jax.Array  # [B, K] bool
+
+
+def all_items(acting: Acting) -> jax.Array:
+    """Rows [N + 1, D + 1] whose inner product with a query is a likelihood or a nearness; the last is the bias."""
+    items = acting.recall.table(None, acting.features)
+    return jnp.concatenate([items.vectors, items.bias[:, None]], axis=1)
+
+
+def seek(h: Any, acting: Acting, seen: Histories, key: jax.Array | None) -> jax.Array:
+    """What to look for after histories: queries [B, 1 + n, D + 1], likelihood first, then n ideas."""
+    states = state_after(acting, seen)
+    queries = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1)[:, None]
+    if acting.imagination is None or acting.latents is None:
+        return queries
+    latents = acting.latents if key is None else clipped(h, key, acting.latents.shape)
+    made = envisaged(h, acting.imagination, states[:, None], latents[None])
+    return jnp.concatenate([queries, jnp.pad(made, ((0, 0), (0, 0), (0, 1)))], axis=1)
+
+
+def weigh(h: Any, acting: Acting, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array) -> Weighed:
+    """What found items [B, K] are worth after histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
+    there = jnp.isfinite(logits)
+    known = jnp.where(there, logits, -1e30)
+    first = supported(known, h.threshold, there) if acting.imagination is None else ideas & there
+    vectors = acting.recall.table(found, acting.features).vectors
+    q = acting.critic(state_after(acting, seen)[:, None], vectors)[..., 0]
+    likelihood = jnp.where(there, known - jnp.max(known, axis=-1, keepdims=True), -jnp.inf)
+    return Weighed(likelihood, standardised(q, first), first)
+
+
+def state_after(acting: Acting, seen: Histories) -> jax.Array:
+    """The states [B, D] in which histories leave their users."""
+    vectors = acting.recall.table(seen.items, acting.features).vectors
+    state: jax.Array = acting.recall.reader(vectors, seen.events, user=seen.users)[:, -1]
+    return state
+
+
+def recipe_of(h: Any, acting: Acting) -> dict[str, Any]:
+    """How lists are made, as a recipe (`networks/recipe.py`); ExportError for a reader of one's own."""
+    idea = acting.imagination and {
+        "kind": "imagination",
+        "outward": recipe.pair(acting.imagination.generator.outward),
+        "perturbation": recipe.pair(acting.imagination.perturbation.body),
+        "phi": float(h.phi),
+        "latents": acting.latents,
+    }
+    act = {
+        "kind": "listed",
+        "catalogue": recipe.catalogue(acting.recall.table, acting.features),
+        "reader": recipe.reader(acting.recall.reader),
+        "critic": recipe.pair(acting.critic),
+        "imagination": idea,
+        "threshold": float(h.threshold),
+        "history": h.history,
+        "width": h.candidates,
+        "q_weight": float(acting.weight),
+    }
+    return recipe.whole(act)

@@ -1,0 +1,115 @@
+"""Interactions on the device, and windows of them: what a user had taken, what came next, and what it was worth.
+
+Each window ends at one event of a user and reaches back over earlier ones, across sessions. Its last `targets` events
+are learnt from; windows follow each other so that every event is learnt from in exactly one of them.
+
+Letters: `M` events, `W` windows, `B` batch, `H` history length, `T` targets, `S` items of a slate, `U` users,
+`F` features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.algorithms.core.sampling import Gathered
+from tidelog.data import Interactions
+
+
+class Visits(NamedTuple):
+    """Interactions on the device."""
+
+    item: jax.Array  # [M] int32
+    event: jax.Array  # [M] int32
+    reward: jax.Array  # [M]
+    terminated: jax.Array  # [M] bool
+    start: jax.Array  # [M] int32: the first event of its user
+    ends: jax.Array  # [W] int32: the last events of windows
+    scored: jax.Array | None = None  # [M] bool: events that count; None: all
+    slate: jax.Array | None = None  # [M, S] int32
+    user: jax.Array | None = None  # [M] int32: whose event it is, counted from 0
+    users: jax.Array | None = None  # [U, F]: what describes each user
+
+
+class Visit(NamedTuple):
+    """Windows of `H + 1` events; a short one begins with zeros. What counts are the last `T` columns."""
+
+    items: jax.Array  # [B, H + 1] int32
+    events: jax.Array  # [B, H + 1] int32
+    reward: jax.Array  # [B, T]
+    discount: jax.Array  # [B, T]: 0 where the session ended
+    slate: jax.Array | None  # [B, T, S] int32
+    user: jax.Array | None = None  # [B, F]
+
+    @property
+    def chosen(self) -> jax.Array:
+        """The items [B, T] that were taken in the steps that count."""
+        return self.items[:, -self.reward.shape[1] :]
+
+    def states(self, read: jax.Array) -> jax.Array:
+        """Of what a reader tells of every column, the states [B, T, D] in which those items were taken."""
+        return read[:, -self.reward.shape[1] - 1 : -1]
+
+    def following(self, read: jax.Array) -> jax.Array:
+        """And the states [B, T, D] behind them."""
+        return read[:, -self.reward.shape[1] :]
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The last `targets` events of windows, each with at least `length - targets + 1` events before it where it has."""
+
+    length: int
+    targets: int
+    discount: Any = 0.0  # float, or a tracer in a population
+
+    def rows(self, store: Visits) -> tuple[int, jax.Array]:
+        """Every window."""
+        return store.ends.shape[0], store.ends
+
+    def gather(self, store: Visits, rows: jax.Array) -> Gathered:
+        """Windows that end at `rows` [B]."""
+        grid = rows[:, None] + jnp.arange(-self.length, 1)
+        real = grid >= store.start[rows][:, None]
+        within = jnp.where(real, grid, rows[:, None])
+        late, valid = within[:, -self.targets :], real[:, -self.targets :]
+        going_on = 1.0 - store.terminated[late].astype(jnp.float32)
+        data = Visit(
+            items=jnp.where(real, store.item[within], 0),
+            events=jnp.where(real, store.event[within], 0),
+            reward=store.reward[late],
+            discount=self.discount * going_on,
+            slate=None if store.slate is None else store.slate[late],
+            user=None if store.users is None else store.users[store.user[rows]],  # type: ignore[index]
+        )
+        return Gathered(data, None, valid if store.scored is None else valid & store.scored[late])
+
+
+def visits(log: Interactions, targets: int, slates: bool, users: bool = False) -> Visits:
+    """Interactions as a store whose windows have so many targets, with what was shown and who the users are."""
+    last = log.starts[1:][log.user] - 1
+    ends = (last - np.arange(len(log))) % targets == 0
+    if log.scored is not None:  # only windows in which something counts
+        counted = np.append(0, np.cumsum(log.scored))
+        begin = np.maximum(np.arange(len(log)) - targets + 1, log.starts[log.user])
+        ends &= counted[1:] > counted[begin]
+    return Visits(
+        item=_index(log.item),
+        event=_index(log.event),
+        reward=jnp.asarray(log.reward.astype(np.float32)),
+        terminated=jnp.asarray(log.terminated),
+        start=_index(log.starts[log.user]),
+        ends=_index(np.flatnonzero(ends)),
+        scored=None if log.scored is None else jnp.asarray(log.scored),
+        slate=None if log.slate is None or not slates else _index(log.slate),
+        user=_index(log.user) if users else None,
+        users=jnp.asarray(log.user_features) if users else None,
+    )
+
+
+def _index(values: np.ndarray[Any, Any]) -> jax.Array:
+    return jnp.asarray(values.astype(np.int32))

@@ -1,0 +1,1 @@
+"""The compiled loop: learner state, stores, streaming, offloaded segments, validation."""

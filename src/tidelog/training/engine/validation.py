@@ -1,0 +1,69 @@
+"""Validation losses: the update's own losses on held-out episodes, without a step. Letters: `B` batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.algorithms.core.sampling import Draw, Stored
+from tidelog.recommend.windows import Visits
+from tidelog.training.engine.learner import as_arrays
+
+MOST_BATCHES = 64
+
+
+class Validation:
+    """Mean losses over the held-out part; the same rows at every call, so that curves can be compared."""
+
+    def __init__(self, stores: Mapping[str, Stored | Visits]) -> None:
+        self._stores = stores
+        self._rows: dict[int, Any] = {}
+
+    def losses(self, algorithm: Any, state: Any) -> dict[str, float]:
+        """`{"held_out/<loss>": mean}` for every phase of one member."""
+        means = jax.device_get(self._over_phases(_mean_losses, algorithm, state))
+        return {name: float(value) for name, value in means.items()}
+
+    def names(self, algorithm: Any, state: Any) -> list[str]:
+        """What `losses` will hold, without computing it."""
+        return list(self._over_phases(partial(eqx.filter_eval_shape, _mean_losses), algorithm, state))
+
+    def _over_phases(self, means: Callable[..., dict[str, Any]], algorithm: Any, state: Any) -> dict[str, Any]:
+        numbers, found = as_arrays(algorithm), dict[str, Any]()
+        phases = algorithm.phases()
+        for index, phase in enumerate(phases):
+            if index not in self._rows:
+                self._rows[index] = jax.tree.map(self._batches, phase.reads, is_leaf=lambda d: isinstance(d, Draw))
+            prefix = "held_out/" if len(phases) == 1 else f"held_out/{phase.name}/"
+            losses = means(index, numbers, state, self._stores, self._rows[index])
+            found |= {prefix + name: value for name, value in losses.items()}
+        return found
+
+    def _batches(self, draw: Draw) -> jax.Array:
+        count, rows = draw.unit.rows(self._stores[draw.store])
+        batches = min(-(-count // draw.size), MOST_BATCHES)
+        size = min(draw.size, count // batches)  # no row twice, fewer than `batches` left out
+        order = np.random.default_rng(0).permutation(count)[: batches * size].reshape(batches, size)
+        return jnp.asarray(order if rows is None else np.asarray(rows)[order], jnp.int32)
+
+
+@eqx.filter_jit
+def _mean_losses(
+    index: int, algorithm: Any, state: Any, stores: Mapping[str, Stored | Visits], rows: Any
+) -> dict[str, jax.Array]:
+    phase = algorithm.phases()[index]
+
+    def one(rows: Any) -> dict[str, jax.Array]:
+        batch = jax.tree.map(
+            lambda draw, r: draw.at(stores[draw.store], r), phase.reads, rows, is_leaf=lambda d: isinstance(d, Draw)
+        )
+        found: dict[str, jax.Array] = phase.losses(algorithm, state, batch, jax.random.key(0))
+        return found
+
+    return {name: jnp.mean(values) for name, values in jax.lax.map(one, rows).items()}

@@ -1,0 +1,38 @@
+"""Policies out of a run folder, without the log that made it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from tidelog.errors import ConfigError
+from tidelog.policies.named_arrays import fill
+from tidelog.policies.policy import Policy, load_policy
+from tidelog.training.runs.checkpoints import Checkpoints, read_member
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.selection import Selection
+
+
+def policy_of_run(folder: str | Path, seed: int | None = None, algorithm: Any = None) -> Policy:
+    """The policy of a run's last checkpoint, or its best one if `best` was asked for and no seed is named."""
+    path = Path(folder)
+    record = Record.read(path)
+    if seed is None and record.settings.best is not None:
+        best = Selection(record.settings, Checkpoints(path / "checkpoints", 1).memory()).best_member()
+        if best is not None:
+            return load_policy(path / "best" / f"member-{best}", algorithm)
+    seeds = record.settings.seeds
+    if seed is not None and seed not in seeds:
+        raise ConfigError(f"{path} has no seed {seed}: seeds are {list(seeds)}")
+    return member_policy(path, record, 0 if seed is None else seeds.index(seed), algorithm)
+
+
+def member_policy(path: Path, record: Record, index: int, algorithm: Any = None) -> Policy:
+    """The policy of one member as the last checkpoint holds it."""
+    update, file, arrays = read_member(path, index)
+    made_by = record.algorithms(algorithm)[index // len(record.settings.seeds)]
+    state = fill(made_by.init(record.spec, jax.random.key(0), record.settings.steps), arrays, str(file))
+    origin = record.origin(run=path.name, update=update, member=index)
+    return Policy(made_by, record.spec, record.scaler, made_by.acting(state), origin)

@@ -1,0 +1,316 @@
+"""A run: members that train, on a log or in an environment, what they report, and the folder that remembers it."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
+from tidelog.folders import forget_half_written
+from tidelog.policies.policy import Policy, load_policy
+from tidelog.training.engine.learner import BLOCK
+from tidelog.training.engine.rounds import Rounds
+from tidelog.training.engine.trainer import Member, Trainer
+from tidelog.training.engine.validation import Validation
+from tidelog.training.runs.checkpoints import Checkpoint, Checkpoints
+from tidelog.training.runs.evaluation import evaluate
+from tidelog.training.runs.progress import Progress
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.selection import Selection
+from tidelog.training.runs.signals import Interrupts
+from tidelog.training.runs.sinks import Csv, JsonLines, Sink, rewind
+from tidelog.training.runs.time_split import Weighing
+
+FALLEN = 0.25  # of its best value: below it, variety has collapsed
+CHUNK_SECONDS = 0.5  # a chunk's length: short enough for a live line and a quick answer to a signal
+
+
+class Run:
+    """What `fit`, `learn` and `resume` return: metrics, policies, and a folder if one was asked for."""
+
+    def __init__(
+        self,
+        record: Record,
+        trainer: Trainer | Rounds,
+        folder: Path | None = None,
+        *,
+        validation: Validation | None = None,
+        evaluators: Mapping[str, Any] | None = None,
+        sinks: Sequence[Sink] = (),
+        metrics: list[dict[str, Any]] | None = None,
+        memory: Mapping[str, Any] | None = None,
+        weighing: Weighing | None = None,
+    ) -> None:
+        self._weighing = weighing
+        self.record, self.folder = record, folder
+        self.metrics: list[dict[str, Any]] = metrics or []
+        self._trainer, self._validation = trainer, validation
+        self._evaluators, self._sinks = dict(evaluators or {}), list(sinks)
+        self._selection = Selection(record.settings, memory)
+        self._best: dict[int, Policy] = {}
+        self._saved: Any = None
+
+    @property
+    def members(self) -> list[Member]:
+        """Every algorithm of the population with every seed."""
+        return self._trainer.members
+
+    @property
+    def update(self) -> int:
+        """Updates taken by each member."""
+        return self._trainer.update
+
+    @property
+    def done(self) -> int:
+        """How far each member is, in the units of the run's steps: updates on a log, decisions in an environment."""
+        return self._trainer.done
+
+    @property
+    def unit(self) -> str:
+        """What the run's steps are: "updates" or "decisions"."""
+        return self._trainer.unit
+
+    def notes(self) -> list[str]:
+        """What a user should know before the run goes on."""
+        began = self.record.beginning
+        return [*self._trainer.notes(), *([] if began is None else [began])]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps were taken, or patience ended the run."""
+        return self.done >= self.record.settings.steps or self._selection.exhausted
+
+    def policy(self, seed: int | None = None, member: int = 0) -> Policy:
+        """The policy as it stands; `member` counts the algorithms of a population, `seed` picks one of its seeds."""
+        return self._policy_of(self._find(seed, member))
+
+    def best_policy(self, seed: int | None = None, member: int | None = None) -> Policy:
+        """The policy at the best report; over all members unless one is named. ConfigError without `best=...`."""
+        index = (
+            self._selection.best_member() if seed is None and member is None else self._find(seed, member or 0).index
+        )
+        if index is None or index not in self._selection.best:
+            raise ConfigError("no best policy was kept: name a metric, as in fit(..., best='held_out/value_loss')")
+        if index not in self._best:
+            self._best[index] = load_policy(self._best_folder(index), self.members[index].algorithm)
+        return self._best[index]
+
+    def learners(self) -> list[Any]:
+        """Copies of everything that changes while the members train."""
+        return [_copy(learner) for learner in self._trainer.learners]
+
+    def learnt_from(self) -> tuple[Any, Validation | None]:
+        """The stores that training reads and does not change, and what measures held-out losses."""
+        return self._trainer.stores, self._validation
+
+    def _find(self, seed: int | None, member: int) -> Member:
+        seeds = self.record.settings.seeds
+        if seed is not None and seed not in seeds:
+            raise ConfigError(f"no member has seed {seed}: seeds are {list(seeds)}")
+        algorithms = len(self.members) // len(seeds)
+        if not 0 <= member < algorithms:
+            raise ConfigError(f"member = {member}: this run has {algorithms} algorithm(s), counted from 0")
+        return self.members[member * len(seeds) + (0 if seed is None else seeds.index(seed))]
+
+    def _policy_of(self, member: Member, *, best: bool = False) -> Policy:
+        acting = member.algorithm.acting(self._trainer.state(member.index))
+        origin = self.record.origin(best=best, update=self.update, seed=member.seed)
+        return Policy(member.algorithm, self.record.spec, self.record.scaler, _copy(acting), origin)
+
+    def stream(self) -> Iterator[Progress]:
+        """Train until the end, yielding after every chunk.
+
+        Raises DivergenceError at a metric that is not finite, KeyboardInterrupt and SystemExit(143) after a signal;
+        the run can be resumed in all three cases.
+        """
+        with ExitStack() as stack:
+            interrupts = stack.enter_context(Interrupts())
+            stack.callback(self._trainer.rest)
+            if self.folder is not None:
+                self._go_on_in(self.folder)
+            sinks = self._open_sinks(stack)
+            yield from self._train(interrupts, sinks)
+        yield Progress("done", self.done, self.record.settings.steps, unit=self.unit)
+
+    def _go_on_in(self, folder: Path) -> None:
+        """Forget what the folder holds of later updates, and of writing that was cut off."""
+        rewind(folder, self.update)
+        forget_half_written(folder / "best")
+        self._checkpoints().forget_after(self.update)
+        if not self._checkpoints().updates():
+            self._save()
+        self._trainer.keep_only(self._checkpoints().deposited())
+
+    def _open_sinks(self, stack: ExitStack) -> list[Sink]:
+        files: list[Sink] = []
+        if self.folder is not None:
+            files = [JsonLines(self.folder / "metrics.jsonl"), Csv(self.folder / "metrics.csv")]
+        for sink in [*files, *self._sinks]:
+            stack.callback(sink.close)
+        return [*files, *self._sinks]
+
+    def _train(self, interrupts: Interrupts, sinks: list[Sink]) -> Iterator[Progress]:
+        settings, pace = self.record.settings, _Pace(settings_steps=self.record.settings.steps)
+        saved = time.monotonic()
+        if self.finished:  # a kill may have come after the last checkpoint and before that was closed
+            self._trainer.close()
+        while not self.finished:
+            if self._trainer.needs_compiling():
+                yield Progress("compiling", self.done, settings.steps, unit=self.unit)
+                self._trainer.compile()
+                pace.restart()
+            boundary = min(settings.steps, (self.done // settings.every + 1) * settings.every)
+            taken = self._advance(pace.chunk, boundary - self.done)
+            self._check_finite()
+            pace.took(taken)
+            live = self._trainer.peek()
+            rows = self._report(sinks) if self.done >= boundary else ()
+            due = time.monotonic() - saved >= settings.save_seconds
+            if self.folder is not None and (due or self.finished or interrupts.received is not None):
+                self._save()
+                saved = time.monotonic()
+            if self.finished:
+                self._trainer.close()
+            rate = self._trainer.rate(pace.rate)
+            left = (settings.steps - self.done) / rate if rate else 0.0
+            every = rate * len(self.members)
+            yield Progress("training", self.done, settings.steps, every, left, live, rows, self.unit)
+            interrupts.leave()
+
+    def _advance(self, most: int, until: int) -> int:
+        """One chunk; where an environment breaks, what was learnt before is saved first."""
+        try:
+            return self._trainer.advance(most, until)
+        except EnvironmentFailure as error:
+            if self.folder is None:
+                raise
+            self._save(self._trainer.environments_before())
+            kept = f"what was learnt until then is saved in {self.folder}: `tidelog resume` goes on from there"
+            raise EnvironmentFailure(f"{error}; {kept}") from error
+
+    def _check_finite(self) -> None:
+        failures = self._trainer.failures()
+        if failures:
+            member, update = failures[0]
+            raise DivergenceError(
+                f"a loss of {type(member.algorithm).__name__} with seed {member.seed} became NaN or infinite at update "
+                f"{_around(update)}. Likely causes: learning rates too high, rewards or features of extreme scale (try "
+                f"scale='standard' or a reward_scaling), a discount of 1 on episodes that never end. {self._kept()}"
+            )
+
+    def _kept(self) -> str:
+        if self.folder is None:
+            return "No folder was given, so no checkpoint was kept"
+        return f"The last good checkpoint, at update {self._checkpoints().updates()[-1]}, is kept in {self.folder}"
+
+    def _report(self, sinks: list[Sink]) -> tuple[dict[str, Any], ...]:
+        rows = []
+        for member, training in zip(self.members, self._trainer.report(), strict=True):
+            policy = self._policy_of(member)
+            if self._weighing is not None and isinstance(self._trainer, Trainer):
+                weight, lists = self._weighing(policy)
+                state = self._trainer.state(member.index)
+                self._trainer.put(member.index, member.algorithm.weighted(state, weight))
+                policy, training = self._policy_of(member), training | lists
+            state = self._trainer.state(member.index)
+            held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
+            played = evaluate(policy, self.record.settings.episodes or {}, self._evaluators)
+            row: dict[str, Any] = {"update": self.update, "member": member.index, "seed": member.seed}
+            row |= {**training, **held_out, **played}
+            rows.append(row)
+            if self._selection.take(member.index, row):
+                self._keep_best(member.index, self._policy_of(member, best=True))
+        self._warn_of_collapse(rows)
+        for row in rows:
+            for sink in sinks:
+                sink.write(row)
+        self.metrics += rows
+        return tuple(rows)
+
+    def _warn_of_collapse(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Warn where a watched metric of a member is below a quarter of what it was at its best."""
+        for member, row in zip(self.members, rows, strict=True):
+            for name in fallen(getattr(member.algorithm, "watched", ()), row, self.metrics):
+                warnings.warn(
+                    f"{name} of {type(member.algorithm).__name__} with seed {member.seed} fell to {row[name]:.3g}: "
+                    "ever fewer items are recommended; lower the weight of Q or its rate, or raise the threshold",
+                    CollapseWarning,
+                    stacklevel=2,
+                )
+
+    def _keep_best(self, index: int, policy: Policy) -> None:
+        self._best[index] = policy
+        if self.folder is not None:
+            policy.save(self._best_folder(index))
+
+    def _best_folder(self, index: int) -> Path:
+        if self.folder is None:
+            raise CheckpointError("this run has no folder")
+        return self.folder / "best" / f"member-{index}"
+
+    def _checkpoints(self) -> Checkpoints:
+        if self.folder is None:
+            raise CheckpointError("this run has no folder: give one, as in fit(..., out='runs/name')")
+        return Checkpoints(self.folder / "checkpoints", self.record.settings.keep)
+
+    def _save(self, environments: list[Any] | None = None) -> None:
+        if self._saved != (self.update, self._trainer.position):  # rounds may move on without an update
+            places = self._trainer.environments() if environments is None else environments
+            memory = self._selection.memory()
+            trainer = self._trainer
+            checkpoint = Checkpoint(
+                trainer.learners, trainer.position, memory, places, trainer.waiting(), trainer.deposited()
+            )
+            self._checkpoints().save(self.update, checkpoint)
+            trainer.keep_only(self._checkpoints().deposited())
+            self._saved = (self.update, trainer.position)
+
+
+def _around(update: int) -> str:
+    """The update, or the updates of its block."""
+    return str(update) if update < BLOCK else f"{update} to {update + BLOCK - 1}"
+
+
+class CollapseWarning(UserWarning):
+    """What a policy recommends has become much less varied than it was."""
+
+
+def fallen(watched: Sequence[str], row: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The watched metrics that this report is the first to see below a quarter of their best."""
+    found = []
+    for name in (name for name in row if name in watched):
+        values = [old[name] for old in before if name in old and old["member"] == row["member"]]
+        if values and row[name] < FALLEN * max(values) <= values[-1]:
+            found.append(name)
+    return found
+
+
+class _Pace:
+    """How many updates make a chunk, and how fast they go."""
+
+    def __init__(self, settings_steps: int) -> None:
+        self.chunk, self.rate = min(10, settings_steps), 0.0
+        self._since = time.monotonic()
+
+    def restart(self) -> None:
+        """Start the clock after a compilation."""
+        self._since = time.monotonic()
+
+    def took(self, updates: int) -> None:
+        """Learn from the chunk that just ended."""
+        seconds = max(time.monotonic() - self._since, 1e-6)
+        self.rate = updates / seconds
+        if updates >= self.chunk:
+            self.chunk = max(1, min(2 * self.chunk, int(self.rate * CHUNK_SECONDS)))
+        self._since = time.monotonic()
+
+
+def _copy(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.array(leaf) if isinstance(leaf, jax.Array) else leaf, tree)
