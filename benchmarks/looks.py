@@ -16,7 +16,7 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.estimators.simultaneous import critical_values, normal_deviate, spent_error
 from tidelog.ope.evidence.external_policies import as_policy

@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 
 import tidelog as tl
-from tidelog.algorithms.core.contract import Batch, Feedback, Phase
+from tidelog.algorithms.core.contract import Feedback, Phase
 from tidelog.algorithms.core.hyperparameters import hyper
 from tidelog.algorithms.core.optimisation import improve
 from tidelog.algorithms.core.running_statistics import counted
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.critic_inputs import scene
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.keep import keep
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.evidence.external_policies import as_policy
 from tidelog.ope.evidence.gather import gather

@@ -40,6 +40,7 @@ __all__ = [
     "collect",
     "estimate",
     "estimate_slates",
+    "export",
     "finish",
     "fit",
     "judge",
@@ -72,8 +73,16 @@ if TYPE_CHECKING:
     from tidelog.algorithms.off_policy_ppg import OffPolicyPPG
     from tidelog.algorithms.ppg import PPG, PPO
     from tidelog.data.core.columns import Columns
-    from tidelog.data.io.readers import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
-    from tidelog.data.io.storage import open_log
+    from tidelog.data.io.readers import (
+        open_log,
+        read_d4rl,
+        read_log,
+        read_minari,
+        read_npz,
+        read_ogbench,
+        read_reagent,
+        validate,
+    )
     from tidelog.data.log import Log
     from tidelog.errors import (
         CheckpointError,
@@ -93,17 +102,18 @@ if TYPE_CHECKING:
     from tidelog.ope.verdict.limits import Limits
     from tidelog.ope.verdict.results import Verdict
     from tidelog.ope.verdict.verdicts import Verdicts
+    from tidelog.policies.export.artefact import export
     from tidelog.policies.policy import Policy, load_policy
     from tidelog.policies.rollout import collect, rollout
     from tidelog.recommend.interactions.log import Interactions
-    from tidelog.recommend.interactions.readers import read_interactions, validate_interactions
-    from tidelog.recommend.interactions.storage import open_interactions
+    from tidelog.recommend.interactions.readers import open_interactions, read_interactions, validate_interactions
     from tidelog.recommend.recommender_bcq import RecommenderBCQ
     from tidelog.training.fit import finish, fit, load, prepare, resume
     from tidelog.training.learn import learn, prepare_learning
     from tidelog.training.runs.run import Run
 
 _NAMES: dict[str, tuple[str, ...]] = {
+    "policies.export.artefact": ("export",),
     "policies.policy": ("Policy", "load_policy"),
     "policies.rollout": ("collect", "rollout"),
     "algorithms.bc": ("BC",),
@@ -114,12 +124,19 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "algorithms.ppg": ("PPG", "PPO"),
     "recommend.recommender_bcq": ("RecommenderBCQ",),
     "data.core.columns": ("Columns",),
-    "data.io.readers": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
-    "recommend.interactions.readers": ("read_interactions", "validate_interactions"),
-    "recommend.interactions.storage": ("open_interactions",),
+    "data.io.readers": (
+        "open_log",
+        "read_d4rl",
+        "read_log",
+        "read_minari",
+        "read_npz",
+        "read_ogbench",
+        "read_reagent",
+        "validate",
+    ),
+    "recommend.interactions.readers": ("open_interactions", "read_interactions", "validate_interactions"),
     "recommend.interactions.log": ("Interactions",),
     "data.log": ("Log",),
-    "data.io.storage": ("open_log",),
     "errors": (
         "CheckpointError",
         "ConfigError",

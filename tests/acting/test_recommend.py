@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import tidelog as tl
 from tests.algorithms.recommenders import after, described, policy, small
 from tidelog.errors import SpecError
-from tidelog.recommend.policy.recommendation_tables import recommend_for_table
+from tidelog.recommend.recommendation_tables import recommend_for_table
 from tidelog.runtime.profiles import Profiles
 from tidelog.runtime.ranking import Found, ordered
 from tidelog.runtime.retrieval import top_k

@@ -11,8 +11,10 @@ import polars as pl
 
 from tests.algorithms.worlds import QUICK
 from tests.data.clicks import ROLES, clicks
-from tidelog.data import Interactions, Scaler, read_interactions
+from tidelog.data.scaling import Scaler
 from tidelog.policies.policy import Policy
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions.readers import read_interactions
 from tidelog.recommend.recommender_bcq import RecommenderBCQ
 from tidelog.recommend.windows import visits
 from tidelog.training.engine.learner import as_arrays

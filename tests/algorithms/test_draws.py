@@ -10,9 +10,10 @@ import pytest
 
 from tests.algorithms.worlds import uneven, world
 from tidelog import Columns, LogError, read_log
-from tidelog.algorithms.core.contract import Batch, Keep
-from tidelog.algorithms.core.sampling import Choice, Draw, Row, Uniform
-from tidelog.data import Scaler, n_step
+from tidelog.algorithms.core.contract import Keep
+from tidelog.algorithms.core.sampling import Batch, Choice, Draw, Row, Uniform
+from tidelog.data.nstep import n_step
+from tidelog.data.scaling import Scaler
 from tidelog.training.engine.stores import stored
 
 REWARDS = Keep(("reward", "terminated"))

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tidelog import IQL, ConfigError
-from tidelog.algorithms.core.contract import Batch, Feedback, Keep
+from tidelog.algorithms.core.contract import Feedback, Keep
 from tidelog.algorithms.core.finetune import LOG, OWN, Recent, Scales, Tuned, Tuning, joined
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.core.segments import added, empty
 
 SCALES = Scales({"x": np.asarray([1.0], np.float32)}, {"x": np.asarray([2.0], np.float32)}, 10.0, 1.0)

@@ -9,9 +9,9 @@ import pytest
 
 from tests.algorithms.worlds import uneven, world
 from tidelog import Log
-from tidelog.algorithms.core.contract import Batch, Keep
+from tidelog.algorithms.core.contract import Keep
 from tidelog.algorithms.core.running_statistics import counted, nothing_seen
-from tidelog.algorithms.core.sampling import Choice, Draw, Row, Window
+from tidelog.algorithms.core.sampling import Batch, Choice, Draw, Row, Window
 from tidelog.data.nstep import n_step
 from tidelog.data.scaling import Scaler
 from tidelog.training.engine.stores import stored

@@ -11,8 +11,8 @@ import numpy as np
 
 from tidelog import Log
 from tidelog.algorithms import ALGORITHMS
-from tidelog.algorithms.core.contract import Batch
-from tidelog.data import Scaler
+from tidelog.algorithms.core.sampling import Batch
+from tidelog.data.scaling import Scaler
 from tidelog.training.engine.learner import as_arrays
 from tidelog.training.engine.stores import stores_of
 from tidelog.types import Continuous, Discrete

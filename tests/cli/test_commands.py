@@ -12,7 +12,7 @@ from tests.training.runs import bc, begin, stop_at
 from tidelog.bench import speed
 from tidelog.bench.entries import ENTRIES
 from tidelog.cli import COMMANDS, demo
-from tidelog.data.io.origin import read_any
+from tidelog.data.io.readers import read_any
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.named_arrays import fingerprint
 

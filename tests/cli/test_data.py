@@ -12,9 +12,8 @@ from tests.data.test_checks import BROKEN, Broken, put, write
 from tests.data.test_remarks import CASES, CLEAN
 from tests.data.visits import COLUMNS, visits
 from tidelog.cli import main
-from tidelog.data import read_log
 from tidelog.data.core.registry import CHECKS
-from tidelog.data.io.origin import read_any
+from tidelog.data.io.readers import read_any, read_log
 
 
 def mapped(folder: Path, **changes: Any) -> str:

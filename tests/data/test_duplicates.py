@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 
 Given = dict[str, Any]
 

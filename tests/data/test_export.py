@@ -11,7 +11,9 @@ import pytest
 
 from tests.data.sources.test_transitions import regular
 from tests.data.visits import NEXT, mapping, visits, with_next
-from tidelog.data import Log, convert, open_log, read_log, read_minari, read_npz
+from tidelog.data.io.convert import convert
+from tidelog.data.io.readers import open_log, read_log, read_minari, read_npz
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError, LogError
 from tidelog.types import MultiDiscrete
 

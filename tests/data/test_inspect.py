@@ -9,7 +9,9 @@ import pytest
 
 from tests.data.visits import mapping, visits
 from tests.shared import shared
-from tidelog.data import Columns, describe_table, inspect_log, read_log
+from tidelog.data.core.columns import Columns
+from tidelog.data.io.inspect import describe_table, inspect_log
+from tidelog.data.io.readers import read_log
 
 
 def test_a_log_in_numbers() -> None:

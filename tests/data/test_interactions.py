@@ -17,10 +17,10 @@ from tests.algorithms.recommenders import described, people
 from tests.data.clicks import ROLES, clicks, interactions
 from tests.shared import shared
 from tidelog.data.core.registry import as_table
-from tidelog.data.io.origin import reopen_any
 from tidelog.errors import ConfigError, LogError
 from tidelog.recommend.interactions.checks import INTERACTION_CHECKS
 from tidelog.recommend.interactions.readers import validate_by_roles
+from tidelog.recommend.interactions.reopen import reopen_any
 from tidelog.recommend.interactions.roles import Roles
 from tidelog.runtime.profiles import Profiles
 from tidelog.types import Spec

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.data.test_log import small
-from tidelog.data import n_step
+from tidelog.data.nstep import n_step
 from tidelog.errors import LogError
 
 

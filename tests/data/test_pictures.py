@@ -8,7 +8,10 @@ import polars as pl
 import pytest
 from PIL import Image as Picture
 
-from tidelog.data import Columns, Log, inspect_log, open_log, read_log, read_npz, validate
+from tidelog.data.core.columns import Columns
+from tidelog.data.io.inspect import inspect_log
+from tidelog.data.io.readers import open_log, read_log, read_npz, validate
+from tidelog.data.log import Log
 from tidelog.errors import LogError
 from tidelog.types import Image, Vector
 

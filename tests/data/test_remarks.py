@@ -8,8 +8,9 @@ import polars as pl
 import pytest
 
 from tests.data.visits import mapping, visits, with_next
-from tidelog.data import Log, read_log
 from tidelog.data.core.registry import CHECKS
+from tidelog.data.io.readers import read_log
+from tidelog.data.log import Log
 
 ROWS = 24
 EPISODE = np.repeat(np.arange(12), 2)

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.data.visits import NEXT, mapping, visits, with_next
-from tidelog.data import Log, open_log, read_log
+from tidelog.data.io.readers import open_log, read_log
+from tidelog.data.log import Log
 from tidelog.errors import LogError
 
 

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from tidelog.algorithms.core.contract import Batch
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.networks.distributions import Gaussian
 from tidelog.types import Continuous, Spec, Transition, Vector
 

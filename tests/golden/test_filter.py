@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import compiled, drawn, small, world
-from tidelog.algorithms.core.contract import Batch
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.discrete_bcq import Networks, step, target_value, total_loss
 from tidelog.losses.imitation import mean_square
 from tidelog.support import best, supported

@@ -8,7 +8,7 @@ import pytest
 from tidelog import Columns, read_log
 from tidelog.algorithms.core.contract import Keep
 from tidelog.algorithms.core.sampling import Choice, Draw, Row
-from tidelog.data import Scaler
+from tidelog.data.scaling import Scaler
 from tidelog.training.engine.stores import stored
 
 # Episode 0: rewards 1, 2, 4, terminated. Episode 1: rewards 8, 16, truncated, what followed unknown.

@@ -9,8 +9,8 @@ import pytest
 
 from tests.algorithms.worlds import compiled, drawn, small, world
 from tests.golden.test_filter import LIKELY, QT, ROWS, Q, hand
-from tidelog.algorithms.core.contract import Batch
 from tidelog.algorithms.core.running_statistics import Running, counted, deviation, nothing_seen
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.discrete_bcq import losses, step, target_value
 
 close, equal = np.testing.assert_allclose, np.testing.assert_array_equal

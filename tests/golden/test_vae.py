@@ -11,7 +11,7 @@ import pytest
 from tests.golden.lines import SPEC, LineCritic, column, plain
 from tidelog import BCQ
 from tidelog.algorithms.bcq import generator_loss, perturbation_loss, step, target_value
-from tidelog.algorithms.core.contract import Batch
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.losses.td import between
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error, sum_over_latents
 from tidelog.networks.critic import Ensemble

@@ -9,7 +9,7 @@ import numpy as np
 
 from tidelog import BC, Log, Policy
 from tidelog.algorithms.bc import Acting
-from tidelog.data import Scaler
+from tidelog.data.scaling import Scaler
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.tabular import Tabular
 from tidelog.envs.treatment import clinician, treatment

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import optax
 
 from tidelog import IQL, Log
-from tidelog.algorithms.core.contract import Batch, Keep
-from tidelog.algorithms.core.sampling import Row
+from tidelog.algorithms.core.contract import Keep
+from tidelog.algorithms.core.sampling import Batch, Row
 from tidelog.algorithms.iql import step
-from tidelog.data import Scaler
+from tidelog.data.scaling import Scaler
 from tidelog.losses.imitation import pick
 from tidelog.networks.distributions import Categorical
 from tidelog.training.engine.stores import stored

@@ -11,8 +11,9 @@ import pytest
 from tests.algorithms.players import AUXILIARY_UPDATES, POLICY_UPDATES, after, moved, players, tiny
 from tests.conformance.cases import differ, same
 from tidelog import PPG, PPO
-from tidelog.algorithms.core.contract import Batch, Collecting
+from tidelog.algorithms.core.contract import Collecting
 from tidelog.algorithms.core.running_statistics import Running
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.phasic.auxiliary_phase import auxiliary_loss, freeze, value_unit
 from tidelog.algorithms.phasic.policy_phase import estimate, joint_loss, policy_loss, value_loss
 from tidelog.envs.registry import functional

@@ -9,7 +9,9 @@ import pytest
 
 from tests.data.visits import mapping, visits
 from tests.report.pages import Page, alone
-from tidelog.data import Log, describe_table, read_log, validate
+from tidelog.data.io.inspect import describe_table
+from tidelog.data.io.readers import read_log, validate
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.report.data_page import data_page, write_data_page
 from tidelog.report.svg import bins

@@ -132,7 +132,8 @@ def test_the_file_alone_is_enough_for_onnxruntime(tmp_path):
     import onnxruntime
 
     whole = policy("iql, choice")
-    path = whole.export_onnx(tmp_path / "policy.onnx")
+    path = tmp_path / "policy.onnx"
+    export(whole, path)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, options)
@@ -149,7 +150,7 @@ def test_the_file_alone_is_enough_for_onnxruntime(tmp_path):
         assert action[i] == whole(row)
         np.testing.assert_allclose(chances[i], whole.probabilities(row), atol=1e-6)
     with pytest.raises(ExportError, match="exists: choose another file"):
-        whole.export_onnx(path)
+        export(whole, path)
 
 
 def test_kinds_of_action_have_their_bounds():

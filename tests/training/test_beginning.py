@@ -13,7 +13,8 @@ import tidelog as tl
 from tests.algorithms.players import Dials, Doors, replaying, tiny
 from tests.conformance.cases import differ, same
 from tests.training.runs import chunks_of, finish, stop_at
-from tidelog.algorithms.phasic.distillation import Lesson, clone_loss
+from tidelog.algorithms.core.contract import Lesson
+from tidelog.algorithms.phasic.distillation import clone_loss
 from tidelog.cli import main
 from tidelog.envs import registry
 from tidelog.envs.hosted import Hosted

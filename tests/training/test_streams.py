@@ -115,7 +115,7 @@ def test_a_block_keeps_to_its_bytes(both):
 
 
 def test_only_saved_logs_can_stay_on_disk(tmp_path):
-    from tidelog.data.io.origin import read_any
+    from tidelog.data.io.readers import read_any
 
     with pytest.raises(ConfigError, match="convert"):
         read_any(tmp_path / "a.csv", memory_map=True)

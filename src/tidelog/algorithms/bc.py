@@ -18,9 +18,10 @@ import jax.numpy as jnp
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core import samplers as reads
 from tidelog.algorithms.core.choosing_actions import choose, sampled, start
-from tidelog.algorithms.core.contract import Batch, Feedback, Keep, Phase
+from tidelog.algorithms.core.contract import Feedback, Keep, Phase
 from tidelog.algorithms.core.hyperparameters import hyper, own
 from tidelog.algorithms.core.optimisation import Schedule, Transformation, brought, constant, improve, optimiser_memory
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, HeadFactory, gaussian
 from tidelog.networks.convolution import Layers, by_size

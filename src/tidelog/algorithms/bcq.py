@@ -39,7 +39,7 @@ from tidelog.algorithms.bcq_candidates import Acting, candidates, clipped_normal
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core import samplers as reads
 from tidelog.algorithms.core.choosing_actions import in_blocks
-from tidelog.algorithms.core.contract import Batch, Feedback, Keep, Phase, one_reward
+from tidelog.algorithms.core.contract import Feedback, Keep, Phase, one_reward
 from tidelog.algorithms.core.hyperparameters import hyper, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
@@ -52,6 +52,7 @@ from tidelog.algorithms.core.optimisation import (
     optimiser_memory,
     unless,
 )
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared

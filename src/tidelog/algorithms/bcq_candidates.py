@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Batch
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.networks.critic import Ensemble
 from tidelog.networks.encode import Seen
 from tidelog.networks.perturbation import Perturbation, moved

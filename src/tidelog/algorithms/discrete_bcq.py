@@ -39,7 +39,7 @@ import jax.numpy as jnp
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core import samplers as reads
 from tidelog.algorithms.core.choosing_actions import Among
-from tidelog.algorithms.core.contract import Batch, Feedback, Keep, Phase, one_reward
+from tidelog.algorithms.core.contract import Feedback, Keep, Phase, one_reward
 from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
@@ -52,6 +52,7 @@ from tidelog.algorithms.core.optimisation import (
     optimiser_memory,
 )
 from tidelog.algorithms.core.running_statistics import Running, counted, deviation, nothing_seen
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.imitation import categorical_log_probability, mean_square, pick

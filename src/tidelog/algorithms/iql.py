@@ -38,7 +38,7 @@ import jax.numpy as jnp
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core import samplers as reads
 from tidelog.algorithms.core.choosing_actions import choose, sampled, start
-from tidelog.algorithms.core.contract import Batch, Feedback, Keep, Phase, check_components
+from tidelog.algorithms.core.contract import Feedback, Keep, Phase, check_components
 from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
@@ -51,6 +51,7 @@ from tidelog.algorithms.core.optimisation import (
     improve,
     optimiser_memory,
 )
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
 from tidelog.losses.components import average, smallest, spread, weigh
 from tidelog.losses.expectile import expectile_error

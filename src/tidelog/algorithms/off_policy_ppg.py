@@ -33,15 +33,14 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.core import fields
-from tidelog.algorithms.core.contract import Batch, Collection, Feedback, Keep, Phase
+from tidelog.algorithms.core.contract import Collection, Feedback, Keep, Lesson, Phase
 from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
 from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, copied, follow, optimiser_memory
 from tidelog.algorithms.core.running_statistics import Running, merged
-from tidelog.algorithms.core.sampling import Draw
+from tidelog.algorithms.core.sampling import Batch, Draw
 from tidelog.algorithms.core.segments import Living, Passes, Whole, check_lives
 from tidelog.algorithms.phasic import network_step as phasic
 from tidelog.algorithms.phasic.auxiliary_phase import Rewards, auxiliary_loss, drift, freeze, value_unit
-from tidelog.algorithms.phasic.distillation import Lesson
 from tidelog.algorithms.phasic.replay_phase import count_rewards, judged, policy_loss, traced, value_loss
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.mlp import ACTIVATIONS, Activation

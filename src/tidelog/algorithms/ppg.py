@@ -32,11 +32,11 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.core import fields
-from tidelog.algorithms.core.contract import Batch, Collection, Feedback, Keep, Phase
+from tidelog.algorithms.core.contract import Collection, Feedback, Keep, Phase
 from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
 from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, optimiser_memory
 from tidelog.algorithms.core.running_statistics import Running
-from tidelog.algorithms.core.sampling import Draw
+from tidelog.algorithms.core.sampling import Batch, Draw
 from tidelog.algorithms.core.segments import Epochs, Whole, check_divides
 from tidelog.algorithms.phasic import network_step as phasic
 from tidelog.algorithms.phasic.auxiliary_phase import Rewards, auxiliary_loss, drift, freeze, value_unit

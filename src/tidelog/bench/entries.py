@@ -9,7 +9,7 @@ from typing import Any
 from tidelog.algorithms import ALGORITHMS, OFFLINE
 from tidelog.algorithms.discrete_bcq import DiscreteBCQ
 from tidelog.bench.plain import discrete_bcq_loop
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError, nearest
 from tidelog.types import Continuous
 

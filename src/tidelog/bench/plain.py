@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 
 Layers = list[tuple[jax.Array, jax.Array]]
 

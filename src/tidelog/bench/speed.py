@@ -18,7 +18,7 @@ import numpy as np
 
 from tidelog.bench.entries import Entry, Loop
 from tidelog.bench.operations import Product, matrix_products, operations
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.training.engine.learner import as_arrays
 from tidelog.training.engine.stores import stores_of

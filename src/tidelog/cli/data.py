@@ -13,14 +13,12 @@ from tidelog.cli.flags import parse
 from tidelog.cli.interaction_flags import Taken, read_taken, roles_of, stand_at
 from tidelog.data.core.report import Report
 from tidelog.data.io.inspect import Description, describe_table, inspect_log
-from tidelog.data.io.origin import is_table, read_any
-from tidelog.data.io.readers import validate
+from tidelog.data.io.readers import is_table, read_any, validate
 from tidelog.data.log import Log
 from tidelog.data.validation.quarantine import quarantine
 from tidelog.errors import ConfigError, LogError, nearest
-from tidelog.recommend.interactions.readers import validate_by_roles
-from tidelog.recommend.interactions.statistics import text
-from tidelog.recommend.interactions.storage import open_interactions
+from tidelog.recommend.interactions.log import text
+from tidelog.recommend.interactions.readers import open_interactions, validate_by_roles
 
 COMMANDS = {
     "inspect": "what a log holds; without a mapping, a proposal for one",
@@ -159,7 +157,7 @@ def _validate(words: list[str]) -> int:
 
 
 def _convert(words: list[str]) -> int:
-    from tidelog.data import convert
+    from tidelog.data.io.convert import convert
 
     options = parse(Convert, words, "data convert")
     _say(f"written: {convert(options.source, options.target, options.columns)}")

@@ -11,7 +11,7 @@ import tyro
 
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import say, table
-from tidelog.data.io.origin import read_any
+from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
 from tidelog.policies.rollout import rollout
 from tidelog.policies.statistics import bootstrap_interval, iqm, mean

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.cli.flags import pairs
-from tidelog.data.io.origin import is_table
+from tidelog.data.io.readers import is_table
 from tidelog.errors import ConfigError
 from tidelog.folders import MANIFEST
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.recommend.interactions.readers import read_by_roles
+from tidelog.recommend.interactions.readers import open_interactions, read_by_roles
 from tidelog.recommend.interactions.roles import NAMED, Roles
-from tidelog.recommend.interactions.storage import INTERACTIONS, open_interactions
+from tidelog.recommend.interactions.storage import INTERACTIONS
 
 
 @dataclass(kw_only=True)

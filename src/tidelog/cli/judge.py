@@ -13,8 +13,8 @@ import tyro
 from tidelog.cli.act import open_policy
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import say, table
-from tidelog.data import Log
-from tidelog.data.io.origin import read_any
+from tidelog.data.io.readers import read_any
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.ope.estimators.risk import ALPHA, tail_refusal
 from tidelog.ope.verdict.judge import judge

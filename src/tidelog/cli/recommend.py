@@ -13,7 +13,7 @@ from tidelog.cli.flags import parse
 from tidelog.cli.tables import say
 from tidelog.errors import ConfigError
 from tidelog.policies.batch_inference import write_table
-from tidelog.recommend.policy.recommendation_tables import recommend_for_table
+from tidelog.recommend.recommendation_tables import recommend_for_table
 
 
 @dataclass

@@ -9,7 +9,7 @@ import tyro
 
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import say
-from tidelog.data.io.origin import read_any
+from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
 from tidelog.report.run_page import report_of
 

@@ -13,9 +13,10 @@ from tidelog.cli.environment_flags import Playing, SinkName, episodes_of, free_f
 from tidelog.cli.flags import flags_of, is_flag, pairs, parse, peek, read_config, with_defaults
 from tidelog.cli.interaction_flags import Taken, read_taken
 from tidelog.cli.tables import trained
-from tidelog.data import Interactions, Log
-from tidelog.data.io.origin import read_any
+from tidelog.data.io.readers import read_any
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError
+from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.fit import prepare
 
 

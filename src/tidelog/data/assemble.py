@@ -1,8 +1,9 @@
-"""An examined `RawLog` becomes a `Log`."""
+"""An examined `RawLog` becomes the columns of a log."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,6 @@ from tidelog.data.core.order import Values, numbered
 from tidelog.data.core.raw import Column, Feature, RawLog, side_by_side
 from tidelog.data.core.registry import examine
 from tidelog.data.core.report import Report
-from tidelog.data.log import Log
 from tidelog.data.validation import dependence  # noqa: F401 (importing them registers every check)
 from tidelog.data.validation import errors as checks  # noqa: F401 (importing them registers every check)
 from tidelog.data.validation import warnings as remarks  # noqa: F401 (importing them registers every check)
@@ -19,16 +19,16 @@ from tidelog.errors import LogError
 from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
 
 
-def checked(raw: RawLog) -> Log:
-    """Examine and build; LogError with the whole report if there is any error."""
+def checked(raw: RawLog) -> dict[str, Any]:
+    """Examine and build the fields of a `Log`; LogError with the whole report if there is any error."""
     report = examine(raw)
     if not report.ok:
         raise LogError(report.text(), report)
     return build(raw, report)
 
 
-def build(raw: RawLog, report: Report) -> Log:
-    """Put rows in order and store each observation once; the raw log must have passed its checks."""
+def build(raw: RawLog, report: Report) -> dict[str, Any]:
+    """The fields of a `Log`, rows in order and each observation stored once; the raw log has passed its checks."""
     order, flags = raw.order, raw.flags
     known = order.last & order.sort(raw.followed)
     stored_last = np.flatnonzero(known)
@@ -38,26 +38,26 @@ def build(raw: RawLog, report: Report) -> Log:
     next_position = position + (~order.last | known)
     reward = None if raw.reward is None else _plain(raw, raw.reward)
     mask = _masks(raw, position, stored_last)
-    return Log(
-        spec=_spec(raw, reward),
-        observation={name: _leaf(raw, name, position, stored_last) for name in raw.observation},
-        position=position,
-        next_position=next_position.astype(np.int32, copy=False),
-        action=_action(raw),
-        reward=reward,
-        terminated=flags.terminated,
-        truncated=flags.truncated,
-        episode=order.episode,
-        step=order.step,
-        propensity=_single(raw, raw.propensity),
-        action_mask=mask,
-        weight=_single(raw, raw.weight),
-        time=None if raw.time is None else order.sort(raw.time.values),
-        cluster=_cluster(raw),
-        extra={column.name: _spoken(raw, column) for column in raw.extra},
-        episode_ids=order.ids,
-        report=report,
-    )
+    return {
+        "spec": _spec(raw, reward),
+        "observation": {name: _leaf(raw, name, position, stored_last) for name in raw.observation},
+        "position": position,
+        "next_position": next_position.astype(np.int32, copy=False),
+        "action": _action(raw),
+        "reward": reward,
+        "terminated": flags.terminated,
+        "truncated": flags.truncated,
+        "episode": order.episode,
+        "step": order.step,
+        "propensity": _single(raw, raw.propensity),
+        "action_mask": mask,
+        "weight": _single(raw, raw.weight),
+        "time": None if raw.time is None else order.sort(raw.time.values),
+        "cluster": _cluster(raw),
+        "extra": {column.name: _spoken(raw, column) for column in raw.extra},
+        "episode_ids": order.ids,
+        "report": report,
+    }
 
 
 def _spec(raw: RawLog, reward: Values | None) -> Spec:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values
-from tidelog.data.log import Log
 from tidelog.errors import LogError
 
 
@@ -20,7 +20,7 @@ class Windows(NamedTuple):
     m: Values  # [B] int32: steps actually summed; 0 for a row that is no target (`log.has_target`)
 
 
-def n_step(log: Log, rows: Values, n: int, gamma: float) -> Windows:
+def n_step(log: LogColumns, rows: Values, n: int, gamma: float) -> Windows:
     """Windows of up to n steps from `rows` [B], ending at `log.reach`; LogError without rewards."""
     if log.reward is None:
         raise LogError("a log without rewards has no windows to sum", log.report)

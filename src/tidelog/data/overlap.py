@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.data.log import Log, ranges
+from tidelog.data.core.log_columns import LogColumns, ranges
 from tidelog.errors import CheckpointError
 from tidelog.types import Codes, Discrete, Image, Vector
 
@@ -63,7 +63,7 @@ class Sketch:
     rewards: bool  # whether fingerprints include rewards
 
     @classmethod
-    def of(cls, log: Log, ordinals: NDArray[Any] | None = None) -> Sketch:
+    def of(cls, log: LogColumns, ordinals: NDArray[Any] | None = None) -> Sketch:
         """The sketch of a log, or of the episodes with these ordinals."""
         kept, count, rewards = np.zeros(0, np.uint64), 0, log.reward is not None
         for hashes in _blocks(log, ordinals, rewards):
@@ -72,7 +72,7 @@ class Sketch:
             kept = smallest[:SIZE]
         return cls(count, kept, rewards)
 
-    def overlap(self, log: Log, ordinals: NDArray[Any] | None = None) -> Overlap:
+    def overlap(self, log: LogColumns, ordinals: NDArray[Any] | None = None) -> Overlap:
         """How many episodes of a log this sketch holds."""
         known = shared = 0
         for hashes in _blocks(log, ordinals, self.rewards and log.reward is not None):
@@ -112,7 +112,7 @@ class Sketch:
             raise CheckpointError(f"the sketch of the episodes learnt from cannot be understood: {error!r}") from error
 
 
-def episode_hashes(log: Log, ordinals: NDArray[Any] | None = None, *, rewards: bool = True) -> Hashes:
+def episode_hashes(log: LogColumns, ordinals: NDArray[Any] | None = None, *, rewards: bool = True) -> Hashes:
     """Fingerprints [E] of a log's episodes, or of those with these ordinals."""
     return np.concatenate(list(_blocks(log, ordinals, rewards and log.reward is not None)))
 
@@ -121,7 +121,7 @@ def _few(hashes: Hashes) -> Hashes:
     return hashes if len(hashes) <= SIZE else np.partition(hashes, SIZE - 1)[:SIZE]
 
 
-def _blocks(log: Log, ordinals: NDArray[Any] | None, rewards: bool) -> Iterator[Hashes]:
+def _blocks(log: LogColumns, ordinals: NDArray[Any] | None, rewards: bool) -> Iterator[Hashes]:
     chosen = np.arange(len(log.episode_ids)) if ordinals is None else np.asarray(ordinals, np.int64)
     steps = int((log.starts[chosen + 1] - log.starts[chosen]).sum())
     for part in np.array_split(chosen, max(1, math.ceil(steps / BLOCK))):
@@ -129,7 +129,7 @@ def _blocks(log: Log, ordinals: NDArray[Any] | None, rewards: bool) -> Iterator[
             yield _hashed(log, part, rewards)
 
 
-def _hashed(log: Log, chosen: NDArray[Any], rewards: bool) -> Hashes:
+def _hashed(log: LogColumns, chosen: NDArray[Any], rewards: bool) -> Hashes:
     first, after = np.asarray(log.starts[chosen]), np.asarray(log.starts[chosen + 1])
     whole = len(chosen) == chosen[-1] - chosen[0] + 1  # ordinals without a gap: a view, no copy
     rows: Any = slice(int(first[0]), int(after[-1])) if whole else ranges(first, after)
@@ -145,14 +145,14 @@ def _hashed(log: Log, chosen: NDArray[Any], rewards: bool) -> Hashes:
     return _mixed(sums)
 
 
-def _actions(log: Log, action: NDArray[Any]) -> Hashes:
+def _actions(log: LogColumns, action: NDArray[Any]) -> Hashes:
     space = log.spec.action
     if isinstance(space, Discrete) and space.names:
         return np.asarray(_words(space.names)[action] * _constant("action"))
     return _numbers(action, "action")
 
 
-def _observed(log: Log, name: str, seen: NDArray[Any]) -> Hashes:
+def _observed(log: LogColumns, name: str, seen: NDArray[Any]) -> Hashes:
     leaf, values = log.spec.observation[name], log.observation[name]
     if isinstance(leaf, Image):
         return _pictures(values, seen, name)

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values
-from tidelog.data.log import Log
-from tidelog.data.statistics import Statistics, moments
+from tidelog.data.statistics import Statistics, describe, moments
 from tidelog.errors import ConfigError
 from tidelog.types import Vector
 
@@ -58,7 +58,7 @@ class Scaler:
     @classmethod
     def fit(
         cls,
-        log: Log,
+        log: LogColumns,
         observations: bool = True,
         rewards: RewardScaling | None = None,
         episodes: Values | None = None,
@@ -67,7 +67,7 @@ class Scaler:
 
         A column whose std is below 1e-6 is only centred. Reward rules see the whole log.
         """
-        scale, shift = (1.0, 0.0) if rewards is None else rewards(log.statistics())
+        scale, shift = (1.0, 0.0) if rewards is None else rewards(describe(log))
         mean, std = {}, {}
         for name, leaf in log.spec.observation.items():
             if observations and isinstance(leaf, Vector):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values
 from tidelog.types import Codes, Discrete, Image, MultiDiscrete
-
-if TYPE_CHECKING:
-    from tidelog.data.log import Log
 
 _CHUNK = 65_536
 _PIXELS = 1 << 22
@@ -48,7 +46,7 @@ class Statistics:
         return asdict(self)
 
 
-def describe(log: Log) -> Statistics:
+def describe(log: LogColumns) -> Statistics:
     """Measure a log."""
     returns = episode_returns(log)
     return Statistics(
@@ -69,7 +67,7 @@ def describe(log: Log) -> Statistics:
     )
 
 
-def episode_returns(log: Log) -> Values | None:
+def episode_returns(log: LogColumns) -> Values | None:
     """[E] or [E, K] float64: the undiscounted sum of each episode's rewards; None without rewards."""
     if log.reward is None:
         return None
@@ -77,7 +75,7 @@ def episode_returns(log: Log) -> Values | None:
     return returns
 
 
-def stored(log: Log) -> int:
+def stored(log: LogColumns) -> int:
     """M: the number of stored observations."""
     return int(log.next_position[-1]) + 1
 
@@ -98,7 +96,7 @@ def moments(values: Any) -> tuple[Values, Values]:
     return np.asarray(mean), np.sqrt(np.asarray(squares) / len(values))
 
 
-def _actions(log: Log) -> dict[str, Any]:
+def _actions(log: LogColumns) -> dict[str, Any]:
     space = log.spec.action
     if isinstance(space, Discrete):
         counts = np.bincount(log.action, minlength=space.n).tolist()
@@ -111,7 +109,7 @@ def _actions(log: Log) -> dict[str, Any]:
     return {"mean": mean.tolist(), "std": std.tolist(), "min": low.tolist(), "max": high.tolist()}
 
 
-def _features(log: Log) -> Iterator[tuple[str, dict[str, float]]]:
+def _features(log: LogColumns) -> Iterator[tuple[str, dict[str, float]]]:
     for name, leaf in log.observation.items():
         if isinstance(log.spec.observation[name], Codes):
             continue
@@ -136,7 +134,7 @@ def _picture(leaf: Values) -> dict[str, float]:
     return {"mean": float(mean), "std": spread, "min": float(leaf.min()), "max": float(leaf.max())}
 
 
-def _categories(log: Log) -> Iterator[tuple[str, dict[str, int]]]:
+def _categories(log: LogColumns) -> Iterator[tuple[str, dict[str, int]]]:
     for name, leaf in log.observation.items():
         spec = log.spec.observation[name]
         if isinstance(spec, Codes):
@@ -146,7 +144,7 @@ def _categories(log: Log) -> Iterator[tuple[str, dict[str, int]]]:
                 yield label, dict(zip(words, counts, strict=True))
 
 
-def _labels(log: Log, name: str) -> list[str]:
+def _labels(log: LogColumns, name: str) -> list[str]:
     leaf = log.spec.observation[name]
     if isinstance(leaf, Image):
         return [name]

@@ -22,8 +22,6 @@ from tidelog.networks.mlp import ACTIVATIONS, MLP, LayerNorm, Linear
 from tidelog.networks.perturbation import Perturbation
 from tidelog.networks.phasic import LogitsHead, MeanHead, Phasic, Trunk
 from tidelog.networks.vae import Generator
-from tidelog.recommend.networks.catalogue import Pair, Table
-from tidelog.recommend.networks.sequence import Attention, Block, Mean, Reader, Recurrent
 
 Node = dict[str, Any]
 
@@ -48,14 +46,15 @@ def mlp(body: MLP) -> Node:
     return {
         "kind": "mlp",
         "layers": [linear(layer) for layer in body.layers],
-        "norms": [_norm(norm) for norm in body.norms],
+        "norms": [norm(one) for one in body.norms],
         "activation": names[0],
         "activate_last": body.activate_last,
     }
 
 
-def _norm(norm: LayerNorm) -> Node:
-    return {"kind": "norm", "scale": norm.scale, "shift": norm.shift}
+def norm(layer: LayerNorm) -> Node:
+    """A layer norm."""
+    return {"kind": "norm", "scale": layer.scale, "shift": layer.shift}
 
 
 def encoder(eyes: Encoder) -> Node:
@@ -69,7 +68,7 @@ def encoder(eyes: Encoder) -> Node:
         }
         for name in eyes.leaves
     ]
-    return {"kind": "encoder", "leaves": leaves, "memory": None if eyes.memory is None else _gru(eyes.memory)}
+    return {"kind": "encoder", "leaves": leaves, "memory": None if eyes.memory is None else gru(eyes.memory)}
 
 
 def _picture(part: Picture) -> Node:
@@ -86,7 +85,8 @@ def _convolution(layer: Linear | Residual, shape: Shape) -> Node:
     return {**linear(layer), "kind": "convolution", "kernel": shape.kernel, "stride": shape.stride}
 
 
-def _gru(unit: GRU) -> Node:
+def gru(unit: GRU) -> Node:
+    """A gated recurrent unit."""
     arrays = {name: getattr(unit, name) for name in ("inward", "recurrent", "bias", "candidate_bias")}
     return {"kind": "gru", **arrays}
 
@@ -148,39 +148,6 @@ def _head(head: Any) -> Node:
 def smallest(critics: Any, weights: list[float] | None = None) -> Node:
     """The smallest of several critics' values of every discrete action; `weights` [K] of several rewards."""
     return {"kind": "smallest", "critics": [network(critic) for critic in critics], "weights": weights}
-
-
-def catalogue(table: Table, features: Any) -> Node:
-    """Items' vectors; `features` [N + 1, F] where a tower reads them, else None."""
-    tower = None if table.tower is None else mlp(table.tower)
-    return {"kind": "catalogue", "weight": table.weight, "bias": table.bias, "tower": tower, "features": features}
-
-
-def reader(part: Reader) -> Node:
-    """What makes states of histories."""
-    made = {"kind": "reader", "events": part.events, "empty": part.empty, "about": part.about}
-    return {**made, "body": _body(part.body), "norm": _norm(part.norm)}
-
-
-def _body(part: Any) -> Node:
-    if isinstance(part, Mean):
-        return {"kind": "mean", "linear": linear(part.layer)}
-    if isinstance(part, Recurrent):
-        return {"kind": "recurrent", "unit": _gru(part.unit), "linear": linear(part.layer)}
-    if isinstance(part, Attention):
-        return {"kind": "attention", "positions": part.positions, "blocks": [_block(block) for block in part.blocks]}
-    raise foreign(part)
-
-
-def _block(part: Block) -> Node:
-    layers = {name: linear(getattr(part, name)) for name in ("queries", "keys", "values", "out", "wide", "narrow")}
-    norms = {"before": _norm(part.before), "between": _norm(part.between)}
-    return {"kind": "attending", **layers, **norms, "heads": part.heads}
-
-
-def pair(part: Pair) -> Node:
-    """A network of a state and an item's vector."""
-    return {"kind": "pair", "state": linear(part.state), "item": linear(part.item), "body": mlp(part.body)}
 
 
 def whole(act: Node, values: Node | None = None, carry: int | None = None) -> Node:

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.algorithms.core.choosing_actions import Among, Mixed, in_blocks
-from tidelog.algorithms.phasic.distillation import BLOCK, Lesson
+from tidelog.algorithms.core.contract import Lesson
+from tidelog.algorithms.phasic.distillation import BLOCK
 from tidelog.envs.protocol import Environment
 from tidelog.errors import SpecError
 from tidelog.networks.distributions import Categorical, Gaussian, Several

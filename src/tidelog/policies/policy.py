@@ -230,18 +230,11 @@ class Policy:
     def save(self, path: str | Path) -> Path:
         """Write the policy as a folder, or as one file where the path ends in .zip; replaces an older policy there.
 
-        It holds weights, a manifest and checksums; `tidelog export` adds ONNX and the record of parity.
+        It holds weights, a manifest and checksums; `tl.export` adds ONNX and the record of parity.
         """
         target = Path(path)
         write(target, *contents(self))
         return target
-
-    def export_onnx(self, path: str | Path) -> Path:
-        """Write the policy as one ONNX file (extra `[onnx]`), compared with JAX; ExportError where they differ."""
-        from tidelog.policies.export.artefact import export_onnx
-
-        export_onnx(self, Path(path))
-        return Path(path)
 
 
 def load_policy(path: str | Path, algorithm: Any = None) -> Policy:

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Batch
 from tidelog.algorithms.core.running_statistics import deviation
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.losses.td import between, ensemble_error
 from tidelog.recommend.candidate_generation import Imagination, taken_before
 from tidelog.recommend.critic_inputs import Negatives, Scene

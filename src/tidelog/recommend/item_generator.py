@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Batch
 from tidelog.algorithms.core.optimisation import improve, unless
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error
 from tidelog.recommend.candidate_generation import Imagination, clipped, envisaged
 from tidelog.recommend.critic_inputs import Scene

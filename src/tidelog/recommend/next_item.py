@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-from tidelog.algorithms.core.contract import Batch
-from tidelog.data import Interactions
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.errors import ConfigError
 from tidelog.losses.next_item_losses import next_item_error, sampled_error
+from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.networks.catalogue import Items, Table
 from tidelog.recommend.networks.sequence import Reader
 from tidelog.recommend.windows import Visit

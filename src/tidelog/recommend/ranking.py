@@ -11,8 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.losses.next_item_losses import standardised
-from tidelog.networks import recipe
+from tidelog.networks.recipe import whole
 from tidelog.recommend.candidate_generation import Imagination, clipped, envisaged
+from tidelog.recommend.networks import recipe
 from tidelog.recommend.networks.catalogue import Pair
 from tidelog.recommend.next_item import Recall
 from tidelog.support import supported
@@ -93,4 +94,4 @@ def recipe_of(h: Any, acting: Acting) -> dict[str, Any]:
         "width": h.candidates,
         "q_weight": float(acting.weight),
     }
-    return recipe.whole(act)
+    return whole(act)

@@ -32,7 +32,7 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.core import fields
-from tidelog.algorithms.core.contract import Batch, Feedback, Keep, Phase
+from tidelog.algorithms.core.contract import Feedback, Keep, Phase
 from tidelog.algorithms.core.hyperparameters import hyper, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
@@ -42,13 +42,13 @@ from tidelog.algorithms.core.optimisation import (
     improve,
 )
 from tidelog.algorithms.core.running_statistics import counted
-from tidelog.algorithms.core.sampling import Draw
-from tidelog.data import Interactions
+from tidelog.algorithms.core.sampling import Batch, Draw
 from tidelog.errors import ConfigError, SpecError
 from tidelog.losses.td import PointLoss, squared
 from tidelog.recommend import ranking as listing
 from tidelog.recommend.candidate_generation import GENERATORS, Propose, likeliest
 from tidelog.recommend.critic_inputs import passed_over, scene
+from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.item_critic import critic_loss, target_value, values
 from tidelog.recommend.item_generator import generated, generator_loss, perturbed, progress
 from tidelog.recommend.networks.sequence import READERS, MakeBody, recurrent

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.algorithms.core.sampling import Gathered
-from tidelog.data import Interactions
+from tidelog.recommend.interactions.log import Interactions
 
 
 class Visits(NamedTuple):

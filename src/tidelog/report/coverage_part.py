@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.errors import TidelogError
 from tidelog.policies.replay_policy import act_along
 from tidelog.report.axes import Values

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from tidelog.algorithms import ALGORITHMS
-from tidelog.data import Interactions
 from tidelog.errors import TidelogError
 from tidelog.policies.statistics import Interval
 from tidelog.recommend.interactions.held_out import Cases, next_events
+from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
 from tidelog.recommend.metrics.ranked_lists import Comparison, Row, compare
 from tidelog.report.frame import bullets, heading, paragraph, section, table

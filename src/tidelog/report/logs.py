@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tidelog.data import Interactions, Log
-from tidelog.data.io.origin import reopen_any
+from tidelog.data.log import Log
 from tidelog.errors import LogError, TidelogError
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions.reopen import reopen_any
 from tidelog.report.saved import SavedRun
 from tidelog.training.engine.log_streaming import is_mapped
 from tidelog.training.runs.record import Record

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.data.statistics import episode_returns
 from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean
 from tidelog.report.axes import Values

@@ -11,8 +11,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tidelog.data import Interactions, Log
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError
+from tidelog.recommend.interactions.log import Interactions
 from tidelog.report.coverage_part import coverage
 from tidelog.report.frame import heading, mark, page, section, table, tiles
 from tidelog.report.learning_part import learning

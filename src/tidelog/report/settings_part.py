@@ -8,9 +8,9 @@ from typing import Any
 
 from tidelog.algorithms import ALGORITHMS
 from tidelog.algorithms.core.hyperparameters import to_config
-from tidelog.data import Interactions, Log
+from tidelog.data.log import Log
 from tidelog.errors import TidelogError
-from tidelog.recommend.interactions.statistics import text
+from tidelog.recommend.interactions.log import Interactions, text
 from tidelog.report.data_page import log_tiles, problem
 from tidelog.report.frame import bullets, command, definitions, heading, paragraph, section, table
 from tidelog.report.logs import Found, fingerprint, source

@@ -11,13 +11,14 @@ from typing import Any
 from tidelog.algorithms import check_fit, check_source
 from tidelog.algorithms.core.hyperparameters import same_program
 from tidelog.algorithms.core.optimisation import copied
-from tidelog.data import Interactions, Log
-from tidelog.data.io.origin import reopen_any
+from tidelog.data.log import Log
 from tidelog.data.overlap import Sketch
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, LogError, nearest
 from tidelog.policies.named_arrays import fill, named_arrays
 from tidelog.policies.policy import Policy
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions.reopen import reopen_any
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.learner import Learner, reported
 from tidelog.training.engine.stores import check_rewards

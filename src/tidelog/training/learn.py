@@ -10,10 +10,11 @@ from typing import Any
 
 from tidelog.algorithms import OFFLINE, RANKING, check_fit, check_source
 from tidelog.algorithms.core.hyperparameters import same_program
-from tidelog.data import Interactions, Log
+from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError, nearest
 from tidelog.policies.policy import Policy
+from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.learner import reported
 from tidelog.training.engine.offload_storage import Storage, storage_for

@@ -10,8 +10,8 @@ import h5py
 import numpy as np
 import pytest
 
-from tidelog.data import Log, read_d4rl, read_npz, read_ogbench, read_reagent, validate
-from tidelog.data.io.origin import read_any
+from tidelog.data.io.readers import read_any, read_d4rl, read_npz, read_ogbench, read_reagent, validate
+from tidelog.data.log import Log
 from tidelog.errors import LogError
 from tidelog.types import Codes, Continuous, Discrete, Image, Vector
 

@@ -19,9 +19,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Batch, Collection, Feedback, Keep, Phase, one_reward
+from tidelog.algorithms.core.contract import Collection, Feedback, Keep, Phase, one_reward
 from tidelog.algorithms.core.optimisation import SCHEDULES, constant
-from tidelog.algorithms.core.sampling import Draw, Gathered, Row, Uniform
+from tidelog.algorithms.core.sampling import Batch, Draw, Gathered, Row, Uniform
 from tidelog.algorithms.core.segments import Segments
 from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Act, Observation, Spec, Transition

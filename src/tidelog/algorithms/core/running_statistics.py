@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Batch
+from tidelog.algorithms.core.sampling import Batch
 
 
 class Running(NamedTuple):

@@ -15,10 +15,46 @@ from typing import Any, NamedTuple, Protocol, cast
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Batch
 from tidelog.types import Decision, Observation, Transition
 
 OFFSETS = 1  # folded into the key of a draw: the offsets of windows are drawn apart from their rows
+
+
+class Batch(NamedTuple):
+    """What a draw returns: `data` as its unit gathers it, which of it counts, and how much."""
+
+    data: Any  # Transition or Decision, leaves [B, ...], or [B, T, ...] in windows
+    rows: jax.Array  # [B] int32: where the samples stand in their store
+    weight: jax.Array | None = None  # [B] or [B, T]; None: every sample counts once
+    valid: jax.Array | None = None  # windows only, [B, T] bool: the steps that losses are about
+    valid_steps: jax.Array | None = None  # [B]: how many those are, in windows drawn in proportion to them
+
+    def mean(self, errors: jax.Array) -> jax.Array:
+        """Mean of per-sample errors [B] (or [B, T], over what is valid), each multiplied by its weight.
+
+        Windows that were drawn in proportion to their valid steps (`valid_steps`) count equally, whatever their length:
+        only then does every step of the log count equally in expectation. Other windows count by their steps.
+        """
+        expected = self.rows.shape if self.valid is None else self.valid.shape
+        if errors.shape != expected:
+            raise TypeError(f"per-sample errors must have shape {expected}, found {errors.shape}")
+        weighted = errors if self.weight is None else self.weight * errors
+        return self._mean(weighted)
+
+    def average(self, values: jax.Array) -> jax.Array:
+        """Unweighted mean of values [B] (or [B, T], over what is valid): for metrics."""
+        return self._mean(values)
+
+    def per_sample(self, values: jax.Array) -> jax.Array:
+        """Values [B], or the mean of [B, T] over each sample's valid steps: for priorities."""
+        if self.valid is None:
+            return values
+        return jnp.sum(values, axis=1, where=self.valid) / jnp.maximum(jnp.sum(self.valid, axis=1), 1)
+
+    def _mean(self, values: jax.Array) -> jax.Array:
+        if self.valid is None or self.valid_steps is not None:
+            return jnp.mean(self.per_sample(values))
+        return jnp.sum(values, where=self.valid) / jnp.maximum(jnp.sum(self.valid), 1)
 
 
 class Stored(NamedTuple):

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.core.choosing_actions import in_blocks
-from tidelog.algorithms.core.contract import Batch
 from tidelog.algorithms.core.running_statistics import Running, deviation, merged
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.core.segments import Columns
 from tidelog.losses.returns import discounted
 from tidelog.networks.phasic import Past

@@ -9,27 +9,19 @@ Values learn nothing here. Letters: `N` decisions of the teacher, `B` minibatch,
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.core.choosing_actions import in_blocks
+from tidelog.algorithms.core.contract import Lesson
 from tidelog.algorithms.core.optimisation import improve, linear, optimiser_memory
-from tidelog.types import Observation
 
 MINIBATCH = 256
 RATE = 3e-3  # of the first step; it falls to 0 along a line
 BLOCK = 4_096  # decisions that a network looks at once
-
-
-class Lesson(NamedTuple):
-    """What a teacher saw in an environment, and what it would do there."""
-
-    observation: Observation  # leaves [N, ...], as the environment shows them
-    mask: jax.Array | None  # [N, A] bool
-    old: Any  # a distribution of N actions with a divergence to those of its kind
 
 
 def clone_loss(network: Any, h: Any, lesson: Lesson) -> tuple[jax.Array, dict[str, jax.Array]]:

@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Feedback, one_reward
+from tidelog.algorithms.core.contract import Feedback, Lesson, one_reward
 from tidelog.algorithms.core.optimisation import brought, improve
 from tidelog.algorithms.core.running_statistics import Running, nothing_seen
 from tidelog.algorithms.phasic.auxiliary_phase import Rewards, value_unit
-from tidelog.algorithms.phasic.distillation import Lesson, cloned
+from tidelog.algorithms.phasic.distillation import cloned
 from tidelog.errors import ConfigError
 from tidelog.networks import phasic, recipe
 from tidelog.networks.distributions import Distribution

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Batch
 from tidelog.algorithms.core.running_statistics import merged
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.core.segments import Columns
 from tidelog.algorithms.phasic.auxiliary_phase import (
     explained,

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Batch
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.core.segments import Columns
 from tidelog.algorithms.phasic.auxiliary_phase import explained, scale_rewards, scaled, standardised, value_unit
 from tidelog.losses.policy import decoupled_surrogate, ratio_divergence, truncated_weight

@@ -112,6 +112,13 @@ class Columns:
             raise ConfigError(f"image column '{taken[0]}': this name is a leaf's; rename the column")
 
     @classmethod
+    def of(cls, columns: Columns | Mapping[str, Any] | str | Path) -> Columns:
+        """A mapping from itself, a dictionary, or the path of a TOML or JSON file."""
+        if isinstance(columns, Columns):
+            return columns
+        return cls.from_mapping(columns) if isinstance(columns, Mapping) else cls.from_file(columns)
+
+    @classmethod
     def from_file(cls, path: str | Path) -> Columns:
         """Read a mapping from a TOML or JSON file; ConfigError if it is unreadable or holds an unknown key."""
         path = Path(path)

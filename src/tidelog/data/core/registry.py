@@ -115,9 +115,3 @@ rule(
     "note",
     "A source's convention was translated, such as actions that are counted from another number than 0.",
 )
-
-if __name__ == "__main__":
-    from tidelog.data import assemble as build  # noqa: F401 (importing them registers every check)
-    from tidelog.data.core import registry
-
-    print(registry.as_table())  # noqa: T201

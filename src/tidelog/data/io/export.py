@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidelog.data.core.columns import Columns
+from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values
-from tidelog.data.log import Log
-from tidelog.errors import ConfigError, LogError, nearest
+from tidelog.errors import LogError
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Vector
 
 if TYPE_CHECKING:
@@ -21,25 +20,7 @@ if TYPE_CHECKING:
 ONE_BY_ONE = ("propensity", "weight", "time", "cluster")
 
 
-def convert(
-    source: str | Path,
-    target: str | Path,
-    columns: Columns | Mapping[str, Any] | str | Path | None = None,
-    overwrite: bool = False,
-) -> str:
-    """Read a log from anywhere and write it to `target`; returns what was written.
-
-    `target` is a `.parquet` table (with a mapping beside it), a `.tidelog` folder, an `.npz` file, or `minari:ID`.
-    """
-    kind = "minari:" if str(target).startswith("minari:") else Path(target).suffix.lower()
-    if kind not in TARGETS:
-        raise ConfigError(f"target '{target}' is none that is written: {nearest(kind, TARGETS)}")
-    from tidelog.data.io.origin import read_any
-
-    return TARGETS[kind](read_any(source, columns), str(target), overwrite)
-
-
-def to_arrays(log: Log) -> dict[str, Any]:
+def to_arrays(log: LogColumns) -> dict[str, Any]:
     """Arguments of `Log.from_arrays` that give the same columns; names and words of columns are not among them."""
     transitions = log.transitions
     ends = np.append(log.episode[1:] != log.episode[:-1], True)
@@ -61,7 +42,7 @@ def to_arrays(log: Log) -> dict[str, Any]:
     return arrays | ({"extra": log.extra} if log.extra else {})
 
 
-def save_npz(log: Log, path: str | Path, overwrite: bool = False) -> None:
+def save_npz(log: LogColumns, path: str | Path, overwrite: bool = False) -> None:
     """Write `to_arrays` to a file that `read_npz` reads; LogError if it exists, or if there are extra columns."""
     path = _free(path, overwrite)
     arrays = to_arrays(log)
@@ -74,7 +55,7 @@ def save_npz(log: Log, path: str | Path, overwrite: bool = False) -> None:
         np.savez(stream, allow_pickle=False, **flat)
 
 
-def to_parquet(log: Log, path: str | Path, overwrite: bool = False) -> Path:
+def to_parquet(log: LogColumns, path: str | Path, overwrite: bool = False) -> Path:
     """Write a table and, beside it, the mapping that reads it again; returns the mapping's path.
 
     Rows stand in episode order. `next_...` columns hold what followed the last row of an episode, and are empty
@@ -95,7 +76,7 @@ def to_parquet(log: Log, path: str | Path, overwrite: bool = False) -> Path:
 class _Sheet:
     """Columns and mapping of a log while they are put together."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: LogColumns) -> None:
         self.log = log
         self.columns: dict[str, Any] = {}
         self.mapping: dict[str, Any] = {"episode": self.add("episode", log.episode_ids[log.episode])}
@@ -275,32 +256,3 @@ def _free(path: str | Path, overwrite: bool) -> Path:
     if not path.parent.is_dir():
         raise LogError(f"{path} cannot be written: there is no folder {path.parent}")
     return path
-
-
-def _parquet(log: Log, target: str, overwrite: bool) -> str:
-    return f"{target} and its mapping {to_parquet(log, target, overwrite)}"
-
-
-def _folder(log: Log, target: str, overwrite: bool) -> str:
-    log.save(target, overwrite)
-    return target
-
-
-def _npz(log: Log, target: str, overwrite: bool) -> str:
-    save_npz(log, target, overwrite)
-    return target
-
-
-def _minari(log: Log, target: str, overwrite: bool) -> str:
-    from tidelog.data.io.minari_export import to_minari
-
-    to_minari(log, target.removeprefix("minari:"), overwrite)
-    return f"the Minari data set {target.removeprefix('minari:')}"
-
-
-TARGETS: dict[str, Callable[[Log, str, bool], str]] = {
-    ".parquet": _parquet,
-    ".tidelog": _folder,
-    ".npz": _npz,
-    "minari:": _minari,
-}

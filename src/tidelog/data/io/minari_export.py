@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values
-from tidelog.data.log import Log
 from tidelog.errors import LogError
 from tidelog.types import Codes, Continuous, Discrete, Image, Leaf
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 INFOS = ("propensity", "weight", "cluster")
 
 
-def to_minari(log: Log, dataset_id: str, overwrite: bool = False) -> None:
+def to_minari(log: LogColumns, dataset_id: str, overwrite: bool = False) -> None:
     """Write a data set under Minari's folder; LogError if it exists, or if what followed a truncation is not known.
 
     A terminated episode of which nothing is known afterwards ends in its last observation once more. Masks,
@@ -51,7 +51,7 @@ def to_minari(log: Log, dataset_id: str, overwrite: bool = False) -> None:
         raise LogError(f"the Minari data set {dataset_id} cannot be written: {error}") from error
 
 
-def _write(log: Log, dataset_id: str) -> None:
+def _write(log: LogColumns, dataset_id: str) -> None:
     """Through Minari's storage, which keeps pictures as they are and does not ask who played which environment."""
     import minari
     from minari.dataset.minari_dataset import parse_dataset_id
@@ -75,7 +75,7 @@ def _write(log: Log, dataset_id: str) -> None:
     storage.update_episodes(_buffers(log))
 
 
-def _buffers(log: Log) -> Iterator[Any]:
+def _buffers(log: LogColumns) -> Iterator[Any]:
     from minari.data_collector import EpisodeBuffer
 
     for place, (first, after) in enumerate(zip(log.starts[:-1], log.starts[1:], strict=True)):
@@ -132,7 +132,7 @@ def _leaf_space(leaf: Leaf) -> Any:
     return spaces.Box(-np.inf, np.inf, (leaf.size,), np.float32)
 
 
-def _action_space(log: Log) -> Any:
+def _action_space(log: LogColumns) -> Any:
     from gymnasium import spaces
 
     space = log.spec.action

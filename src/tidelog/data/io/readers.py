@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,21 @@ from tidelog.data.core.columns import Columns
 from tidelog.data.core.raw import RawLog
 from tidelog.data.core.registry import examine, refusal
 from tidelog.data.core.report import Report
+from tidelog.data.io.storage import saved_columns
 from tidelog.data.log import Log
 from tidelog.data.parsing.tables import from_table
-from tidelog.data.sources import ARRAYS, ending_of, table_of
+from tidelog.data.sources import ARRAYS, SOURCES, ending_of, table_of
 from tidelog.data.sources.d4rl import raw_d4rl
 from tidelog.data.sources.npz import raw_npz
 from tidelog.data.sources.ogbench import raw_ogbench
 from tidelog.data.sources.reagent import raw_reagent
 from tidelog.errors import ConfigError, LogError
+from tidelog.folders import MANIFEST
+
+ADVICE = (
+    f"a table ({', '.join(SOURCES)}) with a mapping, a saved log, a file that needs no mapping ({', '.join(ARRAYS)}), "
+    "or the id of a Minari data set"
+)
 
 
 def read_log(source: Any, columns: Columns | Mapping[str, Any] | str | Path) -> Log:
@@ -26,22 +34,22 @@ def read_log(source: Any, columns: Columns | Mapping[str, Any] | str | Path) -> 
 
     Raises LogError with the report of every problem, ConfigError if the mapping itself is wrong.
     """
-    return checked(_raw(source, _mapping(columns)))
+    return _log(_raw(source, Columns.of(columns)))
 
 
 def read_npz(path: str | Path) -> Log:
     """Read arrays named as in `Log.from_arrays` from an npz file; LogError with the report of every problem."""
-    return checked(raw_npz(path))
+    return _log(raw_npz(path))
 
 
 def read_d4rl(path: str | Path) -> Log:
     """Read an HDF5 file in the layout of D4RL; LogError with the report of every problem."""
-    return checked(raw_d4rl(path))
+    return _log(raw_d4rl(path))
 
 
 def read_ogbench(path: str | Path) -> Log:
     """Read an npz file in any of OGBench's three layouts; LogError with the report of every problem."""
-    return checked(raw_ogbench(path))
+    return _log(raw_ogbench(path))
 
 
 def read_reagent(path: str | Path, missing: str = "mean+flag") -> Log:
@@ -49,19 +57,70 @@ def read_reagent(path: str | Path, missing: str = "mean+flag") -> Log:
 
     `missing` ("error", "mean+flag" or "forward") says what becomes of features that a line lacks.
     """
-    return checked(raw_reagent(path, missing))
+    return _log(raw_reagent(path, missing))
 
 
 def read_minari(source: Any) -> Log:
     """Read a Minari data set: its id, the path of its folder, or the object; LogError if it is not there or no log."""
     from tidelog.data.sources.minari import raw_minari
 
-    return checked(raw_minari(source))
+    return _log(raw_minari(source))
 
 
 def read_file(path: str | Path) -> Log:
     """Read a file that needs no mapping, told by its ending and names; LogError with the report of every problem."""
-    return checked(_raw_file(path))
+    return _log(_raw_file(path))
+
+
+def open_log(path: str | Path, memory_map: bool = False) -> Log:
+    """Read a folder that `Log.save` wrote; LogError names the file that is foreign, cut or changed.
+
+    `memory_map=True` leaves columns on disk and checks sizes only, not checksums.
+    """
+    return Log(**saved_columns(path, memory_map))
+
+
+def is_table(source: str | Path) -> bool:
+    """Whether a source is a file that needs a mapping, by its ending."""
+    return ending_of(source, SOURCES) is not None
+
+
+def read_any(
+    source: str | Path, columns: Columns | Mapping[str, Any] | str | Path | None = None, *, memory_map: bool = False
+) -> Log:
+    """Read whatever `source` names: a table (with a mapping), a saved log, a file of arrays, or a Minari data set.
+
+    `memory_map` leaves the columns of a saved log on disk. Raises LogError with the report where the log is not usable,
+    ConfigError where a mapping is lacking or superfluous.
+    """
+    path = Path(source)
+    mapping = None
+    if memory_map:
+        if not (path / MANIFEST).exists():
+            raise ConfigError(
+                f"{source} is no saved log and cannot stay on disk: `tidelog data convert` makes one of it"
+            )
+        return open_log(path, memory_map=True)
+    if is_table(source):
+        if columns is None:
+            raise ConfigError(
+                f"{source} is a table, and no mapping says which column is what: `tidelog data inspect {source}` "
+                "proposes one; write it to a file and pass --columns FILE"
+            )
+        mapping = Columns.of(columns)
+        log = read_log(path, mapping)
+    elif columns is not None:
+        raise ConfigError(f"{source} is no table: a mapping is for tables, leave it away")
+    elif (path / MANIFEST).exists():
+        log = open_log(path)
+    elif ending_of(path, ARRAYS) is not None:
+        log = read_file(path)
+    elif path.exists() and not path.is_dir():
+        raise LogError(f"{source} has the ending '{path.suffix}', which no source reads; expected {ADVICE}")
+    else:
+        log = read_minari(str(source))
+    absolute = str(path.absolute()) if path.exists() else str(source)
+    return replace(log, origin={"source": absolute, "columns": None if mapping is None else asdict(mapping)})
 
 
 def validate(source: Any, columns: Columns | Mapping[str, Any] | str | Path | None = None) -> Report:
@@ -70,7 +129,7 @@ def validate(source: Any, columns: Columns | Mapping[str, Any] | str | Path | No
     Without a mapping the source is a file that needs none, told by its ending, or else a Minari data set.
     """
     try:
-        raw = _raw_file(source) if columns is None else _raw(source, _mapping(columns))
+        raw = _raw_file(source) if columns is None else _raw(source, Columns.of(columns))
     except ConfigError as error:
         unknown = "unknown key" in str(error)
         name = "unknown mapping key" if unknown else "bad mapping"
@@ -87,6 +146,10 @@ def validate(source: Any, columns: Columns | Mapping[str, Any] | str | Path | No
     return examine(raw)
 
 
+def _log(raw: RawLog) -> Log:
+    return Log(**checked(raw))
+
+
 def _raw(source: Any, columns: Columns) -> RawLog:
     wanted = [name for used in columns.used().values() for name in used]
     return from_table(table_of(source, wanted), columns)
@@ -99,9 +162,3 @@ def _raw_file(source: Any) -> RawLog:
     from tidelog.data.sources.minari import raw_minari
 
     return raw_minari(source)
-
-
-def _mapping(columns: Columns | Mapping[str, Any] | str | Path) -> Columns:
-    if isinstance(columns, Columns):
-        return columns
-    return Columns.from_mapping(columns) if isinstance(columns, Mapping) else Columns.from_file(columns)

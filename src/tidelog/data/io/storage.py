@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from tidelog.data.core.log_columns import OPTIONAL, PLAIN, LogColumns
 from tidelog.data.core.order import Values
 from tidelog.data.core.registry import refusal
 from tidelog.data.core.report import Report
-from tidelog.data.log import OPTIONAL, PLAIN, Log
 from tidelog.errors import LogError, SpecError
 from tidelog.folders import MANIFEST, Kind
 from tidelog.types import Spec
@@ -21,7 +21,7 @@ from tidelog.types import Spec
 LOG = Kind("log", 1, LogError)
 
 
-def save(log: Log, path: Path, overwrite: bool = False) -> None:
+def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:
     """Write a log so that it is there whole or not at all; LogError if the path exists and may not go."""
     refuse_target(path, overwrite, LOG)
     files: dict[str, Callable[[Path], None]] = {}
@@ -35,8 +35,8 @@ def save(log: Log, path: Path, overwrite: bool = False) -> None:
     LOG.write(path, files, body)
 
 
-def open_log(path: str | Path, memory_map: bool = False) -> Log:
-    """Read a folder that `Log.save` wrote; LogError names the file that is foreign, cut or changed.
+def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
+    """The fields of a log from a folder that `Log.save` wrote; LogError names the file that is foreign, cut or changed.
 
     `memory_map=True` leaves columns on disk and checks sizes only, not checksums.
     """
@@ -57,7 +57,8 @@ def open_log(path: str | Path, memory_map: bool = False) -> Log:
     prefix = "extra/"
     extra = {name.removeprefix(prefix): values for name, values in columns.items() if name.startswith(prefix)}
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
-    return Log(spec=spec, observation=observation, extra=extra, report=report, origin=origin, **plain)  # type: ignore[arg-type]
+    known = {"spec": spec, "observation": observation, "extra": extra, "report": report, "origin": origin}
+    return {**known, **plain}
 
 
 def refuse_target(path: Path, overwrite: bool, kind: Kind) -> None:

@@ -13,15 +13,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values
 from tidelog.types import Discrete
-
-if TYPE_CHECKING:
-    from tidelog.data.log import Log
 
 Kind: TypeAlias = Literal["group", "period", "identity"]
 LEAST_VALUES = 5
@@ -77,7 +75,7 @@ class Labels(NamedTuple):
     fix: str
 
 
-def cluster_candidates(log: Log) -> list[ClusterCandidate]:
+def cluster_candidates(log: LogColumns) -> list[ClusterCandidate]:
     """Extra columns of a log, and the calendar day of its `time`, that look like clusters of episodes.
 
     A column whose name is that of a person, a session or a store is one where it repeats (at least 5 values, 1.5
@@ -340,7 +338,7 @@ def _ranks(values: Values) -> Values:
     return ranks
 
 
-def _names_of(log: Log) -> set[str]:
+def _names_of(log: LogColumns) -> set[str]:
     """Names of the columns that a policy sees or decides on."""
     named = {name for leaf in log.spec.observation.values() for name in getattr(leaf, "names", ())}
     return named | {*log.spec.observation, "action", *getattr(log.spec.action, "names", ())}

@@ -17,7 +17,6 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Finding
 from tidelog.data.core.registry import Check, findings, report_of
 from tidelog.data.core.report import Report
-from tidelog.data.io.readers import _mapping
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import table_of
 from tidelog.errors import ConfigError, LogError
@@ -33,7 +32,7 @@ def quarantine(source: Any, columns: Columns | Mapping[str, Any] | str | Path, p
     the mapping is wrong; a source that cannot be read is a report, and nothing is written.
     """
     target = free_path(path)
-    mapping = _mapping(columns)
+    mapping = Columns.of(columns)
     try:
         table = table_of(source)
         raw = from_table(table, mapping)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import ndtr
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.ope.evidence.folds import Ordinals, clusters_of, fold_of_steps
 from tidelog.ope.evidence.target import Floats, ends_by_clock

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.data.validation.clusters import ClusterCandidate, cluster_candidates, codes_of, day_labels
 
 ENOUGH = 30  # clusters: with so many, to resample them costs little if episodes are independent after all

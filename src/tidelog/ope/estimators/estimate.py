@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError, LogError, SpecError, nearest
 from tidelog.ope.estimators import bandit, sequential
 from tidelog.ope.estimators.intervals import METHODS, MOST_GROUPS, Confidence, interval

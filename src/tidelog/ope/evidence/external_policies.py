@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.evidence.target import target_of
 from tidelog.policies.policy import Policy

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError, LogError
 
 Ordinals = NDArray[np.int64]

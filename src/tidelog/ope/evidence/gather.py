@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.ope.assumptions.assumptions import LOGGER, Dependence, history_dependence, relative_time, time_dependence
 from tidelog.ope.evidence.evidence import Evidence

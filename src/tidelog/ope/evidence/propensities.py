@@ -35,7 +35,7 @@ from scipy.special import log_softmax
 
 from tidelog.algorithms.bc import BC
 from tidelog.algorithms.core.optimisation import cosine
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError
 from tidelog.networks.actor import state_gaussian
 from tidelog.networks.distributions import Gaussian

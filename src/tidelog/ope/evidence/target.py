@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.action_mapping import action_orders, leaf_translations
 from tidelog.policies.policy import Policy

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import spsolve
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.ope.estimators.ratios import Ratios, means, wanted
 from tidelog.ope.evidence.evidence import Evidence

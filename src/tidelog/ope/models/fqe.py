@@ -28,7 +28,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Batch, Feedback, Keep, Phase
+from tidelog.algorithms.core.contract import Feedback, Keep, Phase
 from tidelog.algorithms.core.hyperparameters import hyper, number, static
 from tidelog.algorithms.core.optimisation import (
     OPTIMISERS,
@@ -41,7 +41,7 @@ from tidelog.algorithms.core.optimisation import (
     follow,
     optimiser_memory,
 )
-from tidelog.algorithms.core.sampling import Draw, Row
+from tidelog.algorithms.core.sampling import Batch, Draw, Row
 from tidelog.networks.critic import Critic
 from tidelog.networks.encode import Sight
 from tidelog.networks.mlp import host_generator

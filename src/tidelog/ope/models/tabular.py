@@ -32,7 +32,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 from scipy.sparse.linalg import spsolve
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.ope.evidence.folds import Ordinals, fold_of_steps, without
 from tidelog.ope.evidence.target import Target, ends_by_clock
 from tidelog.types import Discrete

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import DivergenceError
 from tidelog.networks.critic import Critic

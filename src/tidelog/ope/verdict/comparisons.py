@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.algorithms import algorithm_name
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.ope.estimators.intervals import Confidence
 from tidelog.ope.estimators.simultaneous import critical_values, normal_deviate, spent_error

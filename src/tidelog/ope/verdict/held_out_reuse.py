@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.data.overlap import Overlap, Sketch
 
 

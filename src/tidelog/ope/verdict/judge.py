@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.ope.assumptions.dependence import with_found_clusters
 from tidelog.ope.estimators.estimate import ESTIMATORS, IMPOSSIBLE, check_kind, model_of

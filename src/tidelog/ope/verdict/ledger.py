@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.data.overlap import SIZE, Hashes, Sketch, episode_hashes
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.folders import MANIFEST

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.ope.evidence.folds import clusters_of
 from tidelog.ope.verdict.support_checks import SAMPLED, VARIED, Finding
 from tidelog.types import Continuous, MultiDiscrete

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.data import Log
-from tidelog.data.io.origin import reopen
+from tidelog.data.log import Log
 from tidelog.errors import CheckpointError, ConfigError, LogError
 from tidelog.ope.verdict.results import Verdict
 from tidelog.ope.verdict.verdicts import Verdicts
+from tidelog.recommend.interactions.reopen import reopen
 from tidelog.training.runs.record import Record
 
 FOLDER = "verdicts"

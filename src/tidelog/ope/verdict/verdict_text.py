@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.ope.verdict.results import OVERLAP_UNKNOWN, Decision, percent
 from tidelog.ope.verdict.support_checks import Finding
 from tidelog.policies.statistics import Interval

@@ -56,16 +56,19 @@ def has_onnx() -> bool:
 
 def export(
     policy: Policy,
-    path: Path,
+    path: str | Path,
     *,
     onnx: bool = True,
     logged: Logged | None = None,
     metrics: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write a policy as a folder or .zip whose readers were compared; returns the parity record.
+    """Write a policy as a folder, a .zip or an .onnx file whose readers were compared; returns the parity record.
 
     Raises ExportError, and writes nothing, where a reader is further from JAX than the bound of its actions allows.
     """
+    path = Path(path)
+    if path.suffix == ".onnx":
+        return export_onnx(policy, path, logged)
     files, manifest = contents(policy)
     manifest["metrics"] = None if metrics is None else dict(metrics)
     if onnx and manifest["recipe"] is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Finding
-from tidelog.data.core.registry import CHECKS, Check, as_table, check, report_of
+from tidelog.data.core.registry import CHECKS, Check, check, report_of
 from tidelog.data.core.report import Report
 from tidelog.data.validation.errors import some
 from tidelog.recommend.interactions.tables import RawInteractions
@@ -287,9 +287,3 @@ def _users(raw: RawInteractions) -> Values:
     if raw.user is None:
         return np.zeros(0, np.int64)
     return np.unique(raw.user.values) if raw.user.words is None else np.asarray(raw.user.words)
-
-
-if __name__ == "__main__":
-    from tidelog.recommend.interactions import checks as interaction_checks
-
-    print(as_table(interaction_checks.INTERACTION_CHECKS))  # noqa: T201

@@ -17,6 +17,7 @@ from tidelog.errors import LogError
 from tidelog.recommend.interactions.checks import examine, findings, pauses, worth_of
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.roles import Roles
+from tidelog.recommend.interactions.storage import saved_fields
 from tidelog.recommend.interactions.tables import Described, RawInteractions, raw_interactions
 
 ONE_KIND = ("event",)  # what events are called where no column names their kind
@@ -44,6 +45,11 @@ def read_by_roles(source: Any, roles: Roles) -> Interactions:
     if isinstance(source, str | Path) and named is not None:
         return replace(made, origin={"source": str(Path(source).absolute()), "columns": None, "roles": named})
     return made
+
+
+def open_interactions(path: str | Path) -> Interactions:
+    """Read a folder that `Interactions.save` wrote; LogError names the file that is foreign, cut or changed."""
+    return Interactions(**saved_fields(path))
 
 
 def validate_interactions(source: Any, *, user: str, item: str, time: str, **roles: Any) -> Report:

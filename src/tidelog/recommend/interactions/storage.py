@@ -6,32 +6,36 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tidelog.data.core.order import Values
 from tidelog.data.core.registry import refusal
 from tidelog.data.core.report import Report
 from tidelog.data.io.storage import read_column, refuse_target, write_array
 from tidelog.errors import LogError
 from tidelog.folders import Kind
-from tidelog.recommend.interactions.log import ARRAYS, OPTIONAL, Interactions
 from tidelog.types import Profile
 
+ARRAYS = (
+    "users", "items", "user", "item", "event", "reward", "time", "terminated", "truncated", "propensity", "slate",
+    "item_features", "user_features", "scored",
+)  # fmt: skip
+OPTIONAL = ("propensity", "slate", "item_features", "user_features", "scored")
 INTERACTIONS = Kind("interactions", 2, LogError)
 
 
-def save(interactions: Interactions, path: Path, overwrite: bool = False) -> None:
+def save(columns: dict[str, Values], names: dict[str, Any], report: Report, path: Path, overwrite: bool) -> None:
     """Write it so that it is there whole or not at all; LogError if the path exists and may not go."""
     refuse_target(path, overwrite, INTERACTIONS)
-    columns = interactions.columns()
     files = {f"{name}.npy": partial(write_array, values) for name, values in columns.items()}
     entries = [
         {"column": name, "file": f"{name}.npy", "dtype": values.dtype.str, "shape": list(values.shape)}
         for name, values in columns.items()
     ]
-    body = {"names": interactions.names(), "columns": entries, "report": interactions.report.to_json()}
+    body = {"names": names, "columns": entries, "report": report.to_json()}
     INTERACTIONS.write(path, files, body)
 
 
-def open_interactions(path: str | Path) -> Interactions:
-    """Read a folder that `Interactions.save` wrote; LogError names the file that is foreign, cut or changed."""
+def saved_fields(path: str | Path) -> dict[str, Any]:
+    """The fields of `Interactions` from a folder that `save` wrote; LogError names the foreign, cut or changed file."""
     folder = Path(path)
     try:
         manifest = INTERACTIONS.manifest(folder)
@@ -49,4 +53,4 @@ def open_interactions(path: str | Path) -> Interactions:
         refused = refusal(str(folder), "unreadable file", said, "a folder that Interactions.save wrote", advice)
         raise LogError(refused.text(), refused) from error
     origin = {"source": str(folder.absolute()), "columns": None}
-    return Interactions(**{**arrays, **words}, report=report, origin=origin)
+    return {**arrays, **words, "report": report, "origin": origin}

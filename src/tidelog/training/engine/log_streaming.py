@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tidelog.algorithms.core.contract import Keep
 from tidelog.algorithms.core.sampling import Choice, Draw, Row, Stored, Unit, Window
-from tidelog.data import Log
-from tidelog.data.log import ranges
+from tidelog.data.core.log_columns import ranges
+from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import LogError
 from tidelog.training.engine.stores import check_columns, mean_weight

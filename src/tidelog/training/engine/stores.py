@@ -9,7 +9,7 @@ import numpy as np
 
 from tidelog.algorithms.core.contract import Algorithm, Keep
 from tidelog.algorithms.core.sampling import Stored
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import LogError
 from tidelog.types import Continuous

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.errors import SpecError
 from tidelog.policies.policy import Policy
 from tidelog.policies.replay_policy import act_along, log_probability_along

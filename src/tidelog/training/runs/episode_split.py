@@ -13,7 +13,7 @@ import numpy as np
 
 from tidelog.algorithms.core.contract import Algorithm
 from tidelog.algorithms.core.sampling import Stored
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.data.overlap import Sketch
 from tidelog.data.scaling import RewardScaling, Scaler
 from tidelog.training.engine.learner import Stores

@@ -16,9 +16,10 @@ import jax
 
 from tidelog.algorithms import algorithm_class, algorithm_name
 from tidelog.algorithms.core.hyperparameters import from_config, to_config
-from tidelog.data import Interactions, Log
+from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError
+from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.runs.settings import Settings
 from tidelog.types import Spec
 

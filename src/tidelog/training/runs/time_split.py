@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from tidelog.algorithms.core.contract import Algorithm, Keep
-from tidelog.data import Interactions
 from tidelog.data.scaling import Scaler
 from tidelog.errors import ConfigError, LogError
 from tidelog.policies.policy import Policy
+from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.windows import Visits, visits
 from tidelog.runtime.ranking import MARKS, Found, ordered
 from tidelog.training.engine.learner import Stores

@@ -1,0 +1,340 @@
+"""The columns of a log in episode order, observations stored once, and ways to look at them.
+
+Nothing is copied before it is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self, overload
+
+import numpy as np
+
+from tidelog.data.core.order import Values, numbered
+from tidelog.data.core.report import Report
+from tidelog.errors import LogError
+from tidelog.types import Spec
+
+STORED = ("observation", "action_mask")  # have M rows and are found by position; all other columns have N
+OPTIONAL = ("reward", "propensity", "action_mask", "weight", "time", "cluster")
+PLAIN = ("position", "next_position", "action", "terminated", "truncated", "episode", "step", "episode_ids", *OPTIONAL)
+
+
+@dataclass(frozen=True, eq=False)
+class LogColumns:
+    """Recorded decisions: `N` steps of `E` episodes over `M` stored observations.
+
+    An episode of T steps stores T + 1 observations where the last next observation is known, else T; a row whose
+    `next_position` equals its `position` has no known next observation. Never changed in place.
+    """
+
+    spec: Spec
+    observation: dict[str, Values]  # leaves [M, ...]: Vector float32, Codes int32, Image uint8
+    position: Values  # [N] int32: where the row's observation is stored
+    next_position: Values  # [N] int32: where what followed is stored
+    action: Values  # [N] int32, [N, D] int32 or [N, A] float32
+    reward: Values | None  # [N] or [N, K] float32
+    terminated: Values  # [N] bool
+    truncated: Values  # [N] bool
+    episode: Values  # [N] int32: 0 .. E-1, sorted
+    step: Values  # [N] int32: 0 .. within the episode
+    propensity: Values | None  # [N] float32
+    action_mask: Values | None  # [M, A] bool, stored by position
+    weight: Values | None  # [N] float32
+    time: Values | None  # [N] float64 or datetime64[us]
+    cluster: Values | None  # [N] int32: 0 .. C-1 by first appearance; episodes of one cluster belong together
+    extra: dict[str, Values]  # further columns [N]
+    episode_ids: Values  # [E]: the user's names for the episodes
+    report: Report
+    origin: Mapping[str, Any] | None = None  # what `tidelog.recommend.interactions.reopen` reads it from again
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(f"{name}: {type(leaf).__name__}" for name, leaf in self.spec.observation.items())
+        action = type(self.spec.action).__name__
+        return f"Log({self.steps:,} steps, {len(self.episodes):,} episodes, observation {{{kinds}}}, action {action})"
+
+    @property
+    def steps(self) -> int:
+        """Number of rows N."""
+        return len(self.position)
+
+    @cached_property
+    def starts(self) -> Values:
+        """[E + 1] int64: the first row of each episode, and N."""
+        return np.searchsorted(self.episode, np.arange(len(self.episode_ids) + 1))
+
+    @cached_property
+    def clusters(self) -> Values:
+        """[E] int64: the cluster of each episode, numbered from 0 by first appearance; without `cluster` its own."""
+        if self.cluster is None:
+            return np.arange(len(self.episode_ids))
+        return numbered(np.asarray(self.cluster[self.starts[:-1]]))[0].astype(np.int64)
+
+    @cached_property
+    def reach(self) -> Values:
+        """[N] int32: the last row that a window starting in the row's episode may use.
+
+        The episode's last row, or the one before where that is truncated and what followed is unknown.
+        """
+        last = self.starts[1:] - 1
+        open_end = ~self.terminated[last] & (self.next_position[last] == self.position[last])
+        reach: Values = (last - open_end).astype(np.int32)[self.episode]
+        return reach
+
+    @cached_property
+    def has_target(self) -> Values:
+        """[N] bool: rows that value learning can use, because they terminated or what followed is known."""
+        has_target: Values = self.reach >= np.arange(self.steps)
+        return has_target
+
+    @property
+    def transitions(self) -> Transitions:
+        """All rows with what followed them; `transitions[rows]` for some."""
+        return Transitions(self)
+
+    @property
+    def episodes(self) -> Episodes:
+        """A sequence of episodes, each with all its observations."""
+        return Episodes(self)
+
+    def split(self, fraction: float = 0.8, seed: int = 0) -> tuple[Self, Self]:
+        """Two logs without a common episode or cluster, the first with about that fraction of episodes.
+
+        Deterministic by `seed`. Raises LogError with fewer than two episodes or clusters, or a fraction outside (0, 1).
+        """
+        first, second = self.split_ordinals(fraction, seed)
+        return self.take_episodes(first), self.take_episodes(second)
+
+    def split_ordinals(self, fraction: float = 0.8, seed: int = 0) -> tuple[Values, Values]:
+        """The ordinals of the episodes that `split` takes into its two logs, each sorted."""
+        count = len(self.episode_ids)
+        if count < 2:
+            raise LogError(f"a log of {count} episode cannot be split by episode; at least 2 are needed", self.report)
+        if not 0.0 < fraction < 1.0:
+            raise LogError(f"fraction={fraction} must lie between 0 and 1", self.report)
+        kept = min(max(round(fraction * count), 1), count - 1)
+        if self.cluster is not None:
+            return self._split_clusters(kept, seed)
+        shuffled = np.random.default_rng(seed).permutation(count)
+        return np.sort(shuffled[:kept]), np.sort(shuffled[kept:])
+
+    def _split_clusters(self, kept: int, seed: int) -> tuple[Values, Values]:
+        """Ordinals of about `kept` episodes and of the others, clusters whole.
+
+        Clusters come in random order, and each goes to the first part where that brings the part nearer to `kept`.
+        Where every cluster is one episode, this is the split of a log without clusters.
+        """
+        sizes = np.bincount(self.clusters)
+        if len(sizes) < 2:
+            raise LogError(
+                f"a log of 1 cluster ({len(self.clusters):,} episodes) cannot be split by cluster; at least 2 clusters "
+                "are needed; fix: add episodes of other clusters, or drop the cluster column if they are independent",
+                self.report,
+            )
+        shuffled = np.random.default_rng(seed).permutation(len(sizes))
+        fitting = int(np.searchsorted(np.cumsum(sizes[shuffled]), kept, side="right"))
+        first, room = shuffled[:fitting].tolist(), kept - int(sizes[shuffled[:fitting]].sum())
+        for one in shuffled[fitting:].tolist():
+            if room <= 0:
+                break
+            if sizes[one] < 2 * room:
+                first.append(one)
+                room -= int(sizes[one])
+        if len(first) == len(sizes):
+            first.remove(min(first, key=lambda one: (sizes[one], one)))
+        elif not first:
+            first.append(min(shuffled.tolist(), key=lambda one: sizes[one]))
+        taken = np.zeros(len(sizes), bool)
+        taken[first] = True
+        chosen = taken[self.clusters]
+        return np.flatnonzero(chosen), np.flatnonzero(~chosen)
+
+    def take_episodes(self, ordinals: Sequence[int] | Values) -> Self:
+        """A log of these episodes [E'] in this order; LogError if there is no such episode."""
+        chosen = np.asarray(ordinals, np.int64)
+        if not len(chosen) or chosen.min() < 0 or chosen.max() >= len(self.episode_ids):
+            raise LogError(f"episodes are counted from 0 to {len(self.episode_ids) - 1}", self.report)
+        first, after = self.starts[chosen], self.starts[chosen + 1]
+        rows, lengths = ranges(first, after), after - first
+        stored_first, stored_after = self.position[first], self.next_position[after - 1] + 1
+        stored = self.stored_rows(chosen)
+        sizes = stored_after - stored_first
+        shift = np.repeat(np.cumsum(sizes) - sizes - stored_first, lengths)
+        columns: dict[str, Any] = {name: value[rows] for name, value in self._by_row().items()}
+        columns["position"] = (self.position[rows] + shift).astype(np.int32)
+        columns["next_position"] = (self.next_position[rows] + shift).astype(np.int32)
+        columns["episode"] = np.repeat(np.arange(len(chosen), dtype=np.int32), lengths)
+        if self.cluster is not None:
+            columns["cluster"] = numbered(self.clusters[chosen])[0][columns["episode"]]
+        if self.action_mask is not None:
+            columns["action_mask"] = self.action_mask[stored]
+        observation = {name: leaf[stored] for name, leaf in self.observation.items()}
+        extra = {name: _compact(value[rows]) for name, value in self.extra.items()}
+        columns |= {"episode_ids": _compact(self.episode_ids[chosen]), "origin": None}
+        return replace(self, observation=observation, extra=extra, **columns)
+
+    def stored_rows(self, ordinals: Values) -> Values:
+        """Where the observations of these episodes [E'] stand, in this order."""
+        first, last = self.starts[ordinals], self.starts[ordinals + 1] - 1
+        return ranges(np.asarray(self.position[first]), np.asarray(self.next_position[last]) + 1)
+
+    def columns(self) -> dict[str, Values]:
+        """Every column under one flat name: `observation/<leaf>`, `extra/<name>`, and the fields."""
+        flat = {f"observation/{name}": leaf for name, leaf in self.observation.items()}
+        flat |= {name: getattr(self, name) for name in PLAIN if getattr(self, name) is not None}
+        return flat | {f"extra/{name}": value for name, value in self.extra.items()}
+
+    def fingerprint(self) -> str:
+        """sha256 over the spec and all columns: equal for equal logs, in any process."""
+        digest = hashlib.sha256(json.dumps(self.spec.to_json(), sort_keys=True).encode())
+        for name, values in sorted(self.columns().items()):
+            digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
+            digest.update(np.ascontiguousarray(values).view(np.uint8).data)
+        return digest.hexdigest()
+
+    def _by_row(self) -> dict[str, Values]:
+        skipped = ("position", "next_position", "episode", "episode_ids", "action_mask")
+        return {name: getattr(self, name) for name in PLAIN if name not in skipped and getattr(self, name) is not None}
+
+
+class Transitions:
+    """Rows with what followed them, gathered when an attribute is read; `transitions[rows]` narrows the view."""
+
+    def __init__(self, log: LogColumns, rows: Values | None = None) -> None:
+        self._log = log
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._log) if self._rows is None else len(self._rows)
+
+    def __getitem__(self, rows: Any) -> Transitions:
+        mine = np.arange(len(self._log)) if self._rows is None else self._rows
+        return Transitions(self._log, np.atleast_1d(mine[rows]))
+
+    @property
+    def observation(self) -> dict[str, Values]:
+        """Leaves [B, ...]."""
+        where = self._take(self._log.position)
+        return {name: leaf[where] for name, leaf in self._log.observation.items()}
+
+    @property
+    def next_observation(self) -> dict[str, Values]:
+        """Leaves [B, ...]; the row's own observation where `followed` is False."""
+        where = self._take(self._log.next_position)
+        return {name: leaf[where] for name, leaf in self._log.observation.items()}
+
+    @property
+    def followed(self) -> Values:
+        """[B] bool: whether the next observation is known."""
+        followed: Values = self._take(self._log.next_position) != self._take(self._log.position)
+        return followed
+
+    @property
+    def action(self) -> Values:
+        """[B], [B, D] or [B, A]."""
+        return self._take(self._log.action)
+
+    @property
+    def reward(self) -> Values | None:
+        """[B] or [B, K]."""
+        return None if self._log.reward is None else self._take(self._log.reward)
+
+    @property
+    def terminated(self) -> Values:
+        """[B] bool."""
+        return self._take(self._log.terminated)
+
+    @property
+    def truncated(self) -> Values:
+        """[B] bool."""
+        return self._take(self._log.truncated)
+
+    @property
+    def propensity(self) -> Values | None:
+        """[B]."""
+        return None if self._log.propensity is None else self._take(self._log.propensity)
+
+    @property
+    def mask(self) -> Values | None:
+        """[B, A] bool."""
+        return None if self._log.action_mask is None else self._log.action_mask[self._take(self._log.position)]
+
+    @property
+    def next_mask(self) -> Values | None:
+        """[B, A] bool."""
+        return None if self._log.action_mask is None else self._log.action_mask[self._take(self._log.next_position)]
+
+    def _take(self, values: Values) -> Values:
+        return values if self._rows is None else values[self._rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One episode of T steps; observations are T + 1 where what followed the last step is known, else T."""
+
+    id: Any
+    rows: slice
+    observation: dict[str, Values]  # leaves [T + 1 or T, ...]
+    action: Values  # [T], [T, D] or [T, A]
+    reward: Values | None  # [T] or [T, K]
+    terminated: bool
+    truncated: bool
+    propensity: Values | None  # [T]
+    action_mask: Values | None  # [T + 1 or T, A] bool
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+
+class Episodes(Sequence[Episode]):
+    """The episodes of a log in order; slices copy nothing but the list."""
+
+    def __init__(self, log: LogColumns) -> None:
+        self._log = log
+
+    def __len__(self) -> int:
+        return len(self._log.episode_ids)
+
+    @overload
+    def __getitem__(self, ordinal: int) -> Episode: ...
+
+    @overload
+    def __getitem__(self, ordinal: slice) -> list[Episode]: ...
+
+    def __getitem__(self, ordinal: int | slice) -> Episode | list[Episode]:
+        if isinstance(ordinal, slice):
+            return [self[place] for place in range(*ordinal.indices(len(self)))]
+        place = range(len(self))[ordinal]
+        log, rows = self._log, slice(int(self._log.starts[place]), int(self._log.starts[place + 1]))
+        stored = slice(int(log.position[rows.start]), int(log.next_position[rows.stop - 1]) + 1)
+        return Episode(
+            id=log.episode_ids[place].item(),
+            rows=rows,
+            observation={name: leaf[stored] for name, leaf in log.observation.items()},
+            action=log.action[rows],
+            reward=None if log.reward is None else log.reward[rows],
+            terminated=bool(log.terminated[rows.stop - 1]),
+            truncated=bool(log.truncated[rows.stop - 1]),
+            propensity=None if log.propensity is None else log.propensity[rows],
+            action_mask=None if log.action_mask is None else log.action_mask[stored],
+        )
+
+
+def _compact(values: Values) -> Values:
+    """Words no wider than the longest, so that equal words are equal arrays."""
+    return np.asarray(values.tolist()) if values.dtype.kind == "U" else values
+
+
+def ranges(first: Values, after: Values) -> Values:
+    """All integers of the half-open ranges, one range after another."""
+    sizes = after - first
+    ends = np.cumsum(sizes)
+    ranges: Values = np.arange(ends[-1]) + np.repeat(first - (ends - sizes), sizes)
+    return ranges

@@ -1,0 +1,6 @@
+"""`python -m tidelog.data.validation` prints every check as a Markdown table."""
+
+from tidelog.data.core.registry import as_table
+from tidelog.data.validation import dependence, errors, warnings  # noqa: F401 (importing them registers every check)
+
+print(as_table())  # noqa: T201
