@@ -165,7 +165,7 @@ def learnt(run: tl.Run, log: tl.Log) -> list[Any]:
     found.append([{n: v for n, v in row.items() if not n.startswith("time/")} for row in run.metrics])
     for member in run.members:
         policy = run.policy(seed=member.seed)
-        if policy.remembers:
+        if policy.is_recurrent:
             memory = policy.start(len(rows))
             found += [policy(seen, mask=mask, memory=memory), policy(seen, mask=mask, memory=memory)]
             continue

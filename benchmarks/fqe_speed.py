@@ -15,7 +15,7 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.algorithms.core.contract import Feedback, Phase
-from tidelog.algorithms.core.optimisation import descend, follow
+from tidelog.algorithms.core.optimisation import descend, polyak_update
 from tidelog.algorithms.iql import critic_loss
 from tidelog.bench.speed import rate_of, synthetic_log
 from tidelog.data.scaling import Scaler
@@ -53,7 +53,7 @@ def critic_step(part: CriticPart, state: Any, batch: Any) -> Any:
     target = row.reward + row.discount * state.value(row.next_observation)
     (loss, _), slope = eqx.filter_value_and_grad(critic_loss, has_aux=True)(state.critic, h, batch, target, None)
     critic, memory = descend(h.optimiser, state.critic, slope, state.optimisers.critic, h.critic_learning_rate, None)
-    target_critic = follow(state.target_critic, critic, h.target_rate)
+    target_critic = polyak_update(state.target_critic, critic, h.target_rate)
     optimisers = state.optimisers._replace(critic=memory)
     moved = state._replace(critic=critic, target_critic=target_critic, optimisers=optimisers, step=state.step + 1)
     return moved, Feedback({"critic_loss": loss})

@@ -28,7 +28,7 @@ COMMAND = "python -m benchmarks.looks"
 POLICIES, LOGS, ACTIONS, STATES = 30, 200, 4, 5
 RULES = ("alone", "error over looks", "ledger", "at once")
 
-Draw = Any  # (generator, rows) -> rewards
+Sampler = Any  # (generator, rows) -> rewards
 
 
 def normal(generator: np.random.Generator, rows: int) -> np.ndarray:
@@ -47,7 +47,7 @@ def long_tailed(generator: np.random.Generator, rows: int) -> np.ndarray:
 
 
 # problem -> rewards, episodes, steps an episode, concentration of the policies' chances, share of even chances in them
-PROBLEMS: dict[str, tuple[Draw, int, int, float, float]] = {
+PROBLEMS: dict[str, tuple[Sampler, int, int, float, float]] = {
     "normal, 300 episodes of 1 step": (normal, 300, 1, 2.0, 0.0),
     "clicks, 500 episodes of 1 step": (clicks, 500, 1, 2.0, 0.0),
     "log-normal, 300 episodes of 1 step": (long_tailed, 300, 1, 2.0, 0.0),

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import tidelog as tl
 from tidelog.algorithms.core.contract import Feedback, Phase
 from tidelog.algorithms.core.hyperparameters import hyper
-from tidelog.algorithms.core.optimisation import improve
+from tidelog.algorithms.core.optimisation import gradient_step
 from tidelog.algorithms.core.running_statistics import counted
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.recommend import recommender_bcq as page
@@ -30,7 +30,9 @@ def step(h: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
     target = page.target_value(h, state, batch.data, value)
     proposed = seen._replace(vectors=seen.items.vectors[chosen[:, :-1]])
     memory, rate = state.optimisers.critic, h.critic_learning_rate
-    critic, memory, loss, _ = improve(page.critic_loss, state.critic, memory, rate, h, batch, proposed, target, None)
+    critic, memory, loss, _ = gradient_step(
+        page.critic_loss, state.critic, memory, rate, h, batch, proposed, target, None
+    )
     state = state._replace(critic=critic, optimisers=state.optimisers._replace(critic=memory))
     return page.followed(h, state, jnp.float32(h.target_rate)), Feedback({"critic_loss": loss})
 

@@ -12,9 +12,9 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
-from tidelog.algorithms.core.contract import Collection, Feedback, Keep, Phase
+from tidelog.algorithms.core.contract import Collection, Feedback, Phase, StoreSpec
 from tidelog.algorithms.core.hyperparameters import hyper
-from tidelog.algorithms.core.sampling import Draw
+from tidelog.algorithms.core.sampling import Sampler
 from tidelog.algorithms.core.segments import Epochs, Living, Passes, Whole
 from tidelog.algorithms.off_policy_ppg import (
     Drawn,
@@ -104,12 +104,12 @@ class Stored(tl.OffPolicyPPG):
     def stores(self, spec):
         found = super().stores(spec)["policy"]
         estimated = (*found.columns, "advantage", "target", "value")
-        return {"fresh": Keep(found.columns, self.environments), "policy": replace(found, columns=estimated)}
+        return {"fresh": StoreSpec(found.columns, self.environments), "policy": replace(found, columns=estimated)}
 
     def phases(self):
-        fresh = Draw("fresh", self.environments, Whole(), Epochs())
-        one = Draw("policy", self.minibatch, Whole(), Living())
-        again = Draw("policy", self.auxiliary_minibatch, Whole(), Passes())
+        fresh = Sampler("fresh", self.environments, Whole(), Epochs())
+        one = Sampler("policy", self.minibatch, Whole(), Living())
+        again = Sampler("policy", self.auxiliary_minibatch, Whole(), Passes())
         return (
             Phase("store", fresh, _nothing, losses, lambda h, round: 1, estimate, into="policy"),
             Phase("policy", {"policy": one, "value": one}, stored_step, losses, _policy_updates),

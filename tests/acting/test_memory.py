@@ -32,7 +32,7 @@ def test_a_memory_is_asked_for_and_has_to_fit(policy, log):
     with pytest.raises(SpecError, match="of 3 episodes, and 2 observations"):
         policy(observations(log, [0, 1]), memory=policy.start(3))
     memoryless = tl.fit(tl.BC(hidden=(8, 8), batch_size=8), log, 1).policy()
-    assert not memoryless.remembers
+    assert not memoryless.is_recurrent
     with pytest.raises(SpecError, match="no memory"):
         memoryless.start()
 

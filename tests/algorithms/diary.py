@@ -5,9 +5,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Feedback, Keep, Phase
+from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
 from tidelog.algorithms.core.hyperparameters import hyper, number, static
-from tidelog.algorithms.core.sampling import Choice, Draw, Row
+from tidelog.algorithms.core.sampling import Choice, Row, Sampler
 from tidelog.types import Act, Continuous, Discrete
 
 LEFT, RIGHT = 3, 2  # rows in each draw
@@ -51,13 +51,13 @@ class Diary:
     takes = (Continuous, Discrete)
 
     def stores(self, spec):
-        return {"log": Keep(("reward", "terminated"))}
+        return {"log": StoreSpec(("reward", "terminated"))}
 
     def phases(self):
-        both = {"left": Draw("log", LEFT, Choice()), "right": Draw("log", RIGHT, Row(1, 0.9))}
+        both = {"left": Sampler("log", LEFT, Choice()), "right": Sampler("log", RIGHT, Row(1, 0.9))}
         return (
             Phase("wide", both, wide, losses, updates=lambda h, round: h.wide),
-            Phase("narrow", Draw("log", LEFT, Choice()), narrow, losses, updates=_narrow),
+            Phase("narrow", Sampler("log", LEFT, Choice()), narrow, losses, updates=_narrow),
         )
 
     def init(self, spec, key, updates):

@@ -10,13 +10,13 @@ import pytest
 
 from tests.algorithms.worlds import uneven, world
 from tidelog import Columns, LogError, read_log
-from tidelog.algorithms.core.contract import Keep
-from tidelog.algorithms.core.sampling import Batch, Choice, Draw, Row, Uniform
+from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.algorithms.core.sampling import Batch, Choice, Row, Sampler, Uniform
 from tidelog.data.nstep import n_step
 from tidelog.data.scaling import Scaler
 from tidelog.training.engine.stores import stored
 
-REWARDS = Keep(("reward", "terminated"))
+REWARDS = StoreSpec(("reward", "terminated"))
 
 
 def ragged(seed: int, kind: str):
@@ -71,7 +71,7 @@ def test_masks_follow_their_observations():
 def test_a_choice_is_the_decision_alone():
     log = world("discrete")
     rows = np.array([3, 0, 3])
-    found = Choice().gather(stored(log, Keep(()), Scaler()), jnp.asarray(rows)).data
+    found = Choice().gather(stored(log, StoreSpec(()), Scaler()), jnp.asarray(rows)).data
     for name, leaf in log.observation.items():
         np.testing.assert_array_equal(found.observation[name], leaf[log.position[rows]])
     np.testing.assert_array_equal(found.action, log.action[rows])
@@ -80,17 +80,17 @@ def test_a_choice_is_the_decision_alone():
 
 def test_a_row_without_rewards_is_refused():
     with pytest.raises(TypeError, match="reads the columns 'reward' and 'terminated'"):
-        Row(1, 0.9).gather(stored(world("discrete"), Keep(()), Scaler()), jnp.arange(3))
+        Row(1, 0.9).gather(stored(world("discrete"), StoreSpec(()), Scaler()), jnp.arange(3))
 
 
 def test_exactly_the_usable_rows_are_drawn():
     log = ragged(0, "some")
     store = stored(log, REWARDS, Scaler())
-    batch, indices = Draw("log", 5000, Row(3, 0.9)).batch(store, None, jax.random.key(0), jnp.zeros(()))
+    batch, indices = Sampler("log", 5000, Row(3, 0.9)).batch(store, None, jax.random.key(0), jnp.zeros(()))
     assert set(np.asarray(batch.rows).tolist()) == set(np.flatnonzero(log.has_target).tolist())
     assert 0 < log.has_target.sum() < len(log)
     np.testing.assert_array_equal(store.usable[indices], batch.rows)
-    cloned, _ = Draw("log", 5000, Choice()).batch(store, None, jax.random.key(0), jnp.zeros(()))
+    cloned, _ = Sampler("log", 5000, Choice()).batch(store, None, jax.random.key(0), jnp.zeros(()))
     assert set(np.asarray(cloned.rows).tolist()) == set(range(len(log)))
 
 
@@ -111,7 +111,9 @@ def test_a_batch_refuses_errors_of_another_shape():
 
 def test_a_batch_carries_the_logs_weights():
     log = world("discrete", weight=np.arange(65.0))
-    batch, _ = Draw("log", 8, Choice()).batch(stored(log, Keep(()), Scaler()), None, jax.random.key(0), jnp.zeros(()))
+    batch, _ = Sampler("log", 8, Choice()).batch(
+        stored(log, StoreSpec(()), Scaler()), None, jax.random.key(0), jnp.zeros(())
+    )
     np.testing.assert_array_equal(batch.weight, batch.rows / np.float32(32.0))  # over their mean
 
 
@@ -121,7 +123,7 @@ def test_weights_have_mean_one_over_the_rows_that_are_read():
     assert not log.has_target.all()
     read = np.asarray(stored(log, REWARDS, Scaler()).weight)[log.has_target]
     assert read.mean(dtype=float) == pytest.approx(1.0, rel=1e-6)
-    assert np.asarray(stored(log, Keep(()), Scaler()).weight).mean(dtype=float) == pytest.approx(1.0, rel=1e-6)
+    assert np.asarray(stored(log, StoreSpec(()), Scaler()).weight).mean(dtype=float) == pytest.approx(1.0, rel=1e-6)
     np.testing.assert_allclose(read, log.weight[log.has_target] / log.weight[log.has_target].mean(), rtol=1e-6)
 
 
@@ -130,4 +132,4 @@ def test_weights_that_are_all_zero_are_refused():
     silent = replace(log, weight=np.where(log.has_target, 0.0, 1.0).astype(np.float32))
     with pytest.raises(LogError, match=r"all weights of the steps that are read are 0.*fix:"):
         stored(silent, REWARDS, Scaler())
-    assert stored(silent, Keep(()), Scaler()).weight is not None
+    assert stored(silent, StoreSpec(()), Scaler()).weight is not None

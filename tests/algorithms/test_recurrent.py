@@ -214,7 +214,7 @@ def test_a_saved_policy_carries_its_memory(tmp_path):
     policy = Policy(h, functional(ENV).spec, Scaler(), h.acting(state))
     policy.save(tmp_path / "policy")
     again = tl.load_policy(tmp_path / "policy")
-    assert again.remembers
+    assert again.is_recurrent
     memory, found = again.start(4), []
     for t in range(STEPS):
         memory.forget(np.asarray(columns["first"][:, t]))

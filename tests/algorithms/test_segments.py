@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tidelog import PPG, ConfigError, OffPolicyPPG
-from tidelog.algorithms.core.contract import Keep
-from tidelog.algorithms.core.sampling import Draw
+from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.algorithms.core.sampling import Sampler
 from tidelog.algorithms.core.segments import MOST, Epochs, Living, Passes, Whole, added, drawn, empty, looked_at
 
 SHAPE = {"seen": {"x": jnp.zeros((2, 6, 3))}, "valid": jnp.zeros((2, 6), bool)}
@@ -20,7 +20,7 @@ def rollout(start):
 
 
 def full():
-    store = empty(SHAPE, Keep((), 4))
+    store = empty(SHAPE, StoreSpec((), 4))
     for start in (0, 12):
         store = added(store, rollout(start))
     return store
@@ -50,7 +50,7 @@ def test_samples_are_whole_segments_or_equal_parts_of_them(pieces):
 
 
 def test_every_epoch_uses_every_sample_once_in_an_order_of_its_own():
-    draw, store = Draw("memory", 2, Whole(3), Epochs()), full()
+    draw, store = Sampler("memory", 2, Whole(3), Epochs()), full()
     state = draw.order.init(12, jax.random.key(3))
     epochs = []
     for _ in range(3):
@@ -84,7 +84,7 @@ def test_minibatches_that_would_leave_steps_out_are_refused(settings, said):
 
 
 def ring(capacity=5, max_use=3, max_staleness=4):
-    return added(empty(SHAPE, Keep((), capacity, max_use, max_staleness)), rollout(0))
+    return added(empty(SHAPE, StoreSpec((), capacity, max_use, max_staleness)), rollout(0))
 
 
 def lives(store):
@@ -122,7 +122,7 @@ def test_a_segment_is_dropped_when_it_is_older_than_the_limit():
 
 
 def batch_of(store, order, size, key=0, state=None):
-    return Draw("policy", size, Whole(), order).batch(store, state, jax.random.key(key), jnp.zeros(()))[0]
+    return Sampler("policy", size, Whole(), order).batch(store, state, jax.random.key(key), jnp.zeros(()))[0]
 
 
 def some():
@@ -158,7 +158,7 @@ def test_a_batch_says_how_old_its_segments_are():
 
 
 def test_passes_see_all_that_live_once_each():
-    draw, store = Draw("value", 2, Whole(), Passes()), some()
+    draw, store = Sampler("value", 2, Whole(), Passes()), some()
     state, passes = draw.order.init(6, jax.random.key(3)), []
     for _ in range(3):
         rows = []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tidelog import IQL, ConfigError
-from tidelog.algorithms.core.contract import Feedback, Keep
+from tidelog.algorithms.core.contract import Feedback, StoreSpec
 from tidelog.algorithms.core.finetune import LOG, OWN, Recent, Scales, Tuned, Tuning, joined
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.core.segments import added, empty
@@ -29,7 +29,7 @@ def played(numbers, ends=(), cut=()):
 def store():
     """Six decisions in three segments of two: 0 1 | 2. 3 | 4, 5, the third terminated, the fifth truncated."""
     parts = [played([0, 1]), played([2, 3], ends=(2,)), played([4, 5], cut=(4,))]
-    found = empty(parts[0], Keep((), 5))
+    found = empty(parts[0], StoreSpec((), 5))
     for part in parts:
         found = added(found, part)
     return found

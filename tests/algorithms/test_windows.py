@@ -9,14 +9,14 @@ import pytest
 
 from tests.algorithms.worlds import uneven, world
 from tidelog import Log
-from tidelog.algorithms.core.contract import Keep
+from tidelog.algorithms.core.contract import StoreSpec
 from tidelog.algorithms.core.running_statistics import counted, nothing_seen
-from tidelog.algorithms.core.sampling import Batch, Choice, Draw, Row, Window
+from tidelog.algorithms.core.sampling import Batch, Choice, Row, Sampler, Window
 from tidelog.data.nstep import n_step
 from tidelog.data.scaling import Scaler
 from tidelog.training.engine.stores import stored
 
-KEEP = Keep(("reward", "terminated"))
+KEEP = StoreSpec(("reward", "terminated"))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_windows_of_transitions_are_those_of_numpy(log, length, burn_in, n):
 
 
 def test_windows_of_decisions_reach_to_the_end_of_the_episode(log):
-    store = stored(log, Keep(()), Scaler())
+    store = stored(log, StoreSpec(()), Scaler())
     rows = np.arange(log.steps)
     data, _, valid, _ = Window(Choice(), 6, 1).gather(store, jnp.asarray(rows), jnp.zeros(len(rows), jnp.int32))
     for b, row in enumerate(rows):
@@ -75,11 +75,11 @@ def test_what_counts_is_averaged_over_valid_steps(log):
 
 
 def test_what_followed_is_encoded_from_its_predecessors_state():
-    from tidelog.networks.encode import Encoder, Sight
+    from tidelog.networks.encode import Encoder, EncoderConfig
     from tidelog.types import Discrete, Spec, Transition, Vector
 
     spec = Spec({"o": Vector(3)}, Discrete(2))
-    encoder = Encoder.create(np.random.default_rng(0), spec, Sight(4, 8, memory=5))
+    encoder = Encoder.create(np.random.default_rng(0), spec, EncoderConfig(4, 8, memory=5))
     seen = np.random.default_rng(1).standard_normal((2, 5, 3)).astype(np.float32)  # T + 1 observations
     row = Transition(
         {"o": jnp.asarray(seen[:, :4])},
@@ -121,7 +121,7 @@ def counted_rows(log, batch):
 @pytest.mark.parametrize("unit", [Choice(), Row(1, 0.9), Row(3, 0.9)], ids=["decisions", "transitions", "n-step"])
 def test_drawn_windows_count_every_step_as_often_as_any_other(unit):
     log = numbered()
-    draws = Draw("log", 40_000, Window(unit, 8, 2))
+    draws = Sampler("log", 40_000, Window(unit, 8, 2))
     batch, _ = draws.batch(stored(log, KEEP, Scaler()), None, jax.random.key(0), jnp.zeros(()))
     usable = np.ones(log.steps, bool) if unit == Choice() else log.has_target
     share = counted_rows(log, batch) * usable.sum()
@@ -137,7 +137,7 @@ def expected_weight(log, unit, length, burn_in, likelihood=None, importance=None
 
     `likelihood` [count] of each sample, uniform without one.
     """
-    store, draw = stored(log, KEEP, Scaler()), Draw("log", 1, Window(unit, length, burn_in))
+    store, draw = stored(log, KEEP, Scaler()), Sampler("log", 1, Window(unit, length, burn_in))
     count, table = draw.unit.rows(store)
     likelihood = np.full(count, 1 / count) if likelihood is None else likelihood
     importance = jnp.ones(count) if importance is None else jnp.asarray(importance)
@@ -189,7 +189,7 @@ def test_windows_drawn_by_priority_count_by_it_and_at_full_correction_not_at_all
 def test_without_offsets_windows_follow_each_other_and_all_rows_together_count_equally(unit):
     log = numbered()
     rows, length = learnt_from(log, unit), 4
-    batch = Draw("log", 1, Window(unit, length, 1)).at(stored(log, KEEP, Scaler()), jnp.asarray(rows))
+    batch = Sampler("log", 1, Window(unit, length, 1)).at(stored(log, KEEP, Scaler()), jnp.asarray(rows))
     np.testing.assert_allclose(counted_rows(log, batch)[rows], 1 / len(rows), rtol=1e-5)
     begin = rows - (rows - log.starts[log.episode[rows]]) % length
     np.testing.assert_array_equal(batch.data.observation["observation"][:, 1, 0], begin)
@@ -205,6 +205,6 @@ def test_windows_drawn_in_proportion_to_their_steps_count_equally_whatever_their
 def test_the_spread_of_rewards_counts_every_step_as_often_as_any_other():
     log = numbered()
     log = replace(log, reward=(np.arange(log.steps) == log.starts[log.episode]).astype(np.float32))
-    draw = Draw("log", 40_000, Window(Row(1, 0.9), 8))
+    draw = Sampler("log", 40_000, Window(Row(1, 0.9), 8))
     batch, _ = draw.batch(stored(log, KEEP, Scaler()), None, jax.random.key(0), jnp.zeros(()))
     assert float(counted(nothing_seen(), batch).mean) == pytest.approx(log.reward[log.has_target].mean(), abs=0.01)

@@ -26,7 +26,7 @@ from tests.algorithms.players import (
 from tests.conformance.cases import differ, finite, same
 from tidelog import PPG, ConfigError, OffPolicyPPG, SpecError, fit, learn
 from tidelog.algorithms.core.hyperparameters import from_config, to_config
-from tidelog.algorithms.core.sampling import Draw
+from tidelog.algorithms.core.sampling import Sampler
 from tidelog.algorithms.off_policy_ppg import judged
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import Phasic
@@ -55,7 +55,7 @@ class Player(NamedTuple):
 def first_batch(learner, phase):
     """A minibatch of every store that a phase reads."""
     key, none = jax.random.key(0), jnp.zeros(())
-    if isinstance(phase.reads, Draw):
+    if isinstance(phase.reads, Sampler):
         return phase.reads.batch(learner.segments[phase.reads.store], learner.orders[phase.name], key, none)[0]
     return {name: draw.batch(learner.segments[name], None, key, none)[0] for name, draw in phase.reads.items()}
 

@@ -84,14 +84,14 @@ def test_cartpole_ends_when_gymnasiums_does():
     assert min(lengths) < 60
 
 
-def maze_player(remembers):
+def maze_player(is_recurrent):
     """Forward, then to the side that the sign named, or without looking at it to the left."""
     signs = np.zeros(8)
 
     def act(observed, _):
         sign, corridor, divides = observed.observation["observation"].T
         signs[observed.first] = sign[observed.first]
-        side = np.where(remembers * signs > 0, 2, 1)
+        side = np.where(is_recurrent * signs > 0, 2, 1)
         assert (corridor + divides == 1).all()
         return np.where(divides > 0, side, 0).astype(np.int32), None
 

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from tidelog import Columns, read_log
-from tidelog.algorithms.core.contract import Keep
-from tidelog.algorithms.core.sampling import Choice, Draw, Row
+from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.algorithms.core.sampling import Choice, Row, Sampler
 from tidelog.data.scaling import Scaler
 from tidelog.training.engine.stores import stored
 
@@ -30,7 +30,7 @@ LOG = read_log(
         terminated="died", truncated="left",
     ),
 )  # fmt: skip
-STORE = stored(LOG, Keep(("reward", "terminated")), Scaler())
+STORE = stored(LOG, StoreSpec(("reward", "terminated")), Scaler())
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_windows_stop_at_the_end_of_an_episode(n, reward, discount, following):
 
 def test_a_row_without_a_target_is_never_drawn_but_can_be_cloned():
     np.testing.assert_array_equal(Row(2, 0.5).rows(STORE)[1], [0, 1, 2, 3, 5])
-    assert Choice().rows(stored(LOG, Keep(()), Scaler())) == (6, None)
+    assert Choice().rows(stored(LOG, StoreSpec(()), Scaler())) == (6, None)
 
 
 def test_the_weight_of_a_sample_is_the_logs_times_the_orders():
     store = STORE._replace(weight=jnp.array([1.0, 2, 3, 4, 5, 6]))
-    batch = Draw("log", 2, Row(1, 0.5)).at(store, jnp.array([1, 5]), importance=jnp.array([0.5, 0.1]))
+    batch = Sampler("log", 2, Row(1, 0.5)).at(store, jnp.array([1, 5]), importance=jnp.array([0.5, 0.1]))
     np.testing.assert_allclose(batch.weight, [1.0, 0.6], rtol=1e-6)
     # errors 3 and 10: (3 * 1 + 10 * 0.6) / 2
     np.testing.assert_allclose(batch.mean(jnp.array([3.0, 10.0])), 4.5, rtol=1e-6)

@@ -140,7 +140,7 @@ def test_several_choices_at_once_need_recorded_propensities_and_a_probability():
     class Several:
         """Half of all choices, whatever is seen."""
 
-        remembers = False
+        is_recurrent = False
 
         def __init__(self, spec):
             self.spec = spec

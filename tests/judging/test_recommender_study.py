@@ -7,7 +7,7 @@ from benchmarks import recommender
 from benchmarks.mistaken import Mistaken
 from tests.algorithms.recommenders import batch, described, fresh, small
 from tests.conformance.cases import differ, same
-from tidelog.algorithms.core.optimisation import improve
+from tidelog.algorithms.core.optimisation import gradient_step
 from tidelog.algorithms.core.running_statistics import counted
 from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.critic_inputs import scene
@@ -75,5 +75,7 @@ def test_the_mistaken_critic_rates_what_is_proposed_and_nothing_else_differs():
     target = page.target_value(h, state._replace(rewards=counted(state.rewards, row)), row.data, page.values(
         h, state, row, seen, jax.random.key(0))[0])  # fmt: skip
     vectors = seen._replace(vectors=seen.items.vectors[taken.data.chosen])
-    by_hand = improve(page.critic_loss, state.critic, state.optimisers.critic, 1e-2, h, row, vectors, target, None)
+    by_hand = gradient_step(
+        page.critic_loss, state.critic, state.optimisers.critic, 1e-2, h, row, vectors, target, None
+    )
     same(by_hand.network, other.critic, atol=1e-5)

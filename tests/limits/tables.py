@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import optax
 
 from tidelog import IQL, Log
-from tidelog.algorithms.core.contract import Keep
+from tidelog.algorithms.core.contract import StoreSpec
 from tidelog.algorithms.core.sampling import Batch, Row
 from tidelog.algorithms.iql import step
 from tidelog.data.scaling import Scaler
@@ -77,7 +77,7 @@ def _descend(h, state, batch, updates):
 
 def solved(h: IQL, log: Log, updates: int = 1500):
     """The state after many steps on the whole log at once: nothing is sampled, so the fixed point is reached."""
-    store = stored(log, Keep(("reward", "terminated")), Scaler())
+    store = stored(log, StoreSpec(("reward", "terminated")), Scaler())
     rows = jnp.arange(len(log))
     batch = Batch(Row(1, h.discount).gather(store, rows).data, rows)
     return _descend(h, h.init(log.spec, jax.random.key(0), updates), batch, updates)

@@ -118,7 +118,7 @@ def test_the_onnx_reader_takes_what_the_numpy_reader_takes(tmp_path):
         plain, other = runtime.load(tmp_path / name), load_onnx(tmp_path / name)
         rows, answers = {feature: [value, value] for feature, value in row.items()}, []
         for reader in (plain, other):
-            memory = reader.start(2) if reader.remembers else None
+            memory = reader.start(2) if reader.is_recurrent else None
             steps = [reader(rows, None, memory) for _ in range(2)]
             answers.append([*steps, reader.sample(rows, 3, None, memory)])
         np.testing.assert_allclose(*answers, atol=1e-5)

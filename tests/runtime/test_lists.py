@@ -63,7 +63,7 @@ def test_the_same_call_gives_the_same_lists(name, exported):
         plain.recommend([["i77"]])
     with pytest.raises(SpecError, match=r"ranks items of a catalogue: call policy\.recommend"):
         plain({"history": [1]})
-    assert not plain.remembers
+    assert not plain.is_recurrent
 
 
 @pytest.mark.skipif(not ONNX, reason=WITHOUT)

@@ -13,7 +13,7 @@ import tidelog as tl
 from tests.algorithms.players import Dials, Doors, replaying, tiny
 from tests.conformance.cases import differ, same
 from tests.training.runs import chunks_of, finish, stop_at
-from tidelog.algorithms.core.contract import Lesson
+from tidelog.algorithms.core.contract import DistillationTarget
 from tidelog.algorithms.phasic.distillation import clone_loss
 from tidelog.cli import main
 from tidelog.envs import registry
@@ -114,7 +114,7 @@ def test_the_divergence_is_from_the_teacher():
     # KL((0.9, 0.1), (0.5, 0.5)) = 0.9 log 1.8 + 0.1 log 0.2 = 0.3681; the other way round it is 0.5108
     old, new = (Categorical(jnp.log(jnp.asarray([p]))) for p in ([0.9, 0.1], [0.5, 0.5]))
     network = SimpleNamespace(policy=lambda observation, mask: new)
-    assert float(clone_loss(network, tiny(), Lesson({}, None, old))[0]) == pytest.approx(0.3681, abs=1e-4)
+    assert float(clone_loss(network, tiny(), DistillationTarget({}, None, old))[0]) == pytest.approx(0.3681, abs=1e-4)
 
 
 def test_masks_are_part_of_a_lesson():

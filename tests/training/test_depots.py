@@ -12,7 +12,7 @@ import pytest
 import tidelog as tl
 from tests.algorithms.players import ENV, tiny
 from tests.training.runs import chunks_of, finish, stop_at
-from tidelog.algorithms.core.sampling import Draw
+from tidelog.algorithms.core.sampling import Sampler
 from tidelog.algorithms.core.segments import Epochs, Whole
 from tidelog.cli import main
 from tidelog.envs.functional import Moved
@@ -252,7 +252,7 @@ def test_blocks_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(depots, "MOST_BYTES", 100)
     store = depot(tmp_path, False)
     assert store.segment_bytes == 4 * (3 + 1 + 4)
-    assert (store.block(Draw("memory", 2, Whole(), Epochs())), store.chunk()) == (1, 3)
+    assert (store.block(Sampler("memory", 2, Whole(), Epochs())), store.chunk()) == (1, 3)
 
 
 def test_what_a_phase_prepares_is_the_same_by_parts_but_for_rounding(tmp_path, monkeypatch):

@@ -6,15 +6,15 @@ import pytest
 import tidelog as tl
 from tests.algorithms.worlds import world
 from tidelog import ConfigError
-from tidelog.algorithms.core.contract import Keep
-from tidelog.algorithms.core.sampling import Choice, Draw, Row, Window
+from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.algorithms.core.sampling import Choice, Row, Sampler, Window
 from tidelog.data.scaling import Scaler
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.engine import log_streaming as streams
 from tidelog.training.engine.log_streaming import Stream, is_mapped
 from tidelog.training.engine.stores import stored
 
-KEEP = Keep(("reward", "terminated"))
+KEEP = StoreSpec(("reward", "terminated"))
 TINY = {"hidden": (8, 8), "batch_size": 8}
 
 
@@ -49,7 +49,7 @@ def test_what_is_fetched_gathers_as_from_the_whole_log(both, unit):
         assert np.array_equal(np.asarray(wanted)[np.asarray(counts)], np.asarray(found)[np.asarray(counts)])
 
 
-@pytest.mark.parametrize("keep", [KEEP, Keep(())], ids=["values", "decisions"])
+@pytest.mark.parametrize("keep", [KEEP, StoreSpec(())], ids=["values", "decisions"])
 def test_weights_from_disk_are_those_in_memory(keep, tmp_path):
     weight = np.random.default_rng(0).gamma(2.0, size=len(world("discrete"))).astype(np.float32)
     log = world("discrete", weight=weight)
@@ -109,9 +109,9 @@ def test_priorities_are_learnt_between_blocks_and_resume_is_bit_equal(both, tmp_
 
 def test_a_block_keeps_to_its_bytes(both):
     stream = Stream(both[1], KEEP, Scaler())
-    assert stream.block(Draw("log", 8, Row(1, 0.9))) == streams.LONGEST_BLOCK
+    assert stream.block(Sampler("log", 8, Row(1, 0.9))) == streams.LONGEST_BLOCK
     width = sum(leaf[:1].nbytes for leaf in both[1].observation.values())
-    assert stream.block(Draw("log", 200_000, Row(1, 0.9))) == streams.MOST_BYTES // (200_000 * 2 * width)
+    assert stream.block(Sampler("log", 200_000, Row(1, 0.9))) == streams.MOST_BYTES // (200_000 * 2 * width)
 
 
 def test_only_saved_logs_can_stay_on_disk(tmp_path):

@@ -18,15 +18,22 @@ import jax.numpy as jnp
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core import samplers as reads
 from tidelog.algorithms.core.choosing_actions import choose, sampled, start
-from tidelog.algorithms.core.contract import Feedback, Keep, Phase
+from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
 from tidelog.algorithms.core.hyperparameters import hyper, own
-from tidelog.algorithms.core.optimisation import Schedule, Transformation, brought, constant, improve, optimiser_memory
+from tidelog.algorithms.core.optimisation import (
+    Schedule,
+    Transformation,
+    build_or_default,
+    constant,
+    gradient_step,
+    optimiser_memory,
+)
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, HeadFactory, gaussian
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.distributions import Distribution
-from tidelog.networks.encode import Sight
+from tidelog.networks.encode import EncoderConfig
 from tidelog.networks.mlp import host_generator
 from tidelog.types import Act, Continuous, Decision, Discrete, Observation, Spec
 
@@ -60,7 +67,7 @@ def step(h: BC, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of the actor."""
     key = None if h.dropout is None else jax.random.fold_in(state.key, state.step)
     rate = h.learning_rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
-    actor, memory, loss, metrics = improve(imitation_loss, state.actor, state.memory, rate, h, batch, key)
+    actor, memory, loss, metrics = gradient_step(imitation_loss, state.actor, state.memory, rate, h, batch, key)
     moved = State(actor, memory, state.step + 1, state.updates, state.key)
     return moved, Feedback({"imitation_loss": loss, **metrics})
 
@@ -73,13 +80,13 @@ def losses(h: BC, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.A
 def init(h: BC, spec: Spec, key: jax.Array, updates: int) -> State:
     """A fresh actor."""
     network_key, training_key = jax.random.split(key)
-    sight = Sight(h.embedding, h.hidden[0], h.convolutions, h.memory)
+    sight = EncoderConfig(h.embedding, h.hidden[0], h.convolutions, h.memory)
     shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight, "head": h.actor_head}
 
     def fresh_actor() -> Actor:
         return Actor.create(host_generator(network_key), spec, **shape)
 
-    actor = brought(h.actor_network, fresh_actor, spec, network_key)
+    actor = build_or_default(h.actor_network, fresh_actor, spec, network_key)
     memory = optimiser_memory(h.optimiser, actor)
     return State(actor, memory, jnp.int32(0), jnp.int32(updates), training_key)
 
@@ -107,9 +114,9 @@ class BC:
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """The log without rewards."""
-        return {"log": Keep(())}
+        return {"log": StoreSpec(())}
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase over decisions of the log, or over windows of them with a memory."""

@@ -39,18 +39,18 @@ from tidelog.algorithms.bcq_candidates import Acting, candidates, clipped_normal
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core import samplers as reads
 from tidelog.algorithms.core.choosing_actions import in_blocks
-from tidelog.algorithms.core.contract import Feedback, Keep, Phase, one_reward
+from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, one_reward
 from tidelog.algorithms.core.hyperparameters import hyper, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
-    brought,
+    build_or_default,
     constant,
     copied,
-    follow,
-    improve,
+    gradient_step,
     optimiser_memory,
-    unless,
+    polyak_update,
+    tree_where,
 )
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
@@ -60,7 +60,7 @@ from tidelog.losses.vae import REDUCTIONS, Reduction, mean_over_latents, normal_
 from tidelog.networks import recipe
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, Ensemble
-from tidelog.networks.encode import Sight, after, now
+from tidelog.networks.encode import EncoderConfig, after, now
 from tidelog.networks.mlp import Linear, host_generator
 from tidelog.networks.perturbation import Perturbation, moved
 from tidelog.networks.vae import Generator
@@ -142,22 +142,22 @@ def step(h: BCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     noise = drawn(h, state, batch, jax.random.fold_in(state.key, state.step))
 
     rate = h.generator_learning_rate * h.generator_schedule(progress)
-    generator, generator_memory, g_loss, generator_metrics = improve(
+    generator, generator_memory, g_loss, generator_metrics = gradient_step(
         generator_loss, state.generator, memories.generator, rate, h, batch, noise.posterior
     )
 
     target = target_value(h, generator, state, row, noise.after)
     rate = h.critic_learning_rate * h.critic_schedule(progress)
-    critic, critic_memory, q_loss, q = improve(critic_loss, state.critic, memories.critic, rate, h, batch, target)
+    critic, critic_memory, q_loss, q = gradient_step(critic_loss, state.critic, memories.critic, rate, h, batch, target)
 
     due = (state.step + 1) % h.policy_delay == 0
     proposed = generator.decode(now(generator, row), noise.now)
     rate = h.perturbation_learning_rate * h.perturbation_schedule(progress)
     before = state.perturbation, memories.perturbation
-    *following, p_loss, (chosen, direction) = improve(
+    *following, p_loss, (chosen, direction) = gradient_step(
         perturbation_loss, *before, rate, h, batch, proposed, critic.members[0]
     )
-    perturbation, perturbation_memory = unless(due, before, tuple(following))
+    perturbation, perturbation_memory = tree_where(due, before, tuple(following))
 
     move = jnp.where(due, h.target_rate, 0.0)
     error = jnp.abs(q - target)  # [E, B]
@@ -175,9 +175,9 @@ def step(h: BCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     stepped = state._replace(
         generator=generator,
         perturbation=perturbation,
-        target_perturbation=follow(state.target_perturbation, perturbation, move),
+        target_perturbation=polyak_update(state.target_perturbation, perturbation, move),
         critic=critic,
-        target_critic=follow(state.target_critic, critic, move),
+        target_critic=polyak_update(state.target_critic, critic, move),
         optimisers=Optimisers(generator_memory, critic_memory, perturbation_memory),
         step=state.step + 1,
     )
@@ -202,7 +202,7 @@ def losses(h: BCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.
 def init(h: BCQ, spec: Spec, key: jax.Array, updates: int) -> State:
     """Fresh networks; targets start as what they follow."""
     random, own = host_generator(key), jax.random.split(key, h.critics + 4)
-    sight = Sight(h.embedding, h.hidden[0], h.convolutions, h.memory)
+    sight = EncoderConfig(h.embedding, h.hidden[0], h.convolutions, h.memory)
     latent = h.latent or 2 * len(spec.action.low)  # type: ignore[union-attr]
 
     def fresh_generator() -> Generator:
@@ -214,9 +214,9 @@ def init(h: BCQ, spec: Spec, key: jax.Array, updates: int) -> State:
     def fresh_critic() -> Critic:
         return Critic.create(random, spec, hidden=h.hidden, layer_norm=False, sight=sight, linear=Linear.uniform)
 
-    generator = brought(h.generator_network, fresh_generator, spec, own[0])
-    perturbation = brought(h.perturbation_network, fresh_perturbation, spec, own[1])
-    critic = Ensemble(tuple(brought(h.critic_network, fresh_critic, spec, k) for k in own[4:]))
+    generator = build_or_default(h.generator_network, fresh_generator, spec, own[0])
+    perturbation = build_or_default(h.perturbation_network, fresh_perturbation, spec, own[1])
+    critic = Ensemble(tuple(build_or_default(h.critic_network, fresh_critic, spec, k) for k in own[4:]))
     memories = Optimisers(*(optimiser_memory(h.optimiser, network) for network in (generator, critic, perturbation)))
     latents = clipped_normal(h, own[2], (h.samples, latent))
     step, planned = jnp.int32(0), jnp.int32(updates)
@@ -273,10 +273,10 @@ class BCQ:
         if self.memory is not None and (self.generator_network or self.perturbation_network or self.critic_network):
             raise ConfigError("BCQ.memory is for its own networks: leave it out with networks of yours")
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """The log with its rewards."""
         one_reward("BCQ", spec)
-        return {"log": Keep(("reward", "terminated"))}
+        return {"log": StoreSpec(("reward", "terminated"))}
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase over transitions of the log, or over windows of them with a memory."""

@@ -39,17 +39,17 @@ import jax.numpy as jnp
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core import samplers as reads
 from tidelog.algorithms.core.choosing_actions import Among
-from tidelog.algorithms.core.contract import Feedback, Keep, Phase, one_reward
+from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, one_reward
 from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
-    brought,
+    build_or_default,
     constant,
     copied,
-    follow,
-    improve,
+    gradient_step,
     optimiser_memory,
+    polyak_update,
 )
 from tidelog.algorithms.core.running_statistics import Running, counted, deviation, nothing_seen
 from tidelog.algorithms.core.sampling import Batch
@@ -61,7 +61,7 @@ from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, gaussian, policy_after
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, ratings_after
-from tidelog.networks.encode import SHARING, Sharing, Sight, with_pictures
+from tidelog.networks.encode import SHARING, EncoderConfig, Sharing, with_pictures
 from tidelog.networks.mlp import Linear, host_generator
 from tidelog.support import allow, best, supported
 from tidelog.types import Act, Discrete, Observation, Spec, Transition, same_shape
@@ -163,10 +163,10 @@ def step(h: DiscreteBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     target = target_value(h, state._replace(rewards=rewards), batch.data)
     networks = Networks(state.critic, state.imitator)
     rate = h.learning_rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
-    networks, memory, _, (metrics, q) = improve(total_loss, networks, state.memory, rate, h, batch, target)
+    networks, memory, _, (metrics, q) = gradient_step(total_loss, networks, state.memory, rate, h, batch, target)
     target_critic = state.target_critic
     if target_critic is not None:
-        target_critic = follow(target_critic, networks.critic, _share(h, state.step + 1))
+        target_critic = polyak_update(target_critic, networks.critic, _share(h, state.step + 1))
     moved = state._replace(
         **networks._asdict(), target_critic=target_critic, rewards=rewards, memory=memory, step=state.step + 1
     )
@@ -197,7 +197,7 @@ def init(h: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State:
     """Fresh networks; the target critic starts as the critic."""
     random = host_generator(key)
     one, two, rest = jax.random.split(key, 3)
-    sight = Sight(h.embedding, h.hidden[0], h.convolutions, h.memory)
+    sight = EncoderConfig(h.embedding, h.hidden[0], h.convolutions, h.memory)
     shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight, "linear": Linear.uniform}
 
     def fresh_critic() -> Critic:
@@ -206,8 +206,8 @@ def init(h: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State:
     def fresh_imitator() -> Actor:
         return Actor.create(random, spec, head=gaussian, **shape)
 
-    critic = brought(h.critic_network, fresh_critic, spec, one)
-    imitator = brought(h.imitator_network, fresh_imitator, spec, two)
+    critic = build_or_default(h.critic_network, fresh_critic, spec, one)
+    imitator = build_or_default(h.imitator_network, fresh_imitator, spec, two)
     if h.shared(spec) and not (h.memory or h.critic_network or h.imitator_network):
         imitator = eqx.tree_at(lambda actor: actor.encoder, imitator, None)
     target = None if h.target_rate is None and h.copy_period is None else copied(critic)
@@ -282,10 +282,10 @@ class DiscreteBCQ:
         if self.memory is not None and (self.critic_network or self.imitator_network):
             raise ConfigError("DiscreteBCQ.memory is for its own networks: leave it out with networks of yours")
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """The log with its rewards."""
         one_reward("DiscreteBCQ", spec)
-        return {"log": Keep(("reward", "terminated"))}
+        return {"log": StoreSpec(("reward", "terminated"))}
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase over transitions of the log, or over windows of them with a memory."""

@@ -38,18 +38,18 @@ import jax.numpy as jnp
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core import samplers as reads
 from tidelog.algorithms.core.choosing_actions import choose, sampled, start
-from tidelog.algorithms.core.contract import Feedback, Keep, Phase, check_components
+from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, check_components
 from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
-    brought,
+    build_or_default,
     constant,
     copied,
     cosine,
-    follow,
-    improve,
+    gradient_step,
     optimiser_memory,
+    polyak_update,
 )
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
@@ -60,9 +60,9 @@ from tidelog.losses.td import PointLoss, ensemble_error, squared
 from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, HeadFactory, gaussian
 from tidelog.networks.convolution import Layers, by_size
-from tidelog.networks.critic import Critic, Ensemble, Value, now_and_after
+from tidelog.networks.critic import Critic, Ensemble, Value, value_and_next_value
 from tidelog.networks.distributions import Distribution
-from tidelog.networks.encode import Sight
+from tidelog.networks.encode import EncoderConfig
 from tidelog.networks.mlp import host_generator
 from tidelog.types import Act, Continuous, Discrete, Observation, Spec, Transition
 
@@ -141,24 +141,24 @@ def step(h: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
     q = smallest(target_q, weights)
 
     rate = h.value_learning_rate * h.value_schedule(progress)
-    value, value_memory, v_loss, v = improve(value_loss, state.value, memories.value, rate, h, batch, q, weights)
+    value, value_memory, v_loss, v = gradient_step(value_loss, state.value, memories.value, rate, h, batch, q, weights)
 
-    new_v, new_next_v = now_and_after(value, row)
+    new_v, new_next_v = value_and_next_value(value, row)
     advantage = weigh(q - new_v, weights)
     key = None if h.dropout is None else jax.random.fold_in(state.key, state.step)
     rate = h.actor_learning_rate * h.actor_schedule(progress)
-    actor, actor_memory, a_loss, actor_metrics = improve(
+    actor, actor_memory, a_loss, actor_metrics = gradient_step(
         actor_loss, state.actor, memories.actor, rate, h, batch, advantage, key
     )
 
     target = row.reward + spread(row.discount, weights) * new_next_v
     rate = h.critic_learning_rate * h.critic_schedule(progress)
-    critic, critic_memory, q_loss, logged_q = improve(
+    critic, critic_memory, q_loss, logged_q = gradient_step(
         critic_loss, state.critic, memories.critic, rate, h, batch, target, weights
     )
 
     due = (state.step + 1) % h.target_update_period == 0
-    target_critic = follow(state.target_critic, critic, jnp.where(due, h.target_rate, 0.0))
+    target_critic = polyak_update(state.target_critic, critic, jnp.where(due, h.target_rate, 0.0))
 
     mean = batch.average(advantage)
     metrics = {
@@ -184,7 +184,7 @@ def losses(h: IQL, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.
     weights = component_weights(h, row)
     q = smallest(state.target_critic(row.observation, row.action, **row.window), weights)
     v_loss, _ = value_loss(state.value, h, batch, q, weights)
-    v, next_v = now_and_after(state.value, row)
+    v, next_v = value_and_next_value(state.value, row)
     a_loss, _ = actor_loss(state.actor, h, batch, weigh(q - v, weights), None)
     target = row.reward + spread(row.discount, weights) * next_v
     q_loss, _ = critic_loss(state.critic, h, batch, target, weights)
@@ -204,16 +204,18 @@ def component_weights(h: IQL, row: Transition) -> jax.Array | None:
 def init(h: IQL, spec: Spec, key: jax.Array, updates: int) -> State:
     """Fresh networks; the target critics start as the critics."""
     generator = host_generator(key)
-    sight = Sight(h.embedding, h.hidden[0], h.convolutions, h.memory)
+    sight = EncoderConfig(h.embedding, h.hidden[0], h.convolutions, h.memory)
     shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight}
     own = jax.random.split(key, h.critics + 3)
 
     def fresh_critic() -> Critic:
         return Critic.create(generator, spec, **shape)
 
-    actor = brought(h.actor_network, lambda: Actor.create(generator, spec, head=h.actor_head, **shape), spec, own[0])
-    critic = Ensemble(tuple(brought(h.critic_network, fresh_critic, spec, k) for k in own[3:]))
-    value = brought(h.value_network, lambda: Value.create(generator, spec, **shape), spec, own[1])
+    actor = build_or_default(
+        h.actor_network, lambda: Actor.create(generator, spec, head=h.actor_head, **shape), spec, own[0]
+    )
+    critic = Ensemble(tuple(build_or_default(h.critic_network, fresh_critic, spec, k) for k in own[3:]))
+    value = build_or_default(h.value_network, lambda: Value.create(generator, spec, **shape), spec, own[1])
     memories = Optimisers(*(optimiser_memory(h.optimiser, network) for network in (actor, critic, value)))
     return State(actor, critic, copied(critic), value, memories, jnp.int32(0), jnp.int32(updates), own[2])
 
@@ -275,10 +277,10 @@ class IQL:
         """The authors' settings for a family of D4RL tasks: locomotion, antmaze, adroit or kitchen."""
         return cls(**chosen_preset("IQL", PRESETS, name))
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """The log with its rewards."""
         check_components(self.reward_weights, spec)
-        return {"log": Keep(("reward", "terminated"))}
+        return {"log": StoreSpec(("reward", "terminated"))}
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase over transitions of the log, or over windows of them with a memory."""

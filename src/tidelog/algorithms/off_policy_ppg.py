@@ -33,11 +33,18 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.core import fields
-from tidelog.algorithms.core.contract import Collection, Feedback, Keep, Lesson, Phase
+from tidelog.algorithms.core.contract import Collection, DistillationTarget, Feedback, Phase, StoreSpec
 from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
-from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, copied, follow, optimiser_memory
+from tidelog.algorithms.core.optimisation import (
+    Schedule,
+    Transformation,
+    constant,
+    copied,
+    optimiser_memory,
+    polyak_update,
+)
 from tidelog.algorithms.core.running_statistics import Running, merged
-from tidelog.algorithms.core.sampling import Batch, Draw
+from tidelog.algorithms.core.sampling import Batch, Sampler
 from tidelog.algorithms.core.segments import Living, Passes, Whole, check_lives
 from tidelog.algorithms.phasic import network_step as phasic
 from tidelog.algorithms.phasic.auxiliary_phase import Rewards, auxiliary_loss, drift, freeze, value_unit
@@ -124,7 +131,7 @@ def prepared(h: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[St
 def averaged(proximal: Proximal, network: Any, decay: jax.Array | float) -> Proximal:
     """The average one policy step later: the newest parameters weigh 1, all earlier ones `decay` of what they did."""
     weight = decay * proximal.weight + 1.0
-    return Proximal(follow(proximal.network, network, 1.0 / weight), weight)
+    return Proximal(polyak_update(proximal.network, network, 1.0 / weight), weight)
 
 
 def restarted(network: Any) -> Proximal:
@@ -245,24 +252,24 @@ class OffPolicyPPG:
         counted = ("fresh",) if self.reward_normalisation else ()
         return Collection(self.environments, self.rollout_steps, ("policy", "value", *counted))
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """Two rings of whole segments with the log-probabilities of who played, and the fresh rewards."""
         mask = ("mask",) if spec.masked else ()
         flags = ("reward", "terminated", "truncated", "valid")
         whole = ("observation", *mask, "action", "log_probability", *flags, "following")
-        fresh = {"fresh": Keep(flags, self.environments)} if self.reward_normalisation else {}
+        fresh = {"fresh": StoreSpec(flags, self.environments)} if self.reward_normalisation else {}
         return {
-            "policy": Keep(whole, self.policy_capacity, self.policy_max_use, self.policy_max_staleness),
-            "value": Keep(whole, self.value_capacity, self.value_max_use, self.value_max_staleness),
+            "policy": StoreSpec(whole, self.policy_capacity, self.policy_max_use, self.policy_max_staleness),
+            "value": StoreSpec(whole, self.value_capacity, self.value_max_use, self.value_max_staleness),
             **fresh,
         }
 
     def phases(self) -> tuple[Phase, ...]:
         """The policy phase over both stores, and every so many rounds the auxiliary phase over the value's."""
-        reads = {name: Draw(name, self.minibatch, Whole(), Living()) for name in ("policy", "value")}
+        reads = {name: Sampler(name, self.minibatch, Whole(), Living()) for name in ("policy", "value")}
         before, over = (count_rewards, "fresh") if self.reward_normalisation else (None, None)
         policy = Phase("policy", reads, step, losses, _policy_updates, before, over=over)
-        again = Draw("value", self.auxiliary_minibatch, Whole(), Passes())
+        again = Sampler("value", self.auxiliary_minibatch, Whole(), Passes())
         auxiliary = Phase("auxiliary", again, auxiliary_step, auxiliary_losses, _auxiliary_updates, freeze, drift)
         return (policy, *((auxiliary,) if self.auxiliary_epochs else ()))
 
@@ -270,7 +277,7 @@ class OffPolicyPPG:
         """A fresh network for a run of `updates` steps."""
         return init(self, spec, key, updates)
 
-    def taught(self, state: State, lesson: Lesson, key: jax.Array, updates: int) -> tuple[State, jax.Array]:
+    def taught(self, state: State, lesson: DistillationTarget, key: jax.Array, updates: int) -> tuple[State, jax.Array]:
         """A fresh state whose policy, and its average, does what a lesson says; its mean divergence from that."""
         state, divergence = phasic.taught(self, state, lesson, key, updates)
         return state._replace(proximal=restarted(copied(state.network))), divergence

@@ -32,11 +32,11 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.core import fields
-from tidelog.algorithms.core.contract import Collection, Feedback, Keep, Phase
+from tidelog.algorithms.core.contract import Collection, Feedback, Phase, StoreSpec
 from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
 from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, optimiser_memory
 from tidelog.algorithms.core.running_statistics import Running
-from tidelog.algorithms.core.sampling import Batch, Draw
+from tidelog.algorithms.core.sampling import Batch, Sampler
 from tidelog.algorithms.core.segments import Epochs, Whole, check_divides
 from tidelog.algorithms.phasic import network_step as phasic
 from tidelog.algorithms.phasic.auxiliary_phase import Rewards, auxiliary_loss, drift, freeze, value_unit
@@ -229,28 +229,28 @@ class PPG:
         """A rollout a round."""
         return Collection(self.environments, self.rollout_steps, ("fresh",), self.pieces)
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """The rollout at hand, and with an auxiliary phase the memory of a whole policy phase."""
         mask = ("mask",) if spec.masked else ()
         begins: tuple[str, ...] = () if self.memory is None else ("first", "carry")
         taken = ("action", "log_probability", "reward", "terminated", "truncated", "following")
-        fresh = Keep(("observation", "valid", *mask, *taken, *begins), self.environments)
+        fresh = StoreSpec(("observation", "valid", *mask, *taken, *begins), self.environments)
         if not self.auxiliary_epochs:
             return {"fresh": fresh}
         held = self.environments * self.policy_iterations
         begins += () if self.memory is None else ("value_carry",)
-        return {"fresh": fresh, "memory": Keep(("observation", "valid", *mask, *begins, "target"), held)}
+        return {"fresh": fresh, "memory": StoreSpec(("observation", "valid", *mask, *begins, "target"), held)}
 
     def phases(self) -> tuple[Phase, ...]:
         """Value epochs where they are apart, the policy phase, and every so many rounds the auxiliary phase."""
         joint, distils = self.policy_epochs == self.value_epochs, self.auxiliary_epochs > 0
         size = self.environments * self.pieces // self.minibatches
-        reads = Draw("fresh", size, Whole(self.pieces), Epochs())
+        reads = Sampler("fresh", size, Whole(self.pieces), Epochs())
         loss, before = (joint_loss, estimate) if joint else (policy_loss, None)
         into = "memory" if distils else None
         value = Phase("value", reads, value_step, losses_of(value_loss), _value_updates, estimate)
         policy = Phase("policy", reads, policy_step, losses_of(loss), _policy_updates, before, into=into)
-        memory = Draw("memory", self.auxiliary_minibatch, Whole(), Epochs())
+        memory = Sampler("memory", self.auxiliary_minibatch, Whole(), Epochs())
         losses = losses_of(auxiliary_loss)
         auxiliary = Phase("auxiliary", memory, auxiliary_step, losses, _auxiliary_updates, freeze, drift, empties=True)
         return (*(() if joint else (value,)), policy, *((auxiliary,) if distils else ()))

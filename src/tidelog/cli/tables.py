@@ -63,7 +63,7 @@ def show_run(run: Run) -> None:
         if named
         else f"evaluate {run.folder} --env {environment}"
     )
-    if named and (run.record.spec.masked or run.policy().remembers):
+    if named and (run.record.spec.masked or run.policy().is_recurrent):
         then += " --columns MAPPING.toml"
     say(f"next: tidelog {then}")
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.networks.distributions import Categorical, Distribution, Gaussian, Point
-from tidelog.networks.encode import Encoder, Sight
+from tidelog.networks.encode import Encoder, EncoderConfig
 from tidelog.networks.mlp import MLP, Linear, MakeLinear, zeros
 from tidelog.support import allow
 from tidelog.types import Continuous, Discrete, Observation, Spec, Transition
@@ -94,7 +94,7 @@ class Actor(eqx.Module):
         *,
         hidden: tuple[int, ...],
         layer_norm: bool,
-        sight: Sight,
+        sight: EncoderConfig,
         head: HeadFactory,
         linear: MakeLinear | None = None,
     ) -> Actor:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.losses.imitation import pick
-from tidelog.networks.encode import Encoder, Seen, Sight
+from tidelog.networks.encode import Encoder, EncoderConfig, Seen
 from tidelog.networks.mlp import MLP, MakeLinear
 from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Transition
 
@@ -28,7 +28,13 @@ class Value(eqx.Module):
 
     @classmethod
     def create(
-        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], layer_norm: bool, sight: Sight
+        cls,
+        generator: np.random.Generator,
+        spec: Spec,
+        *,
+        hidden: tuple[int, ...],
+        layer_norm: bool,
+        sight: EncoderConfig,
     ) -> Value:
         """A network of widths `hidden`."""
         encoder = Encoder.create(generator, spec, sight)
@@ -64,7 +70,7 @@ class Critic(eqx.Module):
         *,
         hidden: tuple[int, ...],
         layer_norm: bool,
-        sight: Sight,
+        sight: EncoderConfig,
         linear: MakeLinear | None = None,
     ) -> Critic:
         """A network of widths `hidden`; `linear` makes its dense layers (orthogonal unless told)."""
@@ -123,7 +129,7 @@ class Ensemble(eqx.Module):
         return jnp.stack([member.all_actions(observation) for member in self.members])
 
 
-def now_and_after(value: Any, row: Transition) -> tuple[jax.Array, jax.Array]:
+def value_and_next_value(value: Any, row: Transition) -> tuple[jax.Array, jax.Array]:
     """V of what was seen and of what followed, [B] each, for a Value or any module that maps observations to [B]."""
     if isinstance(value, Value):
         return value.both(row)

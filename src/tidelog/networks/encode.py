@@ -41,7 +41,7 @@ SHARING: Mapping[str, Sharing] = {"pictures": with_pictures, "always": always, "
 
 
 @dataclass(frozen=True)
-class Sight:
+class EncoderConfig:
     """How observations are turned into features; the same for all networks of an algorithm."""
 
     embedding: int  # width of a categorical column's table
@@ -66,7 +66,7 @@ class Picture(eqx.Module):
     dense: Linear
 
     @classmethod
-    def create(cls, generator: np.random.Generator, leaf: Image, sight: Sight) -> Picture:
+    def create(cls, generator: np.random.Generator, leaf: Image, sight: EncoderConfig) -> Picture:
         """The dense layer begins as its convolutions do: weights of norm 1.4 after stacks, else orthogonal ones."""
         convolutions = Convolutions.create(generator, leaf, sight.convolutions)
         flat = features(leaf, convolutions.shapes)
@@ -91,7 +91,7 @@ class Encoder(eqx.Module):
     leaves: tuple[str, ...] = eqx.field(static=True)
 
     @classmethod
-    def create(cls, generator: np.random.Generator, spec: Spec, sight: Sight) -> Encoder:
+    def create(cls, generator: np.random.Generator, spec: Spec, sight: EncoderConfig) -> Encoder:
         """Tables, convolutions and memory for the leaves of a spec."""
         tables, pictures = {}, {}
         for name, leaf in sorted(spec.observation.items()):
@@ -102,7 +102,7 @@ class Encoder(eqx.Module):
                 pictures[name] = Picture.create(generator, leaf, sight)
         memory = None
         if sight.memory is not None:
-            memory = GRU.create(generator, Sight(sight.embedding, sight.picture_width).size(spec), sight.memory)
+            memory = GRU.create(generator, EncoderConfig(sight.embedding, sight.picture_width).size(spec), sight.memory)
         return cls(tables, pictures, memory, tuple(sorted(spec.observation)))
 
     def __call__(self, observation: Seen, real: jax.Array | None = None) -> jax.Array:

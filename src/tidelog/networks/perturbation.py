@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.networks.encode import Encoder, Seen, Sight
+from tidelog.networks.encode import Encoder, EncoderConfig, Seen
 from tidelog.networks.mlp import MLP, Linear
 from tidelog.types import Continuous, Spec
 
@@ -20,7 +20,7 @@ class Perturbation(eqx.Module):
 
     @classmethod
     def create(
-        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], sight: Sight
+        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], sight: EncoderConfig
     ) -> Perturbation:
         """A network of widths `hidden`."""
         if not isinstance(spec.action, Continuous):

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.networks.distributions import Categorical, Distribution, Gaussian, Several
-from tidelog.networks.encode import Encoder, Sight, with_pictures
+from tidelog.networks.encode import Encoder, EncoderConfig, with_pictures
 from tidelog.networks.mlp import MLP, Activation, Linear, zeros
 from tidelog.support import allow
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Observation, Spec
@@ -160,7 +160,7 @@ class Shape:
     hidden: tuple[int, ...]
     activation: Activation
     layer_norm: bool
-    sight: Sight
+    sight: EncoderConfig
 
 
 class Parts(NamedTuple):

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.networks.encode import Encoder, Seen, Sight
+from tidelog.networks.encode import Encoder, EncoderConfig, Seen
 from tidelog.networks.mlp import MLP, Linear
 from tidelog.types import Continuous, Spec
 
@@ -23,7 +23,7 @@ class Generator(eqx.Module):
 
     @classmethod
     def create(
-        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], latent: int, sight: Sight
+        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], latent: int, sight: EncoderConfig
     ) -> Generator:
         """Two networks of widths `hidden`, between them `latent` numbers."""
         if not isinstance(spec.action, Continuous):

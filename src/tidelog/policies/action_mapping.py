@@ -42,7 +42,7 @@ class Aligned:
 
     def begin(self, first: NDArray[np.bool_]) -> None:
         """Forget what is remembered in copies whose episode begins, `first` [W]; nothing without a memory."""
-        if self._policy.remembers:
+        if self._policy.is_recurrent:
             if self._memory is None or len(self._memory.carry) != len(first):
                 self._memory = self._policy.start(len(first))
             self._memory.forget(first)

@@ -40,7 +40,7 @@ def act_on_known(
     The latter with a column `row`, counted from 1, and a column `unknown` that says what is; the former is None where
     no row is left. ConfigError where the policy has a memory, to which every row of an episode counts.
     """
-    if policy.remembers:
+    if policy.is_recurrent:
         raise ConfigError("this policy has a memory, to which every row of an episode counts: no row can be skipped")
     frame = _table(policy, path)
     unknown = _unknown(frame, policy.spec)
@@ -86,8 +86,8 @@ def _acted(policy: Policy, frame: pl.DataFrame, mapping: str | Path | None) -> p
         raise SpecError(
             "the log said which actions were allowed: give the mapping (--columns) whose action_mask this table has"
         )
-    remembers = policy.remembers
-    actions = _act_in_order(policy, frame, leaves, allowed, mapping) if remembers else policy(leaves, allowed)
+    is_recurrent = policy.is_recurrent
+    actions = _act_in_order(policy, frame, leaves, allowed, mapping) if is_recurrent else policy(leaves, allowed)
     return frame.with_columns(**_action_columns(actions, policy.spec, frame.columns))
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.algorithms.core.choosing_actions import Among, Mixed, in_blocks
-from tidelog.algorithms.core.contract import Lesson
+from tidelog.algorithms.core.contract import DistillationTarget
 from tidelog.algorithms.phasic.distillation import BLOCK
 from tidelog.envs.protocol import Environment
 from tidelog.errors import SpecError
@@ -24,7 +24,7 @@ from tidelog.policies.rollout import actor
 from tidelog.types import Catalogue, Continuous, Spec
 
 
-def lesson_of(policy: Policy, environment: Environment, decisions: int, seed: int) -> Lesson:
+def lesson_of(policy: Policy, environment: Environment, decisions: int, seed: int) -> DistillationTarget:
     """At least so many decisions that a policy samples in all copies of an environment, with its distributions.
 
     SpecError where the policy does not fit the environment, or has no distribution of a single observation.
@@ -41,7 +41,7 @@ def lesson_of(policy: Policy, environment: Environment, decisions: int, seed: in
         count += int(valid.sum())
         observed = outcome.current
     seen, mask = jax.tree.map(lambda *leaves: np.concatenate(leaves), *rows)
-    return Lesson(seen, mask, _distribution(policy, aligned, environment.spec, seen, mask))
+    return DistillationTarget(seen, mask, _distribution(policy, aligned, environment.spec, seen, mask))
 
 
 def check_teaches(policy: Policy) -> None:
@@ -49,7 +49,7 @@ def check_teaches(policy: Policy) -> None:
     name = type(policy.algorithm).__name__
     if isinstance(policy.spec.action, Catalogue):
         raise SpecError(f"this {name} policy ranks items of a catalogue: no policy in an environment can begin as it")
-    if policy.remembers:
+    if policy.is_recurrent:
         raise SpecError(
             f"this {name} policy remembers what it saw before: a policy of single observations cannot begin as it"
         )

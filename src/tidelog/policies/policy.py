@@ -82,7 +82,9 @@ class Policy:
         self.scaler = scaler
         self.acting = acting
         self.origin = dict(origin or {})
-        self.remembers = algorithm.start(acting, 1) is not None  # then `start` makes a memory, and every step takes it
+        self.is_recurrent = (
+            algorithm.start(acting, 1) is not None
+        )  # then `start` makes a memory, and every step takes it
         self._numbers = jax.tree.map(jnp.float32, algorithm)
 
     def start(self, count: int = 1) -> Memory:
@@ -142,7 +144,7 @@ class Policy:
     def q_values(self, observation: Any) -> NumpyArray:
         """The critic's values [A] or [B, A] of discrete actions, in scaled rewards; SpecError where there are none."""
         intake = self._read(observation, None)
-        values = self._apply(_q_values, intake, None if not self.remembers else self.start(intake.size))
+        values = self._apply(_q_values, intake, None if not self.is_recurrent else self.start(intake.size))
         if values is None:
             raise SpecError(
                 f"{type(self.algorithm).__name__} with {type(self.spec.action).__name__} actions rates no actions"
@@ -212,7 +214,7 @@ class Policy:
         return None if parts[0] is None else np.concatenate([np.asarray(part) for part in parts])[: intake.size]
 
     def _carried(self, intake: Intake, memory: Memory | None) -> NumpyArray | None:
-        carry = carried(memory, intake.size, self.remembers)
+        carry = carried(memory, intake.size, self.is_recurrent)
         return None if carry is None else np.concatenate([carry, np.repeat(carry[-1:], intake.padding, axis=0)])
 
     def _read(self, observation: Any, mask: Any) -> Intake:

@@ -48,7 +48,7 @@ def answers_along(
     Without a memory it is asked once about all rows. With one it is asked step by step, for all episodes that go on;
     where asking does not move the memory on, acting does.
     """
-    if not policy.remembers:
+    if not policy.is_recurrent:
         return answer(leaves, mask, slice(None), None)
     lengths = np.diff(starts)
     order = np.argsort(-lengths, kind="stable")  # long ones first, so that those that go on are always the first ones

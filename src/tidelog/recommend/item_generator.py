@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.optimisation import improve, unless
+from tidelog.algorithms.core.optimisation import gradient_step, tree_where
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error
 from tidelog.recommend.candidate_generation import Imagination, clipped, envisaged
@@ -48,7 +48,7 @@ def generated(h: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array) -> 
     """The state with its generator moved."""
     noise = jax.random.normal(key, (*batch.data.reward.shape, h.latent_size))
     rate = h.generator_learning_rate * h.schedule(progress(state))
-    generator, memory, loss, told = improve(
+    generator, memory, loss, told = gradient_step(
         generator_loss, state.imagination.generator, state.optimisers.generator, rate, h, batch, seen, noise
     )  # fmt: skip
     imagination = state.imagination._replace(generator=generator)
@@ -64,8 +64,10 @@ def perturbed(
     latent = clipped(h, key, (*batch.data.reward.shape, h.latent_size))
     rate = h.perturbation_learning_rate * h.schedule(progress(state))
     critic, memory = state.critic.members[0], state.optimisers.perturbation
-    *after, loss, made = improve(perturbation_loss, before, memory, rate, h, batch, seen, generator, critic, latent)
-    perturbation, memory = unless(due, (before, memory), tuple(after))
+    *after, loss, made = gradient_step(
+        perturbation_loss, before, memory, rate, h, batch, seen, generator, critic, latent
+    )
+    perturbation, memory = tree_where(due, (before, memory), tuple(after))
     moved = state._replace(
         imagination=Imagination(generator, perturbation), optimisers=state.optimisers._replace(perturbation=memory)
     )

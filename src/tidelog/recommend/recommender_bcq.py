@@ -32,17 +32,17 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.core import fields
-from tidelog.algorithms.core.contract import Feedback, Keep, Phase
+from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
 from tidelog.algorithms.core.hyperparameters import hyper, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
     constant,
-    follow,
-    improve,
+    gradient_step,
+    polyak_update,
 )
 from tidelog.algorithms.core.running_statistics import counted
-from tidelog.algorithms.core.sampling import Batch, Draw
+from tidelog.algorithms.core.sampling import Batch, Sampler
 from tidelog.errors import ConfigError, SpecError
 from tidelog.losses.td import PointLoss, squared
 from tidelog.recommend import ranking as listing
@@ -79,7 +79,7 @@ def pretrain_step(h: RecommenderBCQ, state: State, batch: Batch) -> tuple[State,
 def recalled(h: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
     """The state with table and reader moved."""
     rate = h.learning_rate * h.schedule(progress(state))
-    recall, memory, _, told = improve(
+    recall, memory, _, told = gradient_step(
         recall_loss, state.recall, state.optimisers.recall, rate, h, batch, state.known, key
     )
     return state._replace(recall=recall, optimisers=state.optimisers._replace(recall=memory)), told
@@ -103,7 +103,7 @@ def step(h: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback
     if h.negative_weight is not None:
         negatives = passed_over(h, state, visit, seen, value, keys[3])
     rate = h.critic_learning_rate * h.schedule(progress(state))
-    critic, memory, q_loss, q = improve(
+    critic, memory, q_loss, q = gradient_step(
         critic_loss, state.critic, state.optimisers.critic, rate, h, batch, seen, target, negatives
     )
     state = state._replace(critic=critic, optimisers=state.optimisers._replace(critic=memory))
@@ -124,10 +124,10 @@ def step(h: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback
 
 def followed(h: RecommenderBCQ, state: State, rate: jax.Array) -> State:
     """The state with its targets moved by `rate` of their gaps, and one update further."""
-    perturbation = state.imagination and follow(state.target_perturbation, state.imagination.perturbation, rate)
+    perturbation = state.imagination and polyak_update(state.target_perturbation, state.imagination.perturbation, rate)
     return state._replace(
-        target_reader=follow(state.target_reader, state.recall.reader, rate),
-        target_critic=follow(state.target_critic, state.critic, rate),
+        target_reader=polyak_update(state.target_reader, state.recall.reader, rate),
+        target_critic=polyak_update(state.target_critic, state.critic, rate),
         target_perturbation=perturbation,
         step=state.step + 1,
     )
@@ -229,17 +229,17 @@ class RecommenderBCQ:
         if self.size % self.heads:
             raise ConfigError(f"RecommenderBCQ.size = {self.size} cannot be shared by heads = {self.heads}")
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """The interactions, with what was shown and who users are where that is learnt from."""
         if self.content and not spec.action.features:  # type: ignore[union-attr]
             raise SpecError("content=True reads item features, and these interactions have none: item_features=...")
         slates = () if self.negative_weight is None else ("slate",)
         users = ("user",) if told_of_users(self, spec) else ()
-        return {"log": Keep(("reward", "terminated", *slates, *users), targets=self.targets)}
+        return {"log": StoreSpec(("reward", "terminated", *slates, *users), targets=self.targets)}
 
     def phases(self) -> tuple[Phase, ...]:
         """Telling the next item alone, so many updates; then everything."""
-        draw = Draw("log", self.batch_size, Windows(self.history, self.targets, self.discount))
+        draw = Sampler("log", self.batch_size, Windows(self.history, self.targets, self.discount))
         first = Phase("pretrain", draw, pretrain_step, pretrain_losses, lambda h, visit: 0 if visit else h.pretrain)
         return (first, Phase("main", draw, step, losses))
 

@@ -26,10 +26,10 @@ class Memory:
         return Memory(self.carry[rows])
 
 
-def carried(memory: Memory | None, rows: int, remembers: bool) -> NumpyArray | None:
+def carried(memory: Memory | None, rows: int, is_recurrent: bool) -> NumpyArray | None:
     """What is carried by `rows` observations [B, width]; SpecError where a memory is needed, or of other episodes."""
     if memory is None:
-        if remembers:
+        if is_recurrent:
             raise SpecError(
                 "this policy has a memory: memory = policy.start(count), and pass memory=memory at every step"
             )

@@ -46,13 +46,13 @@ class Policy:
         self._width, self._chunk = width, chunk
 
     @property
-    def remembers(self) -> bool:
+    def is_recurrent(self) -> bool:
         """Whether every step takes a memory, made by `start`."""
         return self._width > 0
 
     def start(self, count: int = 1) -> Memory:
         """A memory for `count` episodes side by side, at their start; SpecError where the policy has none."""
-        if not self.remembers:
+        if not self.is_recurrent:
             raise SpecError("this policy has no memory: call it without one")
         return Memory(np.zeros((count, self._width), np.float32))
 
@@ -103,7 +103,7 @@ class Policy:
         return read_mask(read_observation(observation, self.spec, padded=False), mask, self.spec)
 
     def _run(self, intake: Intake, memory: Memory | None, generator: np.random.Generator | None = None) -> Made:
-        carry = carried(memory, intake.size, self.remembers)
+        carry = carried(memory, intake.size, self.is_recurrent)
         made = []
         for rows, leaves in _chunks(intake, self._chunk):
             noise = None if generator is None else self._draw(generator, len(next(iter(leaves.values()))))

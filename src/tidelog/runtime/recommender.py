@@ -14,7 +14,7 @@ from tidelog.types import Spec
 class Recommender:
     """Ranks the items of a catalogue; the same calls as `tidelog.Policy.recommend`, and the same answers."""
 
-    remembers = False  # a history says all
+    is_recurrent = False  # a history says all
 
     def __init__(self, saved: Saved, ranker: Ranks) -> None:
         self.spec: Spec = saved.spec

@@ -76,7 +76,7 @@ def application(policy: Policy | Recommender, bounds: Bounds | None = None) -> S
 class _Server:
     def __init__(self, policy: Policy | Recommender, asks: Acts | Lists, bounds: Bounds) -> None:
         self.asks, self.bounds, self.counts = asks, bounds, Counts()
-        told = {name: policy.manifest[name] for name in _DESCRIBED} | {"remembers": policy.remembers}
+        told = {name: policy.manifest[name] for name in _DESCRIBED} | {"remembers": policy.is_recurrent}
         self._description = Answer(_plain(told))
 
     async def answer(self, request: Request) -> Response:

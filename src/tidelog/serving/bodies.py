@@ -199,7 +199,7 @@ def _mask(values: Any, name: str) -> NumpyArray:
 
 
 def _memory(values: Any, single: bool, policy: Policy, count: int, name: str) -> Memory | None:
-    if not policy.remembers:
+    if not policy.is_recurrent:
         if values is not None:
             raise Refused(UNFIT, f"'{name}': this policy has no memory")
         return None

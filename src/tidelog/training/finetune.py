@@ -18,7 +18,7 @@ import numpy as np
 from tidelog.algorithms.core.finetune import Scales, Tuned, Tuning, check_tunable, with_constant_rates
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
-from tidelog.training.engine.learner import Learner, Stores, reported
+from tidelog.training.engine.learner import LearnerState, Stores, reported
 from tidelog.training.engine.rounds import Rounds
 from tidelog.training.engine.validation import Validation
 from tidelog.training.online.collected_log import Recorder
@@ -204,13 +204,13 @@ def _learners(
     places: Places,
     log_out: Any,
     stores: Stores,
-) -> list[Learner]:
+) -> list[LearnerState]:
     seeds = list(settings.seeds) * (len(players) // len(settings.seeds))
     pairs = list(zip(players, seeds, strict=True))
     return beginners(pairs, states, places.spec, places.source, log_out is not None, stores)
 
 
-def _cut(learner: Learner) -> Learner:
+def _cut(learner: LearnerState) -> LearnerState:
     """The learner whose environment starts anew: its last decision is followed by nothing that comes."""
     own = learner.segments["own"]
     last = jnp.maximum(own.filled - 1, 0)

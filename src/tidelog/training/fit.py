@@ -20,7 +20,7 @@ from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.reopen import reopen_any
 from tidelog.training.engine.cache import use_cache
-from tidelog.training.engine.learner import Learner, reported
+from tidelog.training.engine.learner import LearnerState, reported
 from tidelog.training.engine.stores import check_rewards
 from tidelog.training.engine.trainer import Member, Trainer, fresh_learners
 from tidelog.training.engine.validation import Validation
@@ -232,7 +232,7 @@ def parts_of(log: Log | Interactions, held_out: float, seed: int) -> Parts | Per
     return Periods(log, held_out) if isinstance(log, Interactions) else Parts(log, held_out, seed)
 
 
-def furnished(member: Member, learner: Learner, log: Interactions) -> Learner:
+def furnished(member: Member, learner: LearnerState, log: Interactions) -> LearnerState:
     """A fresh learner with what the interactions say of their items."""
     return learner._replace(state=member.algorithm.furnish(learner.state, log, member.seed))
 
@@ -276,7 +276,7 @@ def _sketches(parts: Parts | Periods, warm_start: Mapping[str, str | Path] | Non
     return sketches
 
 
-def warm_started(algorithm: Any, learner: Learner, warm_start: Mapping[str, str | Path]) -> Learner:
+def warm_started(algorithm: Any, learner: LearnerState, warm_start: Mapping[str, str | Path]) -> LearnerState:
     """A fresh learner with the named parts of other runs' last checkpoints.
 
     A target network that is not named itself starts as a copy of the network that it follows, if that was named.
@@ -313,7 +313,7 @@ def followed_parts(algorithm: Any, state: Any, targets: Sequence[str]) -> dict[s
     return found
 
 
-def _warmed(learner: Learner, part: str, source: str | Path) -> Learner:
+def _warmed(learner: LearnerState, part: str, source: str | Path) -> LearnerState:
     if part not in getattr(learner.state, "_fields", ()):
         raise ConfigError(f"warm_start: the state has no part '{part}'; parts: {', '.join(learner.state._fields)}")
     template = getattr(learner.state, part)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import jax
 
-from tidelog.algorithms.core.sampling import Draw
+from tidelog.algorithms.core.sampling import Sampler
 from tidelog.errors import SpecError
 from tidelog.types import Act, Histories, Observation, Spec
 
@@ -30,7 +30,7 @@ class Feedback(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Keep:
+class StoreSpec:
     """What a store holds: of a log, the columns that its phases read beyond observations and actions.
 
     With a `capacity` it holds so many segments instead, of exactly these columns, until a phase empties it. With
@@ -95,7 +95,7 @@ class Phase:
     """
 
     name: str
-    reads: Draw | dict[str, Draw]
+    reads: Sampler | dict[str, Sampler]
     step: Callable[[Any, State, Any], tuple[State, Feedback]]
     losses: Callable[[Any, State, Any, jax.Array], dict[str, jax.Array]]
     updates: Callable[[Any, int], int] | None = None
@@ -112,7 +112,7 @@ class Algorithm(Protocol):
 
     takes: ClassVar[tuple[type, ...]]  # kinds of action space
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """The stores that the phases read, by name."""
 
     def phases(self) -> tuple[Phase, ...]:
@@ -185,7 +185,7 @@ class Collecting(Algorithm, Protocol):
         """What is played before each round."""
 
 
-class Lesson(NamedTuple):
+class DistillationTarget(NamedTuple):
     """What a teacher saw in an environment, and what it would do there."""
 
     observation: Observation  # leaves [N, ...], as the environment shows them
@@ -194,10 +194,10 @@ class Lesson(NamedTuple):
 
 
 @runtime_checkable
-class Taught(Collecting, Protocol):
+class Distillable(Collecting, Protocol):
     """An algorithm whose policy can begin as another one."""
 
-    def taught(self, state: State, lesson: Lesson, key: jax.Array, updates: int) -> tuple[State, jax.Array]:
+    def taught(self, state: State, lesson: DistillationTarget, key: jax.Array, updates: int) -> tuple[State, jax.Array]:
         """A fresh state that does what a lesson says, and its mean divergence from that."""
 
 

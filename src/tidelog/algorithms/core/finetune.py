@@ -19,9 +19,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Collection, Feedback, Keep, Phase, one_reward
+from tidelog.algorithms.core.contract import Collection, Feedback, Phase, StoreSpec, one_reward
 from tidelog.algorithms.core.optimisation import SCHEDULES, constant
-from tidelog.algorithms.core.sampling import Batch, Draw, Gathered, Row, Uniform
+from tidelog.algorithms.core.sampling import Batch, Gathered, Row, Sampler, Uniform
 from tidelog.algorithms.core.segments import Segments
 from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Act, Observation, Spec, Transition
@@ -171,11 +171,11 @@ class Tuned(eqx.Module):
         """One copy, a few decisions."""
         return Collection(1, self.tuning.collect_every, (OWN,))
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """The log as before, and all of own play."""
         mask = ("mask", "following_mask") if spec.masked else ()
         columns = ("observation", "action", "reward", "terminated", "truncated", "following", *mask)
-        return {**self.inner.stores(spec), OWN: Keep(columns, self.rounds)}
+        return {**self.inner.stores(spec), OWN: StoreSpec(columns, self.rounds)}
 
     def phases(self) -> tuple[Phase, ...]:
         """The phases inside, each on a mix."""
@@ -185,7 +185,7 @@ class Tuned(eqx.Module):
         draw: Any = phase.reads
         sizes = self.tuning.sizes(draw.size)
         own = Recent(draw.unit.n_step, draw.unit.discount, self.scales)
-        every = {LOG: draw, OWN: Draw(OWN, draw.size, own, Uniform())}
+        every = {LOG: draw, OWN: Sampler(OWN, draw.size, own, Uniform())}
         reads = {name: replace(every[name], size=size) for name, size in sizes.items()}
 
         def step(h: Tuned, state: Any, batch: dict[str, Batch]) -> tuple[Any, Feedback]:
@@ -242,7 +242,7 @@ def check_tunable(algorithm: Any, spec: Spec) -> None:
     name = type(algorithm).__name__
     one_reward(f"fine-tuning of {name}", spec)
     for phase in algorithm.phases():
-        if not (isinstance(phase.reads, Draw) and phase.reads.store == LOG and isinstance(phase.reads.unit, Row)):
+        if not (isinstance(phase.reads, Sampler) and phase.reads.store == LOG and isinstance(phase.reads.unit, Row)):
             raise SpecError(
                 f"{name}, as this run had it, cannot go on in an environment: its phase '{phase.name}' does not read "
                 "single transitions of the log; what can are iql, bcq and discrete-bcq without a memory"

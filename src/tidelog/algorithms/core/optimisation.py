@@ -76,7 +76,7 @@ def _slope(loss: Callable[..., Any]) -> Callable[..., Any]:
     return eqx.filter_value_and_grad(loss, has_aux=True)
 
 
-class Improved(NamedTuple):
+class GradientStep(NamedTuple):
     """A network after a step, what its optimiser remembers, and the loss before it with all that it told."""
 
     network: Any
@@ -85,16 +85,16 @@ class Improved(NamedTuple):
     told: Any
 
 
-def improve(
+def gradient_step(
     loss: Callable[..., Any], network: Any, memory: Any, rate: jax.Array | float, h: Any, *inputs: Any
-) -> Improved:
+) -> GradientStep:
     """One step of a network down the slope of `loss(network, h, *inputs) -> (loss, told)`, as `h` says."""
     (value, told), slope = _slope(loss)(network, h, *inputs)
     network, memory = descend(h.optimiser, network, slope, memory, rate, h.gradient_clip)
-    return Improved(network, memory, value, told)
+    return GradientStep(network, memory, value, told)
 
 
-def follow(target: Network, network: Network, rate: jax.Array | float) -> Network:
+def polyak_update(target: Network, network: Network, rate: jax.Array | float) -> Network:
     """The target moved by `rate` of its gap to the network (Polyak averaging)."""
     moved: Network = jax.tree.map(
         lambda t, n: (1.0 - rate) * t + rate * n if eqx.is_inexact_array(t) else t, target, network
@@ -102,13 +102,13 @@ def follow(target: Network, network: Network, rate: jax.Array | float) -> Networ
     return moved
 
 
-def unless(due: jax.Array, before: Network, after: Network) -> Network:
+def tree_where(due: jax.Array, before: Network, after: Network) -> Network:
     """`after` where an update is due, else `before`."""
     chosen: Network = jax.tree.map(lambda a, b: jnp.where(due, a, b) if eqx.is_array(a) else b, after, before)
     return chosen
 
 
-def brought(make: Callable[..., Any] | None, otherwise: Callable[[], Any], spec: Any, key: jax.Array) -> Any:
+def build_or_default(make: Callable[..., Any] | None, otherwise: Callable[[], Any], spec: Any, key: jax.Array) -> Any:
     """What the user's function makes of spec and key, or without one what `otherwise` makes."""
     return otherwise() if make is None else copied(make(spec, key))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from tidelog.algorithms.core.priorities import ordered
-from tidelog.algorithms.core.sampling import Choice, Draw, Row, Unit, Window
+from tidelog.algorithms.core.sampling import Choice, Row, Sampler, Unit, Window
 
 
 class Along(Protocol):
@@ -34,15 +34,15 @@ class Valued(Along, Protocol):
     def priority_correction(self) -> Any: ...
 
 
-def decisions(h: Along) -> Draw:
+def decisions(h: Along) -> Sampler:
     """Decisions of the log, or with a memory windows of them, every one equally likely."""
-    return Draw("log", h.batch_size, _along(h, Choice()))
+    return Sampler("log", h.batch_size, _along(h, Choice()))
 
 
-def transitions(h: Valued) -> Draw:
+def transitions(h: Valued) -> Sampler:
     """Decisions and what followed, or with a memory windows of them, by priority where there is an exponent."""
     order = ordered(h.priority_exponent, h.priority_correction)
-    return Draw("log", h.batch_size, _along(h, Row(h.n_step, h.discount)), order)
+    return Sampler("log", h.batch_size, _along(h, Row(h.n_step, h.discount)), order)
 
 
 def _along(h: Along, unit: Row | Choice) -> Unit:

@@ -254,7 +254,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Draw:
+class Sampler:
     """One batch of a phase: `size` samples of a unit from a store, in an order."""
 
     store: str

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Keep
+from tidelog.algorithms.core.contract import StoreSpec
 from tidelog.algorithms.core.sampling import Gathered
 from tidelog.errors import ConfigError
 
@@ -48,7 +48,7 @@ class Segments(NamedTuple):
         return (self.lives.uses < self.lives.max_use) & (self.lives.ages <= self.lives.max_staleness)
 
 
-def empty(shapes: Mapping[str, Any], keep: Keep) -> Segments:
+def empty(shapes: Mapping[str, Any], keep: StoreSpec) -> Segments:
     """A store for segments of the given shapes [any, T, ...], nothing in it."""
     capacity = keep.capacity or 0
 

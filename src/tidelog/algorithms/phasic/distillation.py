@@ -16,21 +16,21 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.core.choosing_actions import in_blocks
-from tidelog.algorithms.core.contract import Lesson
-from tidelog.algorithms.core.optimisation import improve, linear, optimiser_memory
+from tidelog.algorithms.core.contract import DistillationTarget
+from tidelog.algorithms.core.optimisation import gradient_step, linear, optimiser_memory
 
 MINIBATCH = 256
 RATE = 3e-3  # of the first step; it falls to 0 along a line
 BLOCK = 4_096  # decisions that a network looks at once
 
 
-def clone_loss(network: Any, h: Any, lesson: Lesson) -> tuple[jax.Array, dict[str, jax.Array]]:
+def clone_loss(network: Any, h: Any, lesson: DistillationTarget) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The mean divergence from the teacher to the network's policy."""
     divergence = jnp.mean(lesson.old.divergence(network.policy(lesson.observation, lesson.mask)))
     return divergence, {}
 
 
-def cloned(h: Any, network: Any, lesson: Lesson, key: jax.Array, updates: int) -> tuple[Any, jax.Array]:
+def cloned(h: Any, network: Any, lesson: DistillationTarget, key: jax.Array, updates: int) -> tuple[Any, jax.Array]:
     """The network after `updates` steps on minibatches of a lesson, and its mean divergence over the whole of it."""
     numbers = jax.tree.map(jnp.float32, h)
     found: tuple[Any, jax.Array] = _cloned(
@@ -40,7 +40,7 @@ def cloned(h: Any, network: Any, lesson: Lesson, key: jax.Array, updates: int) -
 
 
 @eqx.filter_jit
-def _cloned(h: Any, network: Any, memory: Any, lesson: Lesson, key: jax.Array, updates: jax.Array) -> Any:
+def _cloned(h: Any, network: Any, memory: Any, lesson: DistillationTarget, key: jax.Array, updates: jax.Array) -> Any:
     moving, fixed = eqx.partition((network, memory), eqx.is_array)
     count = len(jax.tree.leaves(lesson.observation)[0])
 
@@ -48,12 +48,12 @@ def _cloned(h: Any, network: Any, memory: Any, lesson: Lesson, key: jax.Array, u
         network, memory = eqx.combine(moving, fixed)
         rows = jax.random.randint(jax.random.fold_in(key, update), (MINIBATCH,), 0, count)
         rate = RATE * linear(update / updates)
-        found = improve(clone_loss, network, memory, rate, h, jax.tree.map(lambda leaf: leaf[rows], lesson))
+        found = gradient_step(clone_loss, network, memory, rate, h, jax.tree.map(lambda leaf: leaf[rows], lesson))
         return eqx.filter((found.network, found.memory), eqx.is_array)
 
     network, _ = eqx.combine(jax.lax.fori_loop(0, updates, one, moving), fixed)
 
-    def apart(part: Lesson) -> jax.Array:
+    def apart(part: DistillationTarget) -> jax.Array:
         divergence: jax.Array = part.old.divergence(network.policy(part.observation, part.mask))
         return divergence
 

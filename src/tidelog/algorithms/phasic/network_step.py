@@ -12,15 +12,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Feedback, Lesson, one_reward
-from tidelog.algorithms.core.optimisation import brought, improve
+from tidelog.algorithms.core.contract import DistillationTarget, Feedback, one_reward
+from tidelog.algorithms.core.optimisation import build_or_default, gradient_step
 from tidelog.algorithms.core.running_statistics import Running, nothing_seen
 from tidelog.algorithms.phasic.auxiliary_phase import Rewards, value_unit
 from tidelog.algorithms.phasic.distillation import cloned
 from tidelog.errors import ConfigError
 from tidelog.networks import phasic, recipe
 from tidelog.networks.distributions import Distribution
-from tidelog.networks.encode import Sight
+from tidelog.networks.encode import EncoderConfig
 from tidelog.networks.mlp import host_generator
 from tidelog.networks.phasic import Phasic, Shape
 from tidelog.types import Act, Observation, Spec
@@ -34,10 +34,10 @@ def fresh_network(h: Any, spec: Spec, key: jax.Array, memory: int | None = None)
     SpecError where there are several rewards, ConfigError where the user's has a memory.
     """
     one_reward(type(h).__name__, spec)
-    sight = Sight(h.embedding, h.picture_width, h.convolutions, memory)
+    sight = EncoderConfig(h.embedding, h.picture_width, h.convolutions, memory)
     shape = Shape(h.hidden, h.activation, h.layer_norm, sight)
     generator = host_generator(key)
-    network = brought(h.network, lambda: phasic.create(h.architecture, generator, spec, shape), spec, key)
+    network = build_or_default(h.network, lambda: phasic.create(h.architecture, generator, spec, shape), spec, key)
     if memory is None and isinstance(network, Phasic) and network.start(1) is not None:
         raise ConfigError(
             f"{type(h).__name__}.network makes a network with a memory, which it learns nothing by: leave the memory "
@@ -56,7 +56,7 @@ def unseen_values(h: Any) -> Running | None:
     return nothing_seen() if h.value_normalisation else None
 
 
-def taught(h: Any, state: Any, lesson: Lesson, key: jax.Array, updates: int) -> tuple[Any, jax.Array]:
+def taught(h: Any, state: Any, lesson: DistillationTarget, key: jax.Array, updates: int) -> tuple[Any, jax.Array]:
     """A fresh state whose policy does what a lesson says, and its mean divergence from that; values begin fresh."""
     network, divergence = cloned(h, state.network, lesson, key, updates)
     return state._replace(network=network), divergence
@@ -78,7 +78,7 @@ def descended(
     """The state one step down `loss(network, h, seen, unit)`, by the optimiser of this name and the schedule's rate."""
     rate = rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
     memory = getattr(state.optimisers, optimiser)
-    found = improve(loss, state.network, memory, rate, h, seen, value_unit(state))
+    found = gradient_step(loss, state.network, memory, rate, h, seen, value_unit(state))
     optimisers = state.optimisers._replace(**{optimiser: found.memory})
     moved = state._replace(network=found.network, optimisers=optimisers, step=state.step + 1)
     return moved, Feedback({**found.told, "learning_rate": rate})

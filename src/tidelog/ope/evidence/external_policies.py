@@ -30,7 +30,7 @@ class Tells(Protocol):
 class Foreign:
     """A policy of any make as the judge asks one of tidelog's; it is judged by its probabilities as they are."""
 
-    remembers = False
+    is_recurrent = False
 
     def __init__(self, tells: Tells, spec: Spec) -> None:
         if not isinstance(spec.action, Discrete):

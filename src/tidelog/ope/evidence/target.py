@@ -136,7 +136,7 @@ def _probabilities(policy: Policy, log: Log, leaves: Leaves, starts: Any, sample
     to_policy, to_log = action_orders(policy.spec, log.spec, "this log")
     mask = None if log.action_mask is None else np.asarray(log.action_mask)
     allowed = mask if mask is None or to_log is None else mask[:, to_log]
-    if sample and policy.remembers:
+    if sample and policy.is_recurrent:
         found = answers_along(
             policy, leaves, starts, allowed, lambda seen, may, _, m: policy.probabilities(seen, may, m)
         )

@@ -28,7 +28,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core.contract import Feedback, Keep, Phase
+from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
 from tidelog.algorithms.core.hyperparameters import hyper, number, static
 from tidelog.algorithms.core.optimisation import (
     OPTIMISERS,
@@ -38,12 +38,12 @@ from tidelog.algorithms.core.optimisation import (
     copied,
     cosine,
     descend,
-    follow,
     optimiser_memory,
+    polyak_update,
 )
-from tidelog.algorithms.core.sampling import Batch, Draw, Row
+from tidelog.algorithms.core.sampling import Batch, Row, Sampler
 from tidelog.networks.critic import Critic
-from tidelog.networks.encode import Sight
+from tidelog.networks.encode import EncoderConfig
 from tidelog.networks.mlp import host_generator
 from tidelog.types import Continuous, Discrete, Observation, Spec, Transition
 
@@ -100,7 +100,7 @@ def step(h: FQE, state: State, batch: Batch) -> tuple[State, Feedback]:
     (loss, q), slope = eqx.filter_value_and_grad(evaluation_loss, has_aux=True)(state.critic, batch, target)
     rate = h.learning_rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
     critic, memory = descend(h.optimiser, state.critic, slope, state.memory, rate, None)
-    target_critic = follow(state.target_critic, critic, h.target_rate)
+    target_critic = polyak_update(state.target_critic, critic, h.target_rate)
     moved = State(critic, target_critic, memory, state.step + 1, state.updates, state.key)
     return moved, Feedback({"evaluation_loss": loss, "q_mean": batch.average(jnp.mean(q, axis=-1)) + h.centre})
 
@@ -115,7 +115,7 @@ def init(h: FQE, spec: Spec, key: jax.Array, updates: int) -> State:
     network_key, training_key = jax.random.split(key)
     seen = {name: leaf for name, leaf in spec.observation.items() if name != ANSWERS}
     rated = replace(spec, observation=seen, rewards=h.policies)
-    sight = Sight(h.embedding, h.hidden[0])
+    sight = EncoderConfig(h.embedding, h.hidden[0])
     critic = Critic.create(host_generator(network_key), rated, hidden=h.hidden, layer_norm=h.layer_norm, sight=sight)
     memory = optimiser_memory(h.optimiser, critic)
     return State(critic, copied(critic), memory, jnp.int32(0), jnp.int32(updates), training_key)
@@ -139,13 +139,13 @@ class FQE:
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """The log with its rewards."""
-        return {"log": Keep(("reward", "terminated"))}
+        return {"log": StoreSpec(("reward", "terminated"))}
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase over transitions of the derived log."""
-        return (Phase("fqe", Draw("log", self.batch_size, Row(1, self.discount)), step, losses),)
+        return (Phase("fqe", Sampler("log", self.batch_size, Row(1, self.discount)), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """A fresh critic for a run of `updates` steps."""

@@ -102,7 +102,7 @@ def _cut_actions(log: Log) -> list[Finding]:
 
 def _has_density(policy: Any, log: Log) -> bool:
     first = {name: np.asarray(leaf[:1]) for name, leaf in log.observation.items()}
-    memory = policy.start(1) if policy.remembers else None
+    memory = policy.start(1) if policy.is_recurrent else None
     return policy.log_probability(first, np.asarray(log.action[:1]), None, memory) is not None
 
 

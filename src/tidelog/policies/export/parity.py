@@ -141,8 +141,8 @@ def _answers(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[Any
         k = min(LENGTH, ranker.width, ranker.items)
         items, scores = ranker.rank(leaves["item"], leaves["event"], k, mask, leaves["user"])
         return {"action": items[None], "score": scores}
-    memory = reader.start(_count(leaves)) if reader.remembers else None
-    actions = [reader(leaves, mask, memory) for _ in range(STEPS if reader.remembers else 1)]
+    memory = reader.start(_count(leaves)) if reader.is_recurrent else None
+    actions = [reader(leaves, mask, memory) for _ in range(STEPS if reader.is_recurrent else 1)]
     found = {"action": np.stack(actions)}
     if isinstance(reader.spec.action, Discrete):
         found["probabilities"] = reader.probabilities(leaves, mask, memory)

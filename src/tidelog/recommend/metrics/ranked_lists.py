@@ -162,7 +162,7 @@ def measured(items: Ints, cases: Cases, taken: Floats) -> dict[str, Parts]:
     """Every measure of lists [C, K], case by case."""
     k, wanted = items.shape[1], (cases.targets > 0).sum(1)
     gain = 1.0 / np.log2(np.arange(k) + 2.0)
-    hit, brought = _hits(items, cases)
+    hit, earned = _hits(items, cases)
     ideal = np.cumsum(gain)[np.minimum(wanted, k) - 1]
     first = np.where(hit.any(1), 1.0 / (hit.argmax(1) + 1.0), 0.0)
     one = np.ones(len(items))
@@ -172,8 +172,8 @@ def measured(items: Ints, cases: Cases, taken: Floats) -> dict[str, Parts]:
         "hit all": Parts((hit.sum(1) == wanted).astype(float), one),
         "ndcg": Parts(hit @ gain / ideal, one),
         "mrr": Parts(first, one),
-        "reward": Parts(brought.sum(1), one),
-        "discounted reward": Parts(brought @ gain, one),
+        "reward": Parts(earned.sum(1), one),
+        "discounted reward": Parts(earned @ gain, one),
         "popularity lift": Parts(_mean(taken[items], listed), _mean(taken[cases.targets], cases.targets > 0)),
         "cold share": Parts((listed & (taken[items] == 0)).sum(1).astype(float), listed.sum(1).astype(float)),
     }
@@ -207,15 +207,15 @@ def _interval(ratios: Ratios, confidence: Confidence) -> Interval:
 
 def _hits(items: Ints, cases: Cases) -> tuple[Bools, Floats]:
     """Which listed items are targets, and the rewards that those brought, both [C, K]."""
-    hit, brought = np.zeros(items.shape, bool), np.zeros(items.shape)
+    hit, earned = np.zeros(items.shape, bool), np.zeros(items.shape)
     step = max(1, _CELLS // (items.shape[1] * cases.targets.shape[1]))
     for begin in range(0, len(items), step):
         part = slice(begin, begin + step)
         targets = cases.targets[part]
         same = (items[part, :, None] == targets[:, None, :]) & (targets > 0)[:, None, :]
         hit[part] = same.any(2)
-        brought[part] = (same * cases.rewards[part, None, :]).sum(2)
-    return hit, brought
+        earned[part] = (same * cases.rewards[part, None, :]).sum(2)
+    return hit, earned
 
 
 def _mean(values: Floats, there: Bools) -> Floats:

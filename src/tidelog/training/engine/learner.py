@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.algorithms.core.contract import Algorithm, Phase
-from tidelog.algorithms.core.sampling import Draw, Samples, Stored
+from tidelog.algorithms.core.sampling import Sampler, Samples, Stored
 from tidelog.algorithms.core.segments import Segments, drawn
 from tidelog.recommend.windows import Visits
 from tidelog.training.engine.log_streaming import Stream
@@ -34,7 +34,7 @@ class Tally(NamedTuple):
     updates: jax.Array  # int32
 
 
-class Learner(NamedTuple):
+class LearnerState(NamedTuple):
     """All that changes while one member trains, and all that its checkpoint holds."""
 
     state: Any
@@ -55,12 +55,12 @@ def create_learner(
     metrics: MetricNames,
     segments: dict[str, Segments] | None = None,
     played: Any = None,
-) -> Learner:
+) -> LearnerState:
     """A learner at update 0 whose samples depend on the seed alone."""
     tallies = {phase: no_tally(names) for phase, names in metrics.items()}
     key = jax.random.fold_in(jax.random.key(seed), 1)
     orders = _orders(algorithm, {**stores, **(segments or {})}, jax.random.fold_in(key, FIRST_ORDERS))
-    return Learner(state, orders, tallies, key, jnp.int32(0), jnp.int32(-1), segments or {}, played)
+    return LearnerState(state, orders, tallies, key, jnp.int32(0), jnp.int32(-1), segments or {}, played)
 
 
 def no_tally(names: Iterable[str]) -> Tally:
@@ -71,7 +71,7 @@ def no_tally(names: Iterable[str]) -> Tally:
 def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricNames:
     """The metrics of each phase, found by tracing one step."""
 
-    def shown(draw: Draw) -> Any:
+    def shown(draw: Sampler) -> Any:
         store = stores[draw.store]
         return draw.batch(store.example(draw) if isinstance(store, Stream | Depot) else store, *_first(draw, store))[0]
 
@@ -81,12 +81,12 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
     return {phase.name: tuple(jax.eval_shape(lambda p=phase: trace(p))) for phase in algorithm.phases()}
 
 
-def _first(draw: Draw, store: Any) -> tuple[Any, jax.Array, jax.Array]:
+def _first(draw: Sampler, store: Any) -> tuple[Any, jax.Array, jax.Array]:
     samples = count(draw, store) if isinstance(store, Segments | Depot) else 1
     return draw.order.init(samples, jax.random.key(0)), jax.random.key(0), jnp.zeros(())
 
 
-def count(draw: Draw, store: Any) -> int:
+def count(draw: Sampler, store: Any) -> int:
     """How many samples a draw has to choose from."""
     return store.count(draw.unit) if isinstance(store, Stream | Depot) else draw.unit.rows(store)[0]
 
@@ -100,7 +100,7 @@ def _orders(algorithm: Algorithm, stores: Stores, key: jax.Array) -> dict[str, A
 
 def _each(phase: Phase, function: Callable[..., Any], *trees: Any) -> Any:
     """What a function makes of each draw of a phase and its part of other trees, in the structure of `reads`."""
-    return jax.tree.map(function, phase.reads, *trees, is_leaf=lambda value: isinstance(value, Draw))
+    return jax.tree.map(function, phase.reads, *trees, is_leaf=lambda value: isinstance(value, Sampler))
 
 
 def _split(phase: Phase, pairs: Any) -> tuple[Any, Any]:
@@ -108,7 +108,7 @@ def _split(phase: Phase, pairs: Any) -> tuple[Any, Any]:
 
 
 def _keys(phase: Phase, key: jax.Array) -> Any:
-    if isinstance(phase.reads, Draw):
+    if isinstance(phase.reads, Sampler):
         return key
     return {name: jax.random.fold_in(key, i) for i, name in enumerate(sorted(phase.reads))}
 
@@ -122,7 +122,7 @@ class Ready(NamedTuple):
     importance: jax.Array | None  # [K, B]
     offset: jax.Array | None = None  # windows only, [K, B]: where in its window each drawn row stands
 
-    def batch(self, draw: Draw, at: jax.Array) -> tuple[Any, jax.Array]:
+    def batch(self, draw: Sampler, at: jax.Array) -> tuple[Any, jax.Array]:
         """The batch of one update of the block, and the indices that its feedback goes back to."""
         importance = None if self.importance is None else self.importance[at]
         offset = None if self.offset is None else self.offset[at]
@@ -141,11 +141,11 @@ class Work(NamedTuple):
     begin: jax.Array | None = None  # int32: the update at which they begin
 
 
-def _drawn(work: Work, phase: Phase, learner: Learner) -> tuple[Any, Any]:
+def _drawn(work: Work, phase: Phase, learner: LearnerState) -> tuple[Any, Any]:
     stores: Any = {**work.stores, **learner.segments}
     keys, progress = _moment(phase, learner, learner.update, work.steps)
 
-    def one(draw: Draw, order: Any, key: jax.Array, ready: Ready | None) -> Any:
+    def one(draw: Sampler, order: Any, key: jax.Array, ready: Ready | None) -> Any:
         if ready is None or work.begin is None:
             return draw.batch(stores[draw.store], order, key, progress)
         return ready.batch(draw, learner.update - work.begin)
@@ -154,13 +154,15 @@ def _drawn(work: Work, phase: Phase, learner: Learner) -> tuple[Any, Any]:
     return _split(phase, _each(phase, one, learner.orders[phase.name], keys, ahead))
 
 
-def _moment(phase: Phase, learner: Learner, update: jax.Array, steps: jax.Array) -> tuple[Any, jax.Array]:
+def _moment(phase: Phase, learner: LearnerState, update: jax.Array, steps: jax.Array) -> tuple[Any, jax.Array]:
     """The keys of an update's draws, and its share of the run."""
     return _keys(phase, jax.random.fold_in(learner.key, update)), update / jnp.maximum(steps, 1)
 
 
 @eqx.filter_jit
-def draw_ahead(phase_index: int, algorithm: Any, learner: Learner, steps: jax.Array, counts: Any, block: int) -> Any:
+def draw_ahead(
+    phase_index: int, algorithm: Any, learner: LearnerState, steps: jax.Array, counts: Any, block: int
+) -> Any:
     """The samples [K, B] of the next `block` updates, as the draws would find them one by one.
 
     `counts` are how many samples each draw has to choose from; a draw without one is left out.
@@ -182,7 +184,7 @@ def draw_ahead(phase_index: int, algorithm: Any, learner: Learner, steps: jax.Ar
 
 
 def fetch_ahead(
-    phase_index: int, algorithm: Any, learner: Learner, stores: Stores, steps: jax.Array, block: int
+    phase_index: int, algorithm: Any, learner: LearnerState, stores: Stores, steps: jax.Array, block: int
 ) -> Any:
     """A Ready for each draw of a phase: the samples of the next `block` updates, fetched from where they are kept.
 
@@ -194,7 +196,7 @@ def fetch_ahead(
     return _each(phase, lambda draw, drawn: drawn and _fetched(draw, stores[draw.store], drawn), found)
 
 
-def _fetched(draw: Draw, store: Any, samples: Samples) -> Ready:
+def _fetched(draw: Sampler, store: Any, samples: Samples) -> Ready:
     indices, importance, offset = samples
     if isinstance(store, Stored):
         rows = draw.unit.rows(store)[1]
@@ -205,7 +207,7 @@ def _fetched(draw: Draw, store: Any, samples: Samples) -> Ready:
 
 
 def _taught(phase: Phase, orders: Any, indices: Any, priority: Any) -> Any:
-    if not isinstance(phase.reads, Draw):
+    if not isinstance(phase.reads, Sampler):
         priority = {name: (priority or {}).get(name) for name in phase.reads}
     return _each(phase, lambda draw, order, rows, p: draw.order.learn(order, rows, p), orders, indices, priority)
 
@@ -214,14 +216,16 @@ def _used(phase: Phase, segments: dict[str, Segments], indices: Any) -> dict[str
     """The stores of segments after an update, those it drew from used where that uses their segments up."""
     found = dict(segments)
     reads = phase.reads
-    pairs = [(reads, indices)] if isinstance(reads, Draw) else [(draw, indices[name]) for name, draw in reads.items()]
+    pairs = (
+        [(reads, indices)] if isinstance(reads, Sampler) else [(draw, indices[name]) for name, draw in reads.items()]
+    )
     for draw, rows in pairs:
         if getattr(draw.order, "uses_up", False):
             found[draw.store] = drawn(found[draw.store], rows)
     return found
 
 
-def one_update(work: Work, phase: Phase, learner: Learner) -> Learner:
+def one_update(work: Work, phase: Phase, learner: LearnerState) -> LearnerState:
     """Draw, step, hand the priorities back, and add up the metrics."""
     batch, indices = _drawn(work, phase, learner)
     state, feedback = phase.step(work.algorithm, learner.state, batch)
@@ -237,12 +241,12 @@ def one_update(work: Work, phase: Phase, learner: Learner) -> Learner:
     )
 
 
-def watched_update(work: Work, phase: Phase, learner: Learner) -> Learner:
+def watched_update(work: Work, phase: Phase, learner: LearnerState) -> LearnerState:
     """One update, and a look whether the sums of metrics are still finite."""
     return _marked(phase, one_update(work, phase, learner), learner.update)
 
 
-def _advance(phase_index: int, work: Work, learner: Learner) -> Learner:
+def _advance(phase_index: int, work: Work, learner: LearnerState) -> LearnerState:
     """Take `work.updates` updates, and look once a block whether the sums of metrics are still finite.
 
     A look in every update took 15 % of discrete BCQ's on CPU. Blocks end at fixed updates, whatever a chunk is.
@@ -257,45 +261,45 @@ def _advance(phase_index: int, work: Work, learner: Learner) -> Learner:
     def block(now: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
         begin, moving = now
         size = jnp.minimum(jnp.where(begin < BLOCK, 1, BLOCK - begin % BLOCK), end - begin)
-        moved: Learner = eqx.combine(jax.lax.fori_loop(0, size, update, moving), fixed)
+        moved: LearnerState = eqx.combine(jax.lax.fori_loop(0, size, update, moving), fixed)
         return begin + size, eqx.filter(_marked(phase, moved, begin), eqx.is_array)
 
     _, moving = jax.lax.while_loop(lambda now: now[0] < end, block, (work.since, moving))
-    done: Learner = eqx.combine(moving, fixed)
+    done: LearnerState = eqx.combine(moving, fixed)
     return done
 
 
-def _marked(phase: Phase, learner: Learner, begin: jax.Array) -> Learner:
+def _marked(phase: Phase, learner: LearnerState, begin: jax.Array) -> LearnerState:
     """The learner with the block of update `begin` marked as its first failure, unless its sums are finite."""
     finite = jnp.isfinite(sum(learner.tallies[phase.name].sums.values(), start=jnp.zeros(())))
     first = jnp.where(begin < BLOCK, begin, begin - begin % BLOCK)
     return learner._replace(failed=jnp.where((learner.failed < 0) & ~finite, first, learner.failed))
 
 
-def advance(phase_index: int) -> Callable[[Work, Learner], Learner]:
+def advance(phase_index: int) -> Callable[[Work, LearnerState], LearnerState]:
     """The compiled chunk of a phase for one learner, whose buffers it takes over."""
     return _jitted(phase_index, False)
 
 
-def advance_together(phase_index: int) -> Callable[[Work, Learner], Learner]:
+def advance_together(phase_index: int) -> Callable[[Work, LearnerState], LearnerState]:
     """The compiled chunk for `S` learners stacked along a leading axis, algorithms stacked likewise."""
     return _jitted(phase_index, True)
 
 
-_programs: dict[tuple[int, bool], Callable[[Work, Learner], Learner]] = {}
+_programs: dict[tuple[int, bool], Callable[[Work, LearnerState], LearnerState]] = {}
 
 
-def _jitted(phase_index: int, together: bool) -> Callable[[Work, Learner], Learner]:
+def _jitted(phase_index: int, together: bool) -> Callable[[Work, LearnerState], LearnerState]:
     if (phase_index, together) not in _programs:
 
-        def chunk(work: Work, learner: Learner) -> Learner:
+        def chunk(work: Work, learner: LearnerState) -> LearnerState:
             if not together:
                 return _advance(phase_index, work, learner)
             axes = Work(eqx.if_array(0), None, None, None, None)  # type: ignore[arg-type]
             many = eqx.filter_vmap(
                 lambda one_work, one: _advance(phase_index, one_work, one), in_axes=(axes, eqx.if_array(0))
             )
-            moved: Learner = many(work, learner)
+            moved: LearnerState = many(work, learner)
             return moved
 
         _programs[phase_index, together] = eqx.filter_jit(chunk, donate="all-except-first")
@@ -307,12 +311,12 @@ def as_arrays(algorithm: Any) -> Any:
     return jax.tree.map(jnp.float32, algorithm)
 
 
-def without_tallies(learner: Learner) -> Learner:
+def without_tallies(learner: LearnerState) -> LearnerState:
     """The learner with its metrics' sums set to zero."""
     return learner._replace(tallies=jax.tree.map(jnp.zeros_like, learner.tallies))
 
 
-def report(learner: Learner) -> dict[str, float]:
+def report(learner: LearnerState) -> dict[str, float]:
     """Mean of every metric since the tallies were last set to zero; phases that took no update are left out."""
     rows: dict[str, float] = {}
     for name, tally in jax.device_get(learner.tallies).items():
@@ -321,12 +325,12 @@ def report(learner: Learner) -> dict[str, float]:
     return rows
 
 
-def reported(learner: Learner) -> list[str]:
+def reported(learner: LearnerState) -> list[str]:
     """The names of the metrics that reports of this learner hold."""
     return [_label(learner, name, metric) for name, tally in learner.tallies.items() for metric in tally.sums]
 
 
-def _label(learner: Learner, phase: str, metric: str) -> str:
+def _label(learner: LearnerState, phase: str, metric: str) -> str:
     return metric if len(learner.tallies) == 1 else f"{phase}/{metric}"
 
 

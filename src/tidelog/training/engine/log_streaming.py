@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.algorithms.core.contract import Keep
-from tidelog.algorithms.core.sampling import Choice, Draw, Row, Stored, Unit, Window
+from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.algorithms.core.sampling import Choice, Row, Sampler, Stored, Unit, Window
 from tidelog.data.core.log_columns import ranges
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
@@ -45,7 +45,7 @@ def is_mapped(log: Log) -> bool:
 class Stream:
     """A store whose columns are fetched as they are needed; `episodes` are the ordinals that may be drawn."""
 
-    def __init__(self, log: Log, keep: Keep, scaler: Scaler, episodes: NDArray[Any] | None = None) -> None:
+    def __init__(self, log: Log, keep: StoreSpec, scaler: Scaler, episodes: NDArray[Any] | None = None) -> None:
         check_columns(log, keep)
         self._log, self._keep, self._scaler, self._episodes = log, keep, scaler, episodes
         if "reward" in keep.columns and self.count(Row(1, 1.0)) == 0:
@@ -63,12 +63,12 @@ class Stream:
         table = self._table(unit)
         return np.asarray(indices if table is None else table[indices], np.int64)
 
-    def block(self, draw: Draw) -> int:
+    def block(self, draw: Sampler) -> int:
         """How many updates are fetched at once."""
         width = sum(leaf[:1].nbytes for leaf in self._log.observation.values())
         return max(1, min(LONGEST_BLOCK, MOST_BYTES // (draw.size * (_span(draw.unit) + 1) * max(width, 1))))
 
-    def example(self, draw: Draw) -> Stored:
+    def example(self, draw: Sampler) -> Stored:
         """A store of the right shapes, for tracing."""
         return self.fetch(np.zeros(draw.size, np.int64), draw.unit).store
 

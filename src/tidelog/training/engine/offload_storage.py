@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from tidelog.algorithms.core.contract import Collecting, Keep
+from tidelog.algorithms.core.contract import Collecting, StoreSpec
 from tidelog.algorithms.core.segments import Columns
 from tidelog.errors import ConfigError, SpaceError, nearest
 from tidelog.training.engine.plan import waiting
@@ -21,7 +21,7 @@ from tidelog.training.engine.segment_offload import Depot, size
 
 PLACES = ("device", "host", "disk")
 FOLDER = "memory"  # in a run's folder
-Planned = Mapping[str, tuple[Columns, Keep]]
+Planned = Mapping[str, tuple[Columns, StoreSpec]]
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _demand(storage: Storage, needed: int, stacked: bool) -> Demand:
     return Demand(needed, free, place, "", other)
 
 
-def store_bytes(shapes: Columns, keep: Keep) -> int:
+def store_bytes(shapes: Columns, keep: StoreSpec) -> int:
     """What a full store takes."""
     each = [int(np.prod(leaf.shape[1:])) * int(leaf.dtype.itemsize) for leaf in jax.tree.leaves(shapes)]
     return (keep.capacity or 0) * sum(each)

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.algorithms.core.contract import Phase
-from tidelog.algorithms.core.sampling import Draw
+from tidelog.algorithms.core.sampling import Sampler
 from tidelog.algorithms.core.segments import Columns
-from tidelog.training.engine.learner import Learner, Ready, Work, as_arrays, watched_update
+from tidelog.training.engine.learner import LearnerState, Ready, Work, as_arrays, watched_update
 from tidelog.training.engine.offload_storage import Storage
 from tidelog.training.engine.plan import Row, concluded, draws, planned_stores, repeated, store_of
 from tidelog.training.engine.segment_offload import Depot
@@ -43,10 +43,12 @@ class Depots:
         """Whether something of a row is to be done on the device."""
         return row.collect or any(n and not away for n, away in zip(row.updates, self._away, strict=True))
 
-    def served(self, row: Row, round: int, work: Sequence[Work], learners: Sequence[Learner]) -> list[Learner]:
+    def served(
+        self, row: Row, round: int, work: Sequence[Work], learners: Sequence[LearnerState]
+    ) -> list[LearnerState]:
         """The learners after phases over depots, into which has gone what other phases have finished with."""
 
-        def one(member: int) -> Learner:
+        def one(member: int) -> LearnerState:
             learner, depots = learners[member], self._depots[member]
             for i, phase in enumerate(self._phases):
                 if row.end[i] and phase.into in depots:
@@ -55,7 +57,7 @@ class Depots:
                     learner = visited(i, row, work[member], learner, depots[store_of(phase)])
             return learner
 
-        found: list[Learner] = on_threads(one, len(learners), self._compiled)
+        found: list[LearnerState] = on_threads(one, len(learners), self._compiled)
         self._compiled |= any(n and away for n, away in zip(row.updates, self._away, strict=True))
         return found
 
@@ -80,7 +82,7 @@ class Depots:
         return [note for name, depot in self._depots[0].items() for note in depot.notes(name, len(self._depots))]
 
 
-def visited(index: int, row: Row, work: Work, learner: Learner, depot: Depot) -> Learner:
+def visited(index: int, row: Row, work: Work, learner: LearnerState, depot: Depot) -> LearnerState:
     """The learner after a phase, or a part of it, over a depot: prepared, updated, concluded as the row says."""
     phase = work.algorithm.phases()[index]
     if row.begin[index] and phase.prepare is not None:
@@ -95,9 +97,9 @@ def visited(index: int, row: Row, work: Work, learner: Learner, depot: Depot) ->
     return learner
 
 
-def _updated(index: int, updates: int, work: Work, learner: Learner, depot: Depot) -> Learner:
+def _updated(index: int, updates: int, work: Work, learner: LearnerState, depot: Depot) -> LearnerState:
     phase = work.algorithm.phases()[index]
-    draw, order = cast(Draw, phase.reads), learner.orders[phase.name]
+    draw, order = cast(Sampler, phase.reads), learner.orders[phase.name]
     count = depot.count(draw.unit)
     block = min(depot.block(draw), max(1, count // draw.size))
     with ThreadPoolExecutor(1) as ahead:
@@ -117,7 +119,7 @@ def _updated(index: int, updates: int, work: Work, learner: Learner, depot: Depo
     return learner
 
 
-def _fetched(draw: Draw, depot: Depot, indices: np.ndarray[Any, Any]) -> Ready:
+def _fetched(draw: Sampler, depot: Depot, indices: np.ndarray[Any, Any]) -> Ready:
     store, slots = depot.fetch(depot.rows(draw.unit, indices.reshape(-1)), draw.unit)
     return Ready(store, jnp.asarray(slots.reshape(indices.shape)), jnp.asarray(indices), None)
 
@@ -154,15 +156,17 @@ def _told(index: int, algorithm: Any, state: Any, columns: Columns) -> dict[str,
 
 
 @eqx.filter_jit
-def _concluded(index: int, algorithm: Any, learner: Learner, told: dict[str, jax.Array], valid: jax.Array) -> Learner:
+def _concluded(
+    index: int, algorithm: Any, learner: LearnerState, told: dict[str, jax.Array], valid: jax.Array
+) -> LearnerState:
     return concluded(_phase(index, algorithm), learner, told, valid)
 
 
-def _block_of(index: int, work: Work, learner: Learner) -> Learner:
+def _block_of(index: int, work: Work, learner: LearnerState) -> LearnerState:
     """`work.updates` updates on what was fetched, each as it would be on the device."""
     moving, fixed = eqx.partition(learner, eqx.is_array)
     phase = _phase(index, work.algorithm)
-    moved: Learner = eqx.combine(
+    moved: LearnerState = eqx.combine(
         repeated(work.updates, lambda one: watched_update(work, phase, one), moving, fixed), fixed
     )
     return moved
@@ -171,13 +175,13 @@ def _block_of(index: int, work: Work, learner: Learner) -> Learner:
 _programs: dict[int, Any] = {}
 
 
-def _block(index: int, work: Work, learner: Learner) -> Learner:
+def _block(index: int, work: Work, learner: LearnerState) -> LearnerState:
     """The compiled block of a phase, which takes over the learner's buffers."""
     if index not in _programs:
 
-        def program(work: Work, learner: Learner) -> Learner:
+        def program(work: Work, learner: LearnerState) -> LearnerState:
             return _block_of(index, work, learner)
 
         _programs[index] = eqx.filter_jit(program, donate="all-except-first")
-    moved: Learner = _programs[index](work, learner)
+    moved: LearnerState = _programs[index](work, learner)
     return moved

@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms.core.contract import Collecting, Collection, Keep, Phase
-from tidelog.algorithms.core.sampling import Draw
+from tidelog.algorithms.core.contract import Collecting, Collection, Phase, StoreSpec
+from tidelog.algorithms.core.sampling import Sampler
 from tidelog.algorithms.core.segments import Columns, Segments, added, empty, looked_at
 from tidelog.envs.functional import Functional
-from tidelog.training.engine.learner import Learner, Tally, Work, watched_update
+from tidelog.training.engine.learner import LearnerState, Tally, Work, watched_update
 from tidelog.training.online.collection import RECORDED, Played, counted, rollout, shaped, shapes, unplayed
 from tidelog.types import Spec
 
@@ -83,21 +83,21 @@ class Errand(NamedTuple):
 # Stores.
 
 
-def make_stores(planned: Mapping[str, tuple[Columns, Keep]]) -> dict[str, Segments]:
+def make_stores(planned: Mapping[str, tuple[Columns, StoreSpec]]) -> dict[str, Segments]:
     """The stores of a fresh learner, empty, with room for what phases prepare."""
     return {name: empty(shapes, keep) for name, (shapes, keep) in planned.items()}
 
 
 def planned_stores(
     algorithm: Collecting, state: Any, spec: Spec, recorded: bool = False
-) -> dict[str, tuple[Columns, Keep]]:
+) -> dict[str, tuple[Columns, StoreSpec]]:
     """What each store is to hold, as shapes [any, T, ...], with what phases prepare among it."""
     collection = algorithm.collection()
-    brought = shapes(algorithm, algorithm.acting(state), spec, collection, recorded)
+    found_shapes = shapes(algorithm, algorithm.acting(state), spec, collection, recorded)
     keeps = {name: keep for name, keep in algorithm.stores(spec).items() if keep.capacity is not None}
     if recorded:
-        keeps = {**keeps, RECORDING: Keep(RECORDED, collection.environments)}
-    known = {name: _only(brought, keeps[name].columns) for name in _fed(collection, recorded)}
+        keeps = {**keeps, RECORDING: StoreSpec(RECORDED, collection.environments)}
+    known = {name: _only(found_shapes, keeps[name].columns) for name in _fed(collection, recorded)}
     for phase in algorithm.phases():
         if phase.prepare is not None:
             store = store_of(phase)
@@ -116,9 +116,9 @@ def waiting(algorithm: Collecting) -> tuple[str, ...]:
     return tuple(name for name in sorted(filled) if name in read and getattr(read[name].order, "foreseen", False))
 
 
-def draws(phase: Phase) -> tuple[Draw, ...]:
+def draws(phase: Phase) -> tuple[Sampler, ...]:
     """All draws of a phase."""
-    return (phase.reads,) if isinstance(phase.reads, Draw) else tuple(phase.reads.values())
+    return (phase.reads,) if isinstance(phase.reads, Sampler) else tuple(phase.reads.values())
 
 
 def _prepared(phase: Phase, algorithm: Collecting, state: Any) -> Callable[[Columns], Columns]:
@@ -138,7 +138,7 @@ def _fed(collection: Collection, recorded: bool) -> tuple[str, ...]:
     return (*collection.into, *((RECORDING,) if recorded else ()))
 
 
-def _fed_of(learner: Learner, algorithm: Collecting) -> tuple[str, ...]:
+def _fed_of(learner: LearnerState, algorithm: Collecting) -> tuple[str, ...]:
     return _fed(algorithm.collection(), RECORDING in learner.segments)
 
 
@@ -146,13 +146,13 @@ def store_of(phase: Phase) -> str:
     """The store that a phase prepares, and concludes over."""
     if phase.over is not None:
         return phase.over
-    if not isinstance(phase.reads, Draw):
+    if not isinstance(phase.reads, Sampler):
         raise TypeError(f"phase '{phase.name}' reads several stores: it has to name the one that it prepares")
     return phase.reads.store
 
 
 def extra_metrics(
-    algorithm: Collecting, state: Any, planned: Mapping[str, tuple[Columns, Keep]]
+    algorithm: Collecting, state: Any, planned: Mapping[str, tuple[Columns, StoreSpec]]
 ) -> dict[str, tuple[str, ...]]:
     """The metrics of what is played, and of phases that conclude."""
     found: dict[str, tuple[str, ...]] = {PLAYED: METRICS}
@@ -173,7 +173,7 @@ def after_name(phase: Phase) -> str:
 # The program.
 
 
-def collect(errand: Errand, learner: Learner) -> Learner:
+def collect(errand: Errand, learner: LearnerState) -> LearnerState:
     """Play, or take what the host has played; put it into the stores and count the episodes that ended."""
     algorithm, played = errand.work.algorithm, learner.played
     columns = errand.rollout or {}
@@ -193,7 +193,7 @@ def played_key(key: jax.Array, round: jax.Array | int) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(key, 2**31 - 2), round)
 
 
-def prepare(phase: Phase, errand: Errand, learner: Learner) -> Learner:
+def prepare(phase: Phase, errand: Errand, learner: LearnerState) -> LearnerState:
     """What a phase makes of its store before a visit."""
     if phase.prepare is None:
         return learner
@@ -204,7 +204,7 @@ def prepare(phase: Phase, errand: Errand, learner: Learner) -> Learner:
     return learner._replace(state=state, segments=learner.segments | {name: ready})
 
 
-def conclude(phase: Phase, errand: Errand, learner: Learner) -> Learner:
+def conclude(phase: Phase, errand: Errand, learner: LearnerState) -> LearnerState:
     """What a phase says of its store after a visit, and where its segments go."""
     if phase.conclude is None and phase.into is None and not phase.empties:
         return learner
@@ -222,23 +222,23 @@ def conclude(phase: Phase, errand: Errand, learner: Learner) -> Learner:
     return learner._replace(segments=segments)
 
 
-def concluded(phase: Phase, learner: Learner, told: dict[str, jax.Array], valid: jax.Array) -> Learner:
+def concluded(phase: Phase, learner: LearnerState, told: dict[str, jax.Array], valid: jax.Array) -> LearnerState:
     """The learner with what a phase said of every step [C, T] of its store, of which some count."""
     means = {name: jnp.mean(values, where=valid) for name, values in told.items()}
     return _tallied(learner, after_name(phase), means, jnp.int32(1))
 
 
-def _tallied(learner: Learner, name: str, sums: dict[str, jax.Array], count: jax.Array) -> Learner:
+def _tallied(learner: LearnerState, name: str, sums: dict[str, jax.Array], count: jax.Array) -> LearnerState:
     before = learner.tallies[name]
     now = Tally({metric: before.sums[metric] + value for metric, value in sums.items()}, before.updates + count)
     return learner._replace(tallies={**learner.tallies, name: now})
 
 
-def _rounds(errand: Errand, learner: Learner) -> Learner:
+def _rounds(errand: Errand, learner: LearnerState) -> LearnerState:
     work, plan = errand.work, errand.plan
     moving, fixed = eqx.partition(learner, eqx.is_array)
 
-    def repeat(count: jax.Array, function: Callable[[Learner], Learner], moving: Any) -> Any:
+    def repeat(count: jax.Array, function: Callable[[LearnerState], LearnerState], moving: Any) -> Any:
         return repeated(count, function, moving, fixed)
 
     def one(row: jax.Array, moving: Any) -> Any:
@@ -251,7 +251,7 @@ def _rounds(errand: Errand, learner: Learner) -> Learner:
             moving = repeat(plan.end[row, i], partial(conclude, phase, errand), moving)
         return moving
 
-    moved: Learner = eqx.combine(jax.lax.fori_loop(0, plan.rows, one, moving), fixed)
+    moved: LearnerState = eqx.combine(jax.lax.fori_loop(0, plan.rows, one, moving), fixed)
     return moved
 
 
@@ -260,7 +260,7 @@ def is_here(phase: Phase, stores: Mapping[str, Any]) -> bool:
     return all(draw.store in stores for draw in draws(phase))
 
 
-def repeated(count: jax.Array, function: Callable[[Learner], Learner], moving: Any, fixed: Any) -> Any:
+def repeated(count: jax.Array, function: Callable[[LearnerState], LearnerState], moving: Any, fixed: Any) -> Any:
     """`function` so many times, in place; without the barrier XLA would do its work ahead, even for 0 times."""
 
     def body(time: jax.Array, moving: Any) -> Any:
@@ -270,14 +270,14 @@ def repeated(count: jax.Array, function: Callable[[Learner], Learner], moving: A
     return jax.lax.fori_loop(0, count, body, moving)
 
 
-def _alone(errand: Errand, learner: Learner) -> Learner:
+def _alone(errand: Errand, learner: LearnerState) -> LearnerState:
     return _rounds(errand, learner)
 
 
-def _side_by_side(errand: Errand, learner: Learner) -> Learner:
+def _side_by_side(errand: Errand, learner: LearnerState) -> LearnerState:
     axes = Errand(Work(eqx.if_array(0), None, None, None, None), None, None, None)  # type: ignore[arg-type]
     many = eqx.filter_vmap(_rounds, in_axes=(axes, eqx.if_array(0)))
-    moved: Learner = many(errand, learner)
+    moved: LearnerState = many(errand, learner)
     return moved
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from tidelog.algorithms.core.contract import Collecting
 from tidelog.algorithms.core.segments import Columns
 from tidelog.training.engine.learner import (
-    Learner,
+    LearnerState,
     Stores,
     Work,
     as_arrays,
@@ -61,7 +61,7 @@ class Rounds:
         self,
         members: list[Member],
         places: Places,
-        learners: list[Learner],
+        learners: list[LearnerState],
         steps: int,
         position: Position | None = None,
         together: bool | None = None,
@@ -110,7 +110,7 @@ class Rounds:
         return self.position.round * self._size
 
     @property
-    def learners(self) -> list[Learner]:
+    def learners(self) -> list[LearnerState]:
         """One learner a member; their buffers are taken over by the next `advance`."""
         return apart(self._learners, len(self.members))
 
@@ -181,16 +181,16 @@ class Rounds:
         program = run_rounds_together if self._together else run_rounds
         plan = packed(rows, len(self._phases))
 
-        def one(index: int) -> Learner:
+        def one(index: int) -> LearnerState:
             work = Work(self._algorithms[index], self.stores, jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
             work = self._with_fetched(work, self._learners[index]) if self._streams else work
             errand = Errand(work, plan, self._places.source, rollouts[index])
-            moved: Learner = jax.block_until_ready(program(errand, self._learners[index]))  # type: ignore[no-untyped-call]
+            moved: LearnerState = jax.block_until_ready(program(errand, self._learners[index]))  # type: ignore[no-untyped-call]
             return moved
 
         self._learners = on_threads(one, len(self._learners), self._compiled)
 
-    def _with_fetched(self, work: Work, learner: Learner) -> Work:
+    def _with_fetched(self, work: Work, learner: LearnerState) -> Work:
         """The same with what the updates of a block read of a log that stays on disk."""
         ready = fetch_ahead(0, work.algorithm, learner, self._streams, work.steps, self._block)
         kept = {name: store for name, store in self.stores.items() if name not in self._streams}

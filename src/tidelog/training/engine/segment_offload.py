@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.algorithms.core.sampling import Draw, Unit
+from tidelog.algorithms.core.sampling import Sampler, Unit
 from tidelog.algorithms.core.segments import Columns, Segments
 from tidelog.errors import CheckpointError
 from tidelog.folders import ASIDE, Kind
@@ -69,7 +69,7 @@ class Depot:
         """Samples are their own rows."""
         return np.asarray(indices, np.int64)
 
-    def block(self, draw: Draw) -> int:
+    def block(self, draw: Sampler) -> int:
         """How many updates are fetched at once."""
         return max(1, min(LONGEST_BLOCK, MOST_BYTES // (draw.size * self.segment_bytes)))
 
@@ -77,7 +77,7 @@ class Depot:
         """How many segments a phase looks at at once, before and after a visit."""
         return max(1, min(self.capacity, MOST_BYTES // self.segment_bytes))
 
-    def example(self, draw: Draw) -> Segments:
+    def example(self, draw: Sampler) -> Segments:
         """A store of the right shapes, for tracing."""
         found: Segments = jax.tree.map(jnp.asarray, self._blank(draw.size))
         return found

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms.core.contract import Algorithm, Keep
+from tidelog.algorithms.core.contract import Algorithm, StoreSpec
 from tidelog.algorithms.core.sampling import Stored
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
@@ -20,7 +20,7 @@ def stores_of(algorithm: Algorithm, log: Log, scaler: Scaler) -> dict[str, Store
     return {name: stored(log, keep, scaler) for name, keep in algorithm.stores(log.spec).items()}
 
 
-def stored(log: Log, keep: Keep, scaler: Scaler) -> Stored:
+def stored(log: Log, keep: StoreSpec, scaler: Scaler) -> Stored:
     """The columns that a store keeps; LogError where the log lacks one of them or has nothing to bootstrap from."""
     check_columns(log, keep)
     usable = np.flatnonzero(log.has_target) if "reward" in keep.columns else None
@@ -61,7 +61,7 @@ def mean_weight(weight: np.ndarray[Any, Any], rows: np.ndarray[Any, Any] | None)
     return mean
 
 
-def check_columns(log: Log, keep: Keep) -> None:
+def check_columns(log: Log, keep: StoreSpec) -> None:
     """Raise LogError where the log lacks a column that a store keeps."""
     if "reward" in keep.columns and log.reward is None:
         raise LogError("this log has no reward column, and the algorithm learns from rewards: map one, or use bc")

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 
 from tidelog.errors import ConfigError
 from tidelog.training.engine.learner import (
-    Learner,
+    LearnerState,
     Stores,
     Work,
     advance,
@@ -61,7 +61,7 @@ class Trainer:
         self,
         members: list[Member],
         stores: Stores,
-        learners: list[Learner],
+        learners: list[LearnerState],
         steps: int,
         position: Position | None = None,
         together: bool | None = None,
@@ -96,7 +96,7 @@ class Trainer:
         return self._stores
 
     @property
-    def learners(self) -> list[Learner]:
+    def learners(self) -> list[LearnerState]:
         """One learner a member; their buffers are taken over by the next `advance`."""
         return apart(self._learners, len(self.members))
 
@@ -150,9 +150,9 @@ class Trainer:
     def _run(self, phase: int, count: int) -> None:
         program = advance_together(phase) if self._together else advance(phase)
 
-        def one(index: int) -> Learner:
+        def one(index: int) -> LearnerState:
             work = self._work(phase, index, count)
-            moved: Learner = jax.block_until_ready(program(work, self._learners[index]))  # type: ignore[no-untyped-call]
+            moved: LearnerState = jax.block_until_ready(program(work, self._learners[index]))  # type: ignore[no-untyped-call]
             return moved
 
         if phase not in self._compiled:  # one after another: a second thread would compile the same program again
@@ -230,17 +230,17 @@ class Trainer:
         return report(reporting(self._learners, len(self.members))[0])
 
 
-def apart(learners: list[Learner], members: int) -> list[Learner]:
+def apart(learners: list[LearnerState], members: int) -> list[LearnerState]:
     """One learner a member, of learners that may be stacked."""
     return learners if len(learners) == members else [unstack(learners[0], i) for i in range(members)]
 
 
-def state_of(learners: list[Learner], members: int, index: int) -> Any:
+def state_of(learners: list[LearnerState], members: int, index: int) -> Any:
     """The state of one member, of learners that may be stacked."""
     return learners[index].state if len(learners) == members else unstack(learners[0].state, index)
 
 
-def reporting(learners: list[Learner], members: int) -> list[Learner]:
+def reporting(learners: list[LearnerState], members: int) -> list[LearnerState]:
     """The same with what reports read alone, so that of stacked ones little is copied."""
     if len(learners) == members:
         return learners
@@ -249,7 +249,7 @@ def reporting(learners: list[Learner], members: int) -> list[Learner]:
     return apart([whole._replace(state=None, orders={}, segments={}, played=played)], members)
 
 
-def fresh_learners(members: list[Member], spec: Any, stores: Stores, steps: int) -> list[Learner]:
+def fresh_learners(members: list[Member], spec: Any, stores: Stores, steps: int) -> list[LearnerState]:
     """Learners at update 0; each depends on nothing but its own seed and settings."""
     states = [member.algorithm.init(spec, jax.random.key(member.seed), steps) for member in members]
     metrics = metric_names(as_arrays(members[0].algorithm), states[0], stores)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms.core.sampling import Draw, Stored
+from tidelog.algorithms.core.sampling import Sampler, Stored
 from tidelog.recommend.windows import Visits
 from tidelog.training.engine.learner import as_arrays
 
@@ -39,13 +39,13 @@ class Validation:
         phases = algorithm.phases()
         for index, phase in enumerate(phases):
             if index not in self._rows:
-                self._rows[index] = jax.tree.map(self._batches, phase.reads, is_leaf=lambda d: isinstance(d, Draw))
+                self._rows[index] = jax.tree.map(self._batches, phase.reads, is_leaf=lambda d: isinstance(d, Sampler))
             prefix = "held_out/" if len(phases) == 1 else f"held_out/{phase.name}/"
             losses = means(index, numbers, state, self._stores, self._rows[index])
             found |= {prefix + name: value for name, value in losses.items()}
         return found
 
-    def _batches(self, draw: Draw) -> jax.Array:
+    def _batches(self, draw: Sampler) -> jax.Array:
         count, rows = draw.unit.rows(self._stores[draw.store])
         batches = min(-(-count // draw.size), MOST_BATCHES)
         size = min(draw.size, count // batches)  # no row twice, fewer than `batches` left out
@@ -61,7 +61,7 @@ def _mean_losses(
 
     def one(rows: Any) -> dict[str, jax.Array]:
         batch = jax.tree.map(
-            lambda draw, r: draw.at(stores[draw.store], r), phase.reads, rows, is_leaf=lambda d: isinstance(d, Draw)
+            lambda draw, r: draw.at(stores[draw.store], r), phase.reads, rows, is_leaf=lambda d: isinstance(d, Sampler)
         )
         found: dict[str, jax.Array] = phase.losses(algorithm, state, batch, jax.random.key(0))
         return found

@@ -14,13 +14,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from tidelog.algorithms.core.contract import Taught
+from tidelog.algorithms.core.contract import Distillable
 from tidelog.data.overlap import Sketch
 from tidelog.envs.hosted import Hosted
 from tidelog.errors import ConfigError, DivergenceError
 from tidelog.policies.distillation import lesson_of
 from tidelog.policies.policy import Policy
-from tidelog.training.engine.learner import Learner
+from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.trainer import Member
 from tidelog.training.online.env_assignment import Places
 from tidelog.training.runs.run import Run
@@ -62,13 +62,13 @@ class Start:
 
 def check_begins(algorithm: Any) -> None:
     """Raise ConfigError unless the algorithm's policy can begin as another."""
-    if not isinstance(algorithm, Taught):
+    if not isinstance(algorithm, Distillable):
         raise ConfigError(f"start: {type(algorithm).__name__} has no policy that can begin as another")
 
 
 def begun_as(
-    start: Start, members: Sequence[Member], learners: Sequence[Learner], places: Places
-) -> tuple[list[Learner], dict[str, Any]]:
+    start: Start, members: Sequence[Member], learners: Sequence[LearnerState], places: Places
+) -> tuple[list[LearnerState], dict[str, Any]]:
     """Fresh learners whose policies do what the start's does, and what a record says of it.
 
     ConfigError where they have a memory: what a teacher did is learnt decision by decision. DivergenceError where what

@@ -14,7 +14,7 @@ from tidelog.envs.hosted import Hosted
 from tidelog.envs.protocol import Environment
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError
-from tidelog.training.engine.learner import Learner
+from tidelog.training.engine.learner import LearnerState
 from tidelog.training.online.collection import Host, Named
 from tidelog.types import Spec
 
@@ -48,8 +48,8 @@ def place_name(env: Any, places: Places) -> str:
 
 
 def restored(
-    places: Places, players: Sequence[Any], learners: Sequence[Learner], environments: Sequence[Named]
-) -> list[Learner]:
+    places: Places, players: Sequence[Any], learners: Sequence[LearnerState], environments: Sequence[Named]
+) -> list[LearnerState]:
     """Learners where they stood, with environments on the host put back; what cannot be put back starts anew."""
     found = list(learners)
     for i, host in enumerate(places.hosts):

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from tidelog.algorithms.core.segments import Columns
 from tidelog.errors import EnvironmentFailure
-from tidelog.training.engine.learner import Learner
+from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.plan import played_key
 from tidelog.training.engine.trainer import Member
 from tidelog.training.online.collection import Carried, Named
@@ -51,7 +51,7 @@ class Hosts:
         places: Places,
         members: Sequence[Member],
         algorithms: Sequence[Any],
-        learners: Sequence[Learner],
+        learners: Sequence[LearnerState],
         ahead: bool,
         coming: Coming | None,
     ) -> None:
@@ -72,7 +72,9 @@ class Hosts:
             coming.played = thread.submit(self._play, coming.round, coming.acting, coming.carried)
             thread.shutdown(wait=False)
 
-    def rollouts(self, round: int, learners: Sequence[Learner], last: bool) -> list[tuple[Columns, Carried | None]]:
+    def rollouts(
+        self, round: int, learners: Sequence[LearnerState], last: bool
+    ) -> list[tuple[Columns, Carried | None]]:
         """A rollout of every member for the round that begins; unless it is the last, the next one may begin too.
 
         Raises EnvironmentFailure where an environment broke, and plays anew if it is asked again.

@@ -8,7 +8,7 @@ import jax
 
 from tidelog.algorithms.core.contract import Collecting
 from tidelog.envs.functional import Functional
-from tidelog.training.engine.learner import Learner, Stores, as_arrays, create_learner, metric_names
+from tidelog.training.engine.learner import LearnerState, Stores, as_arrays, create_learner, metric_names
 from tidelog.training.engine.offload_storage import Storage, check_room
 from tidelog.training.engine.plan import extra_metrics, make_stores, planned_stores, played_at_first
 from tidelog.training.engine.trainer import Member
@@ -30,7 +30,7 @@ def fresh_players(
     steps: int,
     recorded: bool,
     storage: Storage | None = None,
-) -> list[Learner]:
+) -> list[LearnerState]:
     """Learners before their first decision; each depends on nothing but its own seed and settings.
 
     Raises SpaceError where there is no room for what they keep from round to round.
@@ -49,7 +49,7 @@ def beginners(
     recorded: bool,
     stores: Stores,
     storage: Storage | None = None,
-) -> list[Learner]:
+) -> list[LearnerState]:
     """Learners in given states, for players and their seeds, before their first decision."""
     numbers, storage = as_arrays(players[0][0]), storage or Storage()
     planned = planned_stores(numbers, states[0], spec, recorded)

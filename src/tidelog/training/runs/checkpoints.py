@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tidelog.errors import CheckpointError
 from tidelog.folders import Kind, forget_half_written
 from tidelog.policies.named_arrays import Named, array_file, fill, read_arrays
-from tidelog.training.engine.learner import Learner
+from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.trainer import Position
 
 CHECKPOINT = Kind("checkpoint", 1)
@@ -19,7 +19,7 @@ CHECKPOINT = Kind("checkpoint", 1)
 class Checkpoint(NamedTuple):
     """What a checkpoint holds."""
 
-    learners: list[Learner]
+    learners: list[LearnerState]
     position: Position
     memory: dict[str, Any]  # what reports have to remember: the best so far
     environments: Sequence[Named] = ()  # of each member on the host; {} where it has nothing to offer
@@ -62,7 +62,7 @@ class Checkpoints:
         for later in [u for u in self.updates() if u > update]:
             shutil.rmtree(self._folder / f"{later:010d}")
 
-    def load(self, templates: list[Learner], update: int | None = None, acting: Sequence[Any] = ()) -> Checkpoint:
+    def load(self, templates: list[LearnerState], update: int | None = None, acting: Sequence[Any] = ()) -> Checkpoint:
         """The last checkpoint, or the one at `update`; a corrupt one is refused and the one before it offered.
 
         `acting` are templates of what acts in rollouts that are played ahead, where there may be any.
@@ -93,7 +93,7 @@ class Checkpoints:
             raise CheckpointError(f"{self._folder} holds no complete checkpoint: start the run anew")
         return there[-1]
 
-    def _read(self, folder: Path, templates: list[Learner], acting: Sequence[Any]) -> Checkpoint:
+    def _read(self, folder: Path, templates: list[LearnerState], acting: Sequence[Any]) -> Checkpoint:
         manifest = CHECKPOINT.manifest(folder)
         if sum(name.startswith("member-") for name in manifest["files"]) != len(templates):
             raise CheckpointError(f"{folder} does not hold the {len(templates)} members of this run")

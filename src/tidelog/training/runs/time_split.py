@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.algorithms.core.contract import Algorithm, Keep
+from tidelog.algorithms.core.contract import Algorithm, StoreSpec
 from tidelog.data.scaling import Scaler
 from tidelog.errors import ConfigError, LogError
 from tidelog.policies.policy import Policy
@@ -69,7 +69,7 @@ class Periods:
         return {name: _stored(log, keep) for name, keep in algorithm.stores(self.log.spec).items()}
 
 
-def _stored(log: Interactions, keep: Keep) -> Visits:
+def _stored(log: Interactions, keep: StoreSpec) -> Visits:
     if len(log) < 2:
         raise LogError(f"{len(log)} event is too little to learn from: at least 2 are needed", log.report)
     return visits(log, keep.targets, "slate" in keep.columns, "user" in keep.columns)
