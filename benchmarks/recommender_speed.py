@@ -17,7 +17,7 @@ from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
 from tidelog.training.engine.trainer import Trainer
 from tidelog.training.runs.settings import as_members
-from tidelog.training.runs.time_split import Periods
+from tidelog.training.runs.time_split import TimeSplit
 
 COMMAND = "python -m benchmarks.recommender_speed"
 ITEMS, USERS, EVENTS, REPEATS, SECONDS = 100_000, 10_000, 50, 3, 8.0
@@ -38,7 +38,7 @@ def walks() -> Any:
 def measure(log: Any, **settings: Any) -> dict[str, Any]:
     """Updates and events a second of one phase, the median of `REPEATS`, and the most anonymous memory meanwhile."""
     algorithm = tl.RecommenderBCQ(**(SETTINGS | settings))
-    parts = Periods(log, 0.0)
+    parts = TimeSplit(log, 0.0)
     trainer = Trainer.fresh(
         as_members([algorithm], [0]), log.spec, parts.stores(algorithm, parts.scaler(False, None)), 10**9
     )

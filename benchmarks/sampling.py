@@ -21,7 +21,7 @@ from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.engine.trainer import Trainer
-from tidelog.training.runs.episode_split import Parts
+from tidelog.training.runs.episode_split import EpisodeSplit
 from tidelog.training.runs.settings import as_members
 
 COMMAND = "python -m benchmarks.sampling"
@@ -44,7 +44,7 @@ def random_log(rows: int) -> tl.Log:
 
 def trainer_of(algorithm: tl.IQL, log: tl.Log) -> Trainer:
     """A compiled trainer, one member."""
-    parts = Parts(log, 0.0, 0)
+    parts = EpisodeSplit(log, 0.0, 0)
     stores = parts.stores(algorithm, parts.scaler(False, None))
     trainer = Trainer.fresh(as_members([algorithm], [0]), log.spec, stores, 10**9)
     trainer.compile()

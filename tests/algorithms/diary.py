@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
 from tidelog.algorithms.core.hyperparameters import hyper, number, static
-from tidelog.algorithms.core.sampling import Choice, Row, Sampler
+from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler
 from tidelog.types import Act, Continuous, Discrete
 
 LEFT, RIGHT = 3, 2  # rows in each draw
@@ -54,10 +54,10 @@ class Diary:
         return {"log": StoreSpec(("reward", "terminated"))}
 
     def phases(self):
-        both = {"left": Sampler("log", LEFT, Choice()), "right": Sampler("log", RIGHT, Row(1, 0.9))}
+        both = {"left": Sampler("log", LEFT, LoggedAction()), "right": Sampler("log", RIGHT, NStep(1, 0.9))}
         return (
             Phase("wide", both, wide, losses, updates=lambda h, round: h.wide),
-            Phase("narrow", Sampler("log", LEFT, Choice()), narrow, losses, updates=_narrow),
+            Phase("narrow", Sampler("log", LEFT, LoggedAction()), narrow, losses, updates=_narrow),
         )
 
     def init(self, spec, key, updates):

@@ -11,7 +11,7 @@ from tests.algorithms.worlds import uneven, world
 from tidelog import Log
 from tidelog.algorithms.core.contract import StoreSpec
 from tidelog.algorithms.core.running_statistics import counted, nothing_seen
-from tidelog.algorithms.core.sampling import Batch, Choice, Row, Sampler, Window
+from tidelog.algorithms.core.sampling import Batch, LoggedAction, NStep, Sampler, Window
 from tidelog.data.nstep import n_step
 from tidelog.data.scaling import Scaler
 from tidelog.training.engine.stores import stored
@@ -29,7 +29,7 @@ def test_windows_of_transitions_are_those_of_numpy(log, length, burn_in, n):
     store = stored(log, KEEP, Scaler())
     rows = np.flatnonzero(log.has_target)
     offset = np.random.default_rng(0).integers(0, length, len(rows))
-    window = Window(Row(n, 0.9), length, burn_in)
+    window = Window(NStep(n, 0.9), length, burn_in)
     data, _, valid, valid_steps = window.gather(store, jnp.asarray(rows), jnp.asarray(offset))
     assert np.array_equal(valid_steps, np.asarray(valid).sum(axis=1))
     for b, row in enumerate(rows):
@@ -55,7 +55,7 @@ def test_windows_of_transitions_are_those_of_numpy(log, length, burn_in, n):
 def test_windows_of_decisions_reach_to_the_end_of_the_episode(log):
     store = stored(log, StoreSpec(()), Scaler())
     rows = np.arange(log.steps)
-    data, _, valid, _ = Window(Choice(), 6, 1).gather(store, jnp.asarray(rows), jnp.zeros(len(rows), jnp.int32))
+    data, _, valid, _ = Window(LoggedAction(), 6, 1).gather(store, jnp.asarray(rows), jnp.zeros(len(rows), jnp.int32))
     for b, row in enumerate(rows):
         end = log.starts[log.episode[row] + 1] - 1
         assert np.asarray(valid[b, 1:]).tolist() == [row + k <= end for k in range(6)]
@@ -118,18 +118,20 @@ def counted_rows(log, batch):
     return np.bincount(rows.ravel(), np.asarray(weight).ravel(), minlength=log.steps)
 
 
-@pytest.mark.parametrize("unit", [Choice(), Row(1, 0.9), Row(3, 0.9)], ids=["decisions", "transitions", "n-step"])
+@pytest.mark.parametrize(
+    "unit", [LoggedAction(), NStep(1, 0.9), NStep(3, 0.9)], ids=["decisions", "transitions", "n-step"]
+)
 def test_drawn_windows_count_every_step_as_often_as_any_other(unit):
     log = numbered()
     draws = Sampler("log", 40_000, Window(unit, 8, 2))
     batch, _ = draws.batch(stored(log, KEEP, Scaler()), None, jax.random.key(0), jnp.zeros(()))
-    usable = np.ones(log.steps, bool) if unit == Choice() else log.has_target
+    usable = np.ones(log.steps, bool) if unit == LoggedAction() else log.has_target
     share = counted_rows(log, batch) * usable.sum()
     assert not share[~usable].any()
     assert share[usable] == pytest.approx(np.ones(usable.sum()), abs=0.16)  # an episode of one step: 4.5 deviations
 
 
-UNITS = {"decisions": Choice(), "transitions": Row(1, 0.9), "n-step": Row(3, 0.9)}
+UNITS = {"decisions": LoggedAction(), "transitions": NStep(1, 0.9), "n-step": NStep(3, 0.9)}
 
 
 def expected_weight(log, unit, length, burn_in, likelihood=None, importance=None):
@@ -155,7 +157,7 @@ def expected_weight(log, unit, length, burn_in, likelihood=None, importance=None
 
 def learnt_from(log, unit):
     """The rows whose losses count."""
-    return np.arange(log.steps) if unit == Choice() else np.flatnonzero(log.has_target)
+    return np.arange(log.steps) if unit == LoggedAction() else np.flatnonzero(log.has_target)
 
 
 @pytest.mark.parametrize(("length", "burn_in"), [(1, 0), (5, 0), (8, 3), (30, 1)])
@@ -168,7 +170,7 @@ def test_every_step_has_exactly_the_same_expected_weight(unit, length, burn_in):
 
 
 def test_windows_drawn_by_priority_count_by_it_and_at_full_correction_not_at_all():
-    log, unit, length = numbered(), Row(2, 0.9), 5
+    log, unit, length = numbered(), NStep(2, 0.9), 5
     rows = learnt_from(log, unit)
     likelihood = np.random.default_rng(0).gamma(0.5, size=len(rows))
     likelihood /= likelihood.sum()
@@ -205,6 +207,6 @@ def test_windows_drawn_in_proportion_to_their_steps_count_equally_whatever_their
 def test_the_spread_of_rewards_counts_every_step_as_often_as_any_other():
     log = numbered()
     log = replace(log, reward=(np.arange(log.steps) == log.starts[log.episode]).astype(np.float32))
-    draw = Sampler("log", 40_000, Window(Row(1, 0.9), 8))
+    draw = Sampler("log", 40_000, Window(NStep(1, 0.9), 8))
     batch, _ = draw.batch(stored(log, KEEP, Scaler()), None, jax.random.key(0), jnp.zeros(()))
     assert float(counted(nothing_seen(), batch).mean) == pytest.approx(log.reward[log.has_target].mean(), abs=0.01)

@@ -7,7 +7,7 @@ import optax
 
 from tidelog import IQL, Log
 from tidelog.algorithms.core.contract import StoreSpec
-from tidelog.algorithms.core.sampling import Batch, Row
+from tidelog.algorithms.core.sampling import Batch, NStep
 from tidelog.algorithms.iql import step
 from tidelog.data.scaling import Scaler
 from tidelog.losses.imitation import pick
@@ -79,5 +79,5 @@ def solved(h: IQL, log: Log, updates: int = 1500):
     """The state after many steps on the whole log at once: nothing is sampled, so the fixed point is reached."""
     store = stored(log, StoreSpec(("reward", "terminated")), Scaler())
     rows = jnp.arange(len(log))
-    batch = Batch(Row(1, h.discount).gather(store, rows).data, rows)
+    batch = Batch(NStep(1, h.discount).gather(store, rows).data, rows)
     return _descend(h, h.init(log.spec, jax.random.key(0), updates), batch, updates)

@@ -10,7 +10,7 @@ import pytest
 from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
 from tidelog.algorithms.bc import step as bc_step
 from tidelog.algorithms.core.choosing_actions import Mixed
-from tidelog.algorithms.core.sampling import Row
+from tidelog.algorithms.core.sampling import NStep
 from tidelog.algorithms.iql import step
 from tidelog.networks.actor import HEADS
 from tidelog.networks.distributions import Categorical
@@ -122,8 +122,8 @@ def test_one_step_windows_are_what_longer_windows_are_on_one_step_episodes():
     rows = len(LOG)
     single = world("discrete", episode=None, terminated=np.arange(rows) % 2 == 0, truncated=np.arange(rows) % 2 == 1)
     store = stores(small("iql"), single)["log"]
-    usable = jnp.asarray(Row(1, 0.9).rows(store)[1])
-    same(Row(1, 0.9).gather(store, usable).data, Row(5, 0.9).gather(store, usable).data)
+    usable = jnp.asarray(NStep(1, 0.9).rows(store)[1])
+    same(NStep(1, 0.9).gather(store, usable).data, NStep(5, 0.9).gather(store, usable).data)
 
 
 def test_dropout_0_and_a_wide_clip_are_neither():

@@ -23,7 +23,7 @@ from tidelog.training.engine import offloaded_phases as depot_visits
 from tidelog.training.engine import segment_offload as depots
 from tidelog.training.engine.plan import planned_stores
 from tidelog.training.engine.rounds import Rounds
-from tidelog.training.engine.segment_offload import Depot
+from tidelog.training.engine.segment_offload import OffloadedStore
 from tidelog.training.learn import prepare_learning
 from tidelog.types import Discrete, Image, Spec
 
@@ -180,7 +180,7 @@ def depot(tmp_path, on_disk):
         "valid": jax.ShapeDtypeStruct((2, 4), bool),
         "made": jax.ShapeDtypeStruct((2, 4), np.float32),
     }
-    found = Depot(shapes, 6, 2, tmp_path, on_disk)
+    found = OffloadedStore(shapes, 6, 2, tmp_path, on_disk)
     for round in range(3):
         steps = np.arange(8 * round, 8 * round + 8, dtype=np.uint8).reshape(2, 4)
         seen = {"x": np.repeat(steps[..., None], 3, axis=2)}
@@ -191,7 +191,7 @@ def depot(tmp_path, on_disk):
 @pytest.mark.parametrize("on_disk", [True, False])
 @pytest.mark.parametrize("chunk", [1, 4, 6])
 def test_a_depot_gives_what_it_was_given(tmp_path, on_disk, chunk, monkeypatch):
-    monkeypatch.setattr(Depot, "chunk", lambda self: chunk)
+    monkeypatch.setattr(OffloadedStore, "chunk", lambda self: chunk)
     store, seen = depot(tmp_path, on_disk), []
 
     def double(columns):
@@ -217,14 +217,14 @@ def test_leaves_and_columns_are_kept_apart_whatever_their_names(tmp_path, on_dis
     names = ("left eye", "left_eye", "Left_eye", "left.eye", "é", "a" * 300, "..")
     one = jax.ShapeDtypeStruct((1, 2), np.float32)
     shapes = {"seen": dict.fromkeys(names, one), "seen_before": one, "made": one}
-    store = Depot(shapes, 1, 1, tmp_path, on_disk)
+    store = OffloadedStore(shapes, 1, 1, tmp_path, on_disk)
     values = {name: np.full((1, 2), i, np.float32) for i, name in enumerate(names)}
     store.add(0, {"seen": values, "seen_before": values["é"]})
     shown = []
     store.prepare(lambda columns: shown.append(set(columns)) or {"made": columns["seen_before"]})
     assert shown == [{"seen", "seen_before"}]
     store.saved()
-    again = Depot(shapes, 1, 1, tmp_path, on_disk)
+    again = OffloadedStore(shapes, 1, 1, tmp_path, on_disk)
     again.put_back(store.saved())
     for found in (store, again):
         columns = found.fetch(np.asarray([0]), Whole()).store.columns
@@ -266,7 +266,7 @@ def test_what_a_phase_prepares_is_the_same_by_parts_but_for_rounding(tmp_path, m
         return [jax.tree.map(np.asarray, part) for part in made]
 
     (whole,) = prepared("whole")
-    monkeypatch.setattr(Depot, "chunk", lambda self: 3)
+    monkeypatch.setattr(OffloadedStore, "chunk", lambda self: 3)
     parts = prepared("parts")
     assert len(parts) == 3
     joined = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:8], *parts)
@@ -277,7 +277,7 @@ def test_what_a_phase_prepares_is_the_same_by_parts_but_for_rounding(tmp_path, m
 def test_small_blocks_give_the_same_bits(away, tmp_path, monkeypatch):
     where, (states, _), _ = away
     asked = []
-    monkeypatch.setattr(Depot, "block", lambda self, draw: 3)
+    monkeypatch.setattr(OffloadedStore, "block", lambda self, draw: 3)
     fetch = depot_visits._fetched
     monkeypatch.setattr(depot_visits, "_fetched", lambda *given: asked.append(given[2].shape) or fetch(*given))
     assert all_of(finish(begin(where, tmp_path / "run", seeds=2)))[0] == states

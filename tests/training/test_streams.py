@@ -7,7 +7,7 @@ import tidelog as tl
 from tests.algorithms.worlds import world
 from tidelog import ConfigError
 from tidelog.algorithms.core.contract import StoreSpec
-from tidelog.algorithms.core.sampling import Choice, Row, Sampler, Window
+from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler, Window
 from tidelog.data.scaling import Scaler
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.engine import log_streaming as streams
@@ -27,7 +27,7 @@ def both(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    "unit", [Choice(), Row(1, 0.9), Row(3, 0.5), Window(Row(2, 0.9), 4, 2), Window(Choice(), 3, 1)]
+    "unit", [LoggedAction(), NStep(1, 0.9), NStep(3, 0.5), Window(NStep(2, 0.9), 4, 2), Window(LoggedAction(), 3, 1)]
 )
 def test_what_is_fetched_gathers_as_from_the_whole_log(both, unit):
     log, mapped = both
@@ -55,7 +55,7 @@ def test_weights_from_disk_are_those_in_memory(keep, tmp_path):
     log = world("discrete", weight=weight)
     log.save(tmp_path / "log")
     mapped = tl.open_log(tmp_path / "log", memory_map=True)
-    unit = Row(1, 0.9) if keep is KEEP else Choice()
+    unit = NStep(1, 0.9) if keep is KEEP else LoggedAction()
     for episodes in (None, np.asarray([0, 3, 4, 9])):
         kept = log if episodes is None else log.take_episodes(episodes)
         store, stream = stored(kept, keep, Scaler()), Stream(mapped, keep, Scaler(), episodes)
@@ -109,9 +109,9 @@ def test_priorities_are_learnt_between_blocks_and_resume_is_bit_equal(both, tmp_
 
 def test_a_block_keeps_to_its_bytes(both):
     stream = Stream(both[1], KEEP, Scaler())
-    assert stream.block(Sampler("log", 8, Row(1, 0.9))) == streams.LONGEST_BLOCK
+    assert stream.block(Sampler("log", 8, NStep(1, 0.9))) == streams.LONGEST_BLOCK
     width = sum(leaf[:1].nbytes for leaf in both[1].observation.values())
-    assert stream.block(Sampler("log", 200_000, Row(1, 0.9))) == streams.MOST_BYTES // (200_000 * 2 * width)
+    assert stream.block(Sampler("log", 200_000, NStep(1, 0.9))) == streams.MOST_BYTES // (200_000 * 2 * width)
 
 
 def test_only_saved_logs_can_stay_on_disk(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.algorithms.recommenders import described, small
 from tidelog.training.runs.run import CollapseWarning, Run, fallen
-from tidelog.training.runs.time_split import Periods
+from tidelog.training.runs.time_split import TimeSplit
 
 
 def row(coverage, member=0):
@@ -39,11 +39,11 @@ def test_a_run_warns_of_a_collapse():
 
 
 def test_what_is_held_out_came_later_and_nothing_else_is_learnt_from():
-    periods = Periods(described(), 0.3)
+    periods = TimeSplit(described(), 0.3)
     stores = periods.stores(small(), None)
     kept = periods.validation_stores(small(), None)
     cut = np.float64(periods.held_out_ids[0].removeprefix("from "))
     assert stores["log"].item.shape[0] == (described().time < cut).sum()
     assert int(kept["log"].scored.sum()) == (described().time >= cut).sum()
-    assert Periods(described(), 0.0).validation_stores(small(), None) is None
-    assert Periods(described(), 0.0).weighing() is None
+    assert TimeSplit(described(), 0.0).validation_stores(small(), None) is None
+    assert TimeSplit(described(), 0.0).weighing() is None

@@ -118,7 +118,7 @@ def knowing(policy: NDArray[Any]) -> Act:
 
 
 @dataclass(frozen=True, eq=False)
-class Visits:
+class SatiationLog:
     """The log of `U` visits, each a user of its own, in the arrays of an interaction log."""
 
     users: NDArray[np.int64]  # [U]
@@ -142,7 +142,7 @@ class Visits:
         return np.bincount(self.user, self.reward, len(self.users)).astype(np.float64)
 
 
-def visits(act: Act, users: int, seed: int = 0, length: int = 50, limit: int = 300) -> Visits:
+def visits(act: Act, users: int, seed: int = 0, length: int = 50, limit: int = 300) -> SatiationLog:
     """Let users come and be shown items by a policy, which sees the last `length` events; `limit` steps truncate.
 
     ConfigError where the policy's answer is not chances [B, 12].
@@ -172,7 +172,7 @@ def visits(act: Act, users: int, seed: int = 0, length: int = 50, limit: int = 3
     last = np.append(user[1:] != user[:-1], True)
     cut = np.isin(user, live)
     kind = kinds[:, length:][user, place]
-    return Visits(
+    return SatiationLog(
         np.arange(users), user.astype(np.int32), items[:, length:][user, place], kind, (kind - 1).astype(np.float32),
         (user * limit + place).astype(np.float64), last & ~cut, last & cut, chance[user, place],
     )  # fmt: skip

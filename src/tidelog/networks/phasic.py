@@ -163,7 +163,7 @@ class Shape:
     sight: EncoderConfig
 
 
-class Parts(NamedTuple):
+class PhasicParts(NamedTuple):
     """What architectures are put together from; each call makes a new part."""
 
     trunk: Callable[[], Trunk]
@@ -171,25 +171,25 @@ class Parts(NamedTuple):
     value: Callable[[], Linear]
 
 
-Architecture = Callable[[Parts], Phasic]
+Architecture = Callable[[PhasicParts], Phasic]
 
 
-def dual(parts: Parts) -> Phasic:
+def dual(parts: PhasicParts) -> Phasic:
     """Two networks; the policy's carries the auxiliary value head."""
     return Phasic(parts.trunk(), parts.head(), parts.value(), parts.trunk(), parts.value(), False, False)
 
 
-def detach(parts: Parts) -> Phasic:
+def detach(parts: PhasicParts) -> Phasic:
     """One network; the value never moves the trunk, the auxiliary value does."""
     return Phasic(parts.trunk(), parts.head(), parts.value(), None, parts.value(), True, True)
 
 
-def single(parts: Parts) -> Phasic:
+def single(parts: PhasicParts) -> Phasic:
     """One network; the value moves the trunk in the auxiliary phase only."""
     return Phasic(parts.trunk(), parts.head(), None, None, parts.value(), True, False)
 
 
-def shared(parts: Parts) -> Phasic:
+def shared(parts: PhasicParts) -> Phasic:
     """One network, moved by policy and value alike."""
     return Phasic(parts.trunk(), parts.head(), None, None, parts.value(), False, False)
 
@@ -212,7 +212,7 @@ def create(architecture: Architecture, generator: np.random.Generator, spec: Spe
     def value() -> Linear:
         return _begun(generator, spec, width, 1, 1.0)
 
-    return architecture(Parts(trunk, lambda: _head(generator, spec, width), value))
+    return architecture(PhasicParts(trunk, lambda: _head(generator, spec, width), value))
 
 
 def _begun(generator: np.random.Generator, spec: Spec, inputs: int, outputs: int, gain: float) -> Linear:

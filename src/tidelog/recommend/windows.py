@@ -20,7 +20,7 @@ from tidelog.algorithms.core.sampling import Gathered
 from tidelog.recommend.interactions.log import Interactions
 
 
-class Visits(NamedTuple):
+class StoredInteractions(NamedTuple):
     """Interactions on the device."""
 
     item: jax.Array  # [M] int32
@@ -67,11 +67,11 @@ class Windows:
     targets: int
     discount: Any = 0.0  # float, or a tracer in a population
 
-    def rows(self, store: Visits) -> tuple[int, jax.Array]:
+    def rows(self, store: StoredInteractions) -> tuple[int, jax.Array]:
         """Every window."""
         return store.ends.shape[0], store.ends
 
-    def gather(self, store: Visits, rows: jax.Array) -> Gathered:
+    def gather(self, store: StoredInteractions, rows: jax.Array) -> Gathered:
         """Windows that end at `rows` [B]."""
         grid = rows[:, None] + jnp.arange(-self.length, 1)
         real = grid >= store.start[rows][:, None]
@@ -89,7 +89,7 @@ class Windows:
         return Gathered(data, None, valid if store.scored is None else valid & store.scored[late])
 
 
-def visits(log: Interactions, targets: int, slates: bool, users: bool = False) -> Visits:
+def visits(log: Interactions, targets: int, slates: bool, users: bool = False) -> StoredInteractions:
     """Interactions as a store whose windows have so many targets, with what was shown and who the users are."""
     last = log.starts[1:][log.user] - 1
     ends = (last - np.arange(len(log))) % targets == 0
@@ -97,7 +97,7 @@ def visits(log: Interactions, targets: int, slates: bool, users: bool = False) -
         counted = np.append(0, np.cumsum(log.scored))
         begin = np.maximum(np.arange(len(log)) - targets + 1, log.starts[log.user])
         ends &= counted[1:] > counted[begin]
-    return Visits(
+    return StoredInteractions(
         item=_index(log.item),
         event=_index(log.event),
         reward=jnp.asarray(log.reward.astype(np.float32)),

@@ -15,7 +15,7 @@ from tidelog.policies.statistics import Interval
 from tidelog.recommend.interactions.held_out import Cases, next_events
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
-from tidelog.recommend.metrics.ranked_lists import Comparison, Row, compare
+from tidelog.recommend.metrics.ranked_lists import Comparison, RankingRow, compare
 from tidelog.report.frame import bullets, heading, paragraph, section, table
 from tidelog.report.learning_part import Line, lines_of
 from tidelog.report.logs import Found, fingerprint
@@ -102,7 +102,7 @@ def _some(cases: Cases) -> tuple[Cases, str]:
     return cases.take(rows), f"{MOST_CASES:,} events, drawn at random,"
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: RankingRow) -> list[str]:
     scores = [_between(row.scores[measure]) for measure in MEASURES]
     return [row.ranker, row.kind, f"{row.cases:,}", *scores, *(f"{value:.3f}" for value in row.spread.values())]
 

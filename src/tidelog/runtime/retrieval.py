@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tidelog.errors import ConfigError, SpecError
 
 Floats: TypeAlias = NDArray[np.float32]
-Places: TypeAlias = NDArray[np.int64]
+EnvAssignment: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 QUERIES = 256  # queries whose scores are in memory at once
 CANDIDATES = 500_000  # candidates that are kept before they are merged
@@ -25,7 +25,7 @@ CANDIDATES = 500_000  # candidates that are kept before they are merged
 
 def top_k(
     queries: Floats, table: Floats, k: int, allowed: Bools | None = None, chunk: int = 2048
-) -> tuple[Places, Floats]:
+) -> tuple[EnvAssignment, Floats]:
     """Rows of the table with the highest inner products, best first, ties by the lowest row: both [B, K].
 
     `queries` is [B, D], `table` [N, D], float32; `allowed` is [N] or [B, N]. Where fewer than `k` rows are allowed the
@@ -51,7 +51,7 @@ class _Best:
     def __init__(self, rows: int, k: int) -> None:
         self.places = np.zeros((rows, k), np.int64)
         self.scores = np.full((rows, k), -np.inf, np.float32)
-        self._waiting: list[tuple[Places, Places, Floats]] = []
+        self._waiting: list[tuple[EnvAssignment, EnvAssignment, Floats]] = []
         self._many = 0
 
     def offer(self, scores: Floats, first: int) -> None:

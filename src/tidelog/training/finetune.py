@@ -21,8 +21,8 @@ from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.training.engine.learner import LearnerState, Stores, reported
 from tidelog.training.engine.rounds import Rounds
 from tidelog.training.engine.validation import Validation
-from tidelog.training.online.collected_log import Recorder
-from tidelog.training.online.env_assignment import Places, place_name, places_for, restored
+from tidelog.training.online.collected_log import CollectedLog
+from tidelog.training.online.env_assignment import EnvAssignment, place_name, places_for, restored
 from tidelog.training.online.initial_learners import beginners, planned_updates
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.evaluation import check_playable, evaluated
@@ -38,7 +38,7 @@ REPORTS = 50  # reports a run makes unless it is told otherwise
 
 
 @dataclass(frozen=True)
-class Plan:
+class FinetuneSettings:
     """What is asked of a run besides its mix, as `learn` takes it."""
 
     evaluate: Mapping[str, Evaluator]
@@ -57,7 +57,9 @@ def tuned_by(mix: Mapping[str, Any]) -> Tuning:
     return Tuning(**{name: value for name, value in mix.items() if value is not None})
 
 
-def prepare_tuning(run: Run, env: Any, steps: int, out: str | Path | None, tuning: Tuning, plan: Plan) -> Run:
+def prepare_tuning(
+    run: Run, env: Any, steps: int, out: str | Path | None, tuning: Tuning, plan: FinetuneSettings
+) -> Run:
     """Check everything and make a run that goes on in an environment where another ended on a log."""
     record, (stores, validation) = run.record, run.learnt_from()
     _check_offline(record)
@@ -86,7 +88,7 @@ def prepare_tuning(run: Run, env: Any, steps: int, out: str | Path | None, tunin
     if plan.best is not None:
         losses = validation.names(run.members[0].algorithm, states[0]) if validation else []
         Selection(settings).check([*reported(learners[0]), *losses, *evaluated(episodes, own)])
-    recorder = None if plan.log_out is None else Recorder(plan.log_out, places.spec, len(run.members))
+    recorder = None if plan.log_out is None else CollectedLog(plan.log_out, places.spec, len(run.members))
     if recorder is not None:
         recorder.check_free()
     data = {
@@ -131,7 +133,7 @@ def reopened_tuning(
     states = [player.init(record.spec, jax.random.key(0), planned) for player in players]
     templates = _learners(players, states, settings, places, log_out, stores)
     found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint)
-    recorder = None if log_out is None else Recorder(log_out, places.spec, len(members))
+    recorder = None if log_out is None else CollectedLog(log_out, places.spec, len(members))
     if recorder is not None:
         recorder.go_on(int(found.learners[0].played.rounds))
     learners = [
@@ -201,7 +203,7 @@ def _learners(
     players: list[Any],
     states: list[Any],
     settings: Settings,
-    places: Places,
+    places: EnvAssignment,
     log_out: Any,
     stores: Stores,
 ) -> list[LearnerState]:

@@ -27,7 +27,7 @@ from tidelog.training.engine.validation import Validation
 from tidelog.training.finetune import reopened_tuning
 from tidelog.training.learn import reopened
 from tidelog.training.runs.checkpoints import Checkpoints, read_part
-from tidelog.training.runs.episode_split import Parts
+from tidelog.training.runs.episode_split import EpisodeSplit
 from tidelog.training.runs.evaluation import check_playable, evaluated
 from tidelog.training.runs.preparing import as_algorithms, as_path, evaluators, new_folder
 from tidelog.training.runs.progress import Screen
@@ -36,7 +36,7 @@ from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.settings import Evaluator, Settings, as_members, as_seeds, whole
 from tidelog.training.runs.sinks import Sink, rows_until
-from tidelog.training.runs.time_split import LISTS, Periods, refuse_what_lists_lack
+from tidelog.training.runs.time_split import LISTS, TimeSplit, refuse_what_lists_lack
 from tidelog.types import Vector
 
 REPORTS = 50  # reports a run makes unless it is told otherwise,
@@ -131,7 +131,7 @@ def prepare(
     members = as_members(algorithms, settings.seeds)
     stores = parts.stores(algorithms[0], scaler)
     learners = fresh_learners(members, log.spec, stores, settings.steps)
-    if isinstance(parts, Periods):
+    if isinstance(parts, TimeSplit):
         learners = [furnished(member, learner, parts.train) for member, learner in zip(members, learners, strict=True)]
     else:
         check_rewards(algorithms[0], parts.log)
@@ -141,7 +141,7 @@ def prepare(
     validation = _validation(parts, algorithms[0], scaler)
     if best is not None:
         losses = validation.names(algorithms[0], learners[0].state) if validation else []
-        losses += LISTS if validation and isinstance(parts, Periods) else ()
+        losses += LISTS if validation and isinstance(parts, TimeSplit) else ()
         Selection(settings).check([*reported(learners[0]), *losses, *evaluated(episodes, own_evaluators)])
     trainer = Trainer(members, stores, learners, settings.steps, together=together)
     record = Record.of(algorithms, settings, log, scaler, parts.held_out_ids, _sketches(parts, warm_start))
@@ -153,7 +153,7 @@ def prepare(
         validation=validation,
         evaluators=own_evaluators,
         sinks=sinks,
-        weighing=parts.weighing() if isinstance(parts, Periods) else None,
+        weighing=parts.weighing() if isinstance(parts, TimeSplit) else None,
     )
 
 
@@ -223,13 +223,13 @@ def load(
         sinks=sinks,
         metrics=rows_until(path, trainer.update),
         memory=found.memory,
-        weighing=parts.weighing() if isinstance(parts, Periods) else None,
+        weighing=parts.weighing() if isinstance(parts, TimeSplit) else None,
     )
 
 
-def parts_of(log: Log | Interactions, held_out: float, seed: int) -> Parts | Periods:
+def parts_of(log: Log | Interactions, held_out: float, seed: int) -> EpisodeSplit | TimeSplit:
     """What is learnt from and what is held out: by episode, or by time."""
-    return Periods(log, held_out) if isinstance(log, Interactions) else Parts(log, held_out, seed)
+    return TimeSplit(log, held_out) if isinstance(log, Interactions) else EpisodeSplit(log, held_out, seed)
 
 
 def furnished(member: Member, learner: LearnerState, log: Interactions) -> LearnerState:
@@ -237,7 +237,7 @@ def furnished(member: Member, learner: LearnerState, log: Interactions) -> Learn
     return learner._replace(state=member.algorithm.furnish(learner.state, log, member.seed))
 
 
-def _validation(parts: Parts | Periods, algorithm: Any, scaler: Scaler) -> Validation | None:
+def _validation(parts: EpisodeSplit | TimeSplit, algorithm: Any, scaler: Scaler) -> Validation | None:
     stores = parts.validation_stores(algorithm, scaler)
     return None if stores is None else Validation(stores)
 
@@ -263,7 +263,7 @@ def _same_log(log: Log | Interactions | None, record: Record) -> Log | Interacti
     return log
 
 
-def _sketches(parts: Parts | Periods, warm_start: Mapping[str, str | Path] | None) -> dict[str, Any]:
+def _sketches(parts: EpisodeSplit | TimeSplit, warm_start: Mapping[str, str | Path] | None) -> dict[str, Any]:
     """What was learnt from, the episodes of runs that parts come from among it; nothing where one does not know."""
     sketches = parts.sketches()
     for source in (warm_start or {}).values() if sketches else ():

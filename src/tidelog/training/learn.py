@@ -20,10 +20,10 @@ from tidelog.training.engine.learner import reported
 from tidelog.training.engine.offload_storage import Storage, storage_for
 from tidelog.training.engine.rounds import Rounds
 from tidelog.training.engine.trainer import Member
-from tidelog.training.finetune import Plan, prepare_tuning, tuned_by
-from tidelog.training.online.collected_log import Recorder
+from tidelog.training.finetune import FinetuneSettings, prepare_tuning, tuned_by
+from tidelog.training.online.collected_log import CollectedLog
 from tidelog.training.online.distillation import Start, begun_as, check_begins, learnt_through
-from tidelog.training.online.env_assignment import Places, place_name, places_for, restored
+from tidelog.training.online.env_assignment import EnvAssignment, place_name, places_for, restored
 from tidelog.training.online.initial_learners import fresh_players
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.evaluation import check_playable, evaluated
@@ -115,7 +115,7 @@ def prepare_learning(
         _check_goes_on(algorithm, seeds, begin, ahead)
         if phase_memory != "device" or phase_memory_limit is not None:
             raise ConfigError("phase_memory: a run that goes on from a log has no phases; leave it away")
-        plan = Plan(evaluate or {}, every, best, patience, sinks, log_out, save_seconds, keep, together)
+        plan = FinetuneSettings(evaluate or {}, every, best, patience, sinks, log_out, save_seconds, keep, together)
         return prepare_tuning(algorithm, env, steps, out, tuned_by(mix), plan)
     given = [name for name, value in mix.items() if value is not None]
     if given:
@@ -156,7 +156,7 @@ def prepare_learning(
     check_playable(Policy(algorithms[0], places.spec, Scaler(), algorithms[0].acting(learners[0].state)), episodes)
     if best is not None:
         Selection(settings).check([*reported(learners[0]), *evaluated(episodes, own)])
-    recorder = None if log_out is None else Recorder(log_out, places.spec, len(members))
+    recorder = None if log_out is None else CollectedLog(log_out, places.spec, len(members))
     if recorder is not None:
         recorder.check_free()
     check_free(out)
@@ -223,7 +223,7 @@ def reopened(
     templates = fresh_players(members, record.spec, places.source, settings.steps, log_out is not None, storage)
     acting = [m.algorithm.acting(t.state) for m, t in zip(members, templates, strict=True)] if settings.ahead else []
     found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint, acting)
-    recorder = None if log_out is None else Recorder(log_out, record.spec, len(members))
+    recorder = None if log_out is None else CollectedLog(log_out, record.spec, len(members))
     if recorder is not None:
         recorder.go_on(int(found.learners[0].played.rounds))
     learners = restored(places, [member.algorithm for member in members], found.learners, found.environments)
@@ -262,6 +262,6 @@ def _storage(settings: Settings, out: str | Path | None, algorithm: Any) -> Stor
     return storage_for(where, out, limit, settings.keep, algorithm, settings.together)
 
 
-def _places(env: Any, members: list[Member], recorded: bool) -> Places:
+def _places(env: Any, members: list[Member], recorded: bool) -> EnvAssignment:
     count = members[0].algorithm.collection().environments
     return places_for(env, count, [member.seed for member in members], recorded)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from tidelog.algorithms.core.contract import Collection, Feedback, Phase, StoreSpec, one_reward
 from tidelog.algorithms.core.optimisation import SCHEDULES, constant
-from tidelog.algorithms.core.sampling import Batch, Gathered, Row, Sampler, Uniform
+from tidelog.algorithms.core.sampling import Batch, Gathered, NStep, Sampler, Uniform
 from tidelog.algorithms.core.segments import Segments
 from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Act, Observation, Spec, Transition
@@ -86,7 +86,7 @@ class Scales(eqx.Module):
 
 @dataclass(frozen=True)
 class Recent:
-    """A decision of own play and what followed within `n_step` steps, as `Row` reads it from a log."""
+    """A decision of own play and what followed within `n_step` steps, as `NStep` reads it from a log."""
 
     n_step: int
     discount: Any
@@ -242,7 +242,7 @@ def check_tunable(algorithm: Any, spec: Spec) -> None:
     name = type(algorithm).__name__
     one_reward(f"fine-tuning of {name}", spec)
     for phase in algorithm.phases():
-        if not (isinstance(phase.reads, Sampler) and phase.reads.store == LOG and isinstance(phase.reads.unit, Row)):
+        if not (isinstance(phase.reads, Sampler) and phase.reads.store == LOG and isinstance(phase.reads.unit, NStep)):
             raise SpecError(
                 f"{name}, as this run had it, cannot go on in an environment: its phase '{phase.name}' does not read "
                 "single transitions of the log; what can are iql, bcq and discrete-bcq without a memory"

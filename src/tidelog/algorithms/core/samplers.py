@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from tidelog.algorithms.core.priorities import ordered
-from tidelog.algorithms.core.sampling import Choice, Row, Sampler, Unit, Window
+from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler, Unit, Window
 
 
 class Along(Protocol):
@@ -36,14 +36,14 @@ class Valued(Along, Protocol):
 
 def decisions(h: Along) -> Sampler:
     """Decisions of the log, or with a memory windows of them, every one equally likely."""
-    return Sampler("log", h.batch_size, _along(h, Choice()))
+    return Sampler("log", h.batch_size, _along(h, LoggedAction()))
 
 
 def transitions(h: Valued) -> Sampler:
     """Decisions and what followed, or with a memory windows of them, by priority where there is an exponent."""
     order = ordered(h.priority_exponent, h.priority_correction)
-    return Sampler("log", h.batch_size, _along(h, Row(h.n_step, h.discount)), order)
+    return Sampler("log", h.batch_size, _along(h, NStep(h.n_step, h.discount)), order)
 
 
-def _along(h: Along, unit: Row | Choice) -> Unit:
+def _along(h: Along, unit: NStep | LoggedAction) -> Unit:
     return unit if h.memory is None else Window(unit, h.window, h.burn_in)

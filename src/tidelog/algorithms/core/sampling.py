@@ -148,7 +148,7 @@ class Uniform:
 
 
 @dataclass(frozen=True)
-class Choice:
+class LoggedAction:
     """A decision alone: what was seen and what was done, without what followed."""
 
     def rows(self, store: Stored) -> tuple[int, None]:
@@ -167,7 +167,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Row:
+class NStep:
     """A decision and what followed within `n_step` steps, never across the end of an episode.
 
     The n-step return is not corrected for the logger's choices in between: it favours what the logger did.
@@ -222,7 +222,7 @@ class Window:
     mean over them: each of the N steps that can be drawn has the expected weight 1 / N, at the ends of an episode too.
     """
 
-    unit: Row | Choice
+    unit: NStep | LoggedAction
     length: int
     burn_in: int = 0
 
@@ -246,7 +246,7 @@ class Window:
         data, weight, *_ = self.unit.gather(store, within.reshape(-1), limit.reshape(-1))
         data, weight = jax.tree.map(lambda leaf: leaf.reshape(*within.shape, *leaf.shape[1:]), (data, weight))
         data = data._replace(real=real)
-        if isinstance(self.unit, Row):
+        if isinstance(self.unit, NStep):
             last = self.unit.last(store, within.reshape(-1), limit.reshape(-1)).reshape(within.shape)
             data = data._replace(last=jnp.clip(last - grid[:, :1], 0, len(steps) - 1))
         valid = real & (steps >= 0)

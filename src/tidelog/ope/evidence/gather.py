@@ -56,7 +56,7 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ModelChoice:
     """What was settled before anything is fitted."""
 
     model: Model
@@ -131,7 +131,7 @@ class LoggerModel(NamedTuple):
     drift: tuple[Dependence, ...]
 
 
-def logger_model(log: Log, plan: Plan, asked: Any, seed: int, *, tests: bool = True) -> LoggerModel:
+def logger_model(log: Log, plan: ModelChoice, asked: Any, seed: int, *, tests: bool = True) -> LoggerModel:
     """Propensities, from models that see the time where the logger changed with it, and the tests of assumptions."""
     history = tuple(history_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     drift = tuple(time_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
@@ -153,7 +153,7 @@ def logger_model(log: Log, plan: Plan, asked: Any, seed: int, *, tests: bool = T
     return LoggerModel(known, history, tuple(others))
 
 
-def planned(log: Log, model: str | None, folds: int | None, seed: int) -> Plan:
+def planned(log: Log, model: str | None, folds: int | None, seed: int) -> ModelChoice:
     """The model and the folds that are taken for a log."""
     if model is not None and model not in MODELS:
         raise ConfigError(f"model = {model!r}: {nearest(str(model), MODELS)}")
@@ -170,11 +170,13 @@ def planned(log: Log, model: str | None, folds: int | None, seed: int) -> Plan:
     count = (TABLE_FOLDS if tabular else NETWORK_FOLDS) if folds is None else folds
     if folds is None:
         count = min(count, max(2, int(log.clusters.max(initial=0)) + 1))
-    return Plan("none" if model == "none" else chosen, states if tabular else None, episode_folds(log, count, seed))
+    return ModelChoice(
+        "none" if model == "none" else chosen, states if tabular else None, episode_folds(log, count, seed)
+    )
 
 
 def _values(
-    log: Log, plan: Plan, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
+    log: Log, plan: ModelChoice, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
 ) -> list[Values | None]:
     if plan.model == "none":
         return [None] * len(candidates)
@@ -201,7 +203,7 @@ def _plus(values: Values, known: Floats | float) -> Values:
 
 
 def _fitted(
-    log: Log, plan: Plan, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
+    log: Log, plan: ModelChoice, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
 ) -> list[Values]:
     if plan.states is not None:
         return [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in candidates]
@@ -212,7 +214,13 @@ def _fitted(
 
 
 def _evidence(
-    log: Log, plan: Plan, targets: list[Target], known: Propensities, values: Values | None, discount: float, seed: int
+    log: Log,
+    plan: ModelChoice,
+    targets: list[Target],
+    known: Propensities,
+    values: Values | None,
+    discount: float,
+    seed: int,
 ) -> Evidence:
     chances = [one.probabilities for one in targets if one.probabilities is not None]
     everything = out_of_fold(log, plan.folds, chances, log.position) if chances else None
@@ -237,7 +245,7 @@ def _evidence(
 
 
 def _occupancy(
-    log: Log, plan: Plan, targets: list[Target], known: Propensities, discount: float, seed: int
+    log: Log, plan: ModelChoice, targets: list[Target], known: Propensities, discount: float, seed: int
 ) -> Floats | None:
     """Marginal ratios; None without a model, or where the target has no density.
 

@@ -41,7 +41,7 @@ from tidelog.algorithms.core.optimisation import (
     optimiser_memory,
     polyak_update,
 )
-from tidelog.algorithms.core.sampling import Batch, Row, Sampler
+from tidelog.algorithms.core.sampling import Batch, NStep, Sampler
 from tidelog.networks.critic import Critic
 from tidelog.networks.encode import EncoderConfig
 from tidelog.networks.mlp import host_generator
@@ -145,7 +145,7 @@ class FQE:
 
     def phases(self) -> tuple[Phase, ...]:
         """One phase over transitions of the derived log."""
-        return (Phase("fqe", Sampler("log", self.batch_size, Row(1, self.discount)), step, losses),)
+        return (Phase("fqe", Sampler("log", self.batch_size, NStep(1, self.discount)), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """A fresh critic for a run of `updates` steps."""

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 
 from tidelog.errors import ExportError
 from tidelog.policies.export.manifest import recipe_of
-from tidelog.policies.export.onnx_graphs import Input, acting_plan
-from tidelog.policies.export.onnx_lists import listing_plan
+from tidelog.policies.export.onnx_graphs import Input, acting_graph
+from tidelog.policies.export.onnx_lists import listing_graph
 from tidelog.runtime.history_encoders import LISTED
 
 OPSET = 21
@@ -34,7 +34,7 @@ def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
     recipe, spec = recipe_of(policy), policy.spec
     to_onnx, onnx = _tools()
     lists = recipe["act"]["kind"] == LISTED
-    inputs, program, outputs = listing_plan(recipe, spec) if lists else acting_plan(recipe, spec, policy.scaler)
+    inputs, program, outputs = listing_graph(recipe, spec) if lists else acting_graph(recipe, spec, policy.scaler)
     shapes = [jax.ShapeDtypeStruct(one.shape, jnp.dtype(one.kind)) for one in inputs]  # type: ignore[no-untyped-call]
     names = [one.name for one in inputs]
     with _no_word_of_inner_shapes():

@@ -28,7 +28,7 @@ class Input(NamedTuple):
     default: np.ndarray[Any, Any] | None = None
 
 
-class Plan(NamedTuple):
+class OnnxGraph(NamedTuple):
     """What is traced: a function from arrays as the inputs say to arrays of the outputs' names."""
 
     inputs: list[Input]
@@ -36,10 +36,10 @@ class Plan(NamedTuple):
     outputs: list[str]
 
 
-def acting_plan(recipe: Mapping[str, Any], spec: Spec, scaler: Scaler) -> Plan:
+def acting_graph(recipe: Mapping[str, Any], spec: Spec, scaler: Scaler) -> OnnxGraph:
     """Raw observations in, actions in their own units out."""
     inputs = _inputs(recipe, spec)
-    return Plan(inputs, *_program(recipe, spec, scaler, [one.name for one in inputs]))
+    return OnnxGraph(inputs, *_program(recipe, spec, scaler, [one.name for one in inputs]))
 
 
 def _inputs(recipe: Mapping[str, Any], spec: Spec) -> list[Input]:

@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.policies.export.onnx_graphs import Input, Plan
+from tidelog.policies.export.onnx_graphs import Input, OnnxGraph
 from tidelog.runtime.history_encoders import features_of, rows, sought, states, weighed
 from tidelog.types import Catalogue, Histories, Spec
 
 
-def listing_plan(recipe: Mapping[str, Any], spec: Spec) -> Plan:
+def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     """`history` and `event` [B, H] and what may be chosen, `mask` [B, N], in; `item` and `score` [B, width] out.
 
     Where users are described, `user` [B, F] goes in too, zeros by default. Items are counted from 1; where fewer may
@@ -47,7 +47,7 @@ def listing_plan(recipe: Mapping[str, Any], spec: Spec) -> Plan:
     features = features_of(node)
     if features:
         inputs.append(Input("user", ("B", features), "float32", np.zeros((1, features), np.float32)))
-    return Plan(inputs, program, ["item", "score"])
+    return OnnxGraph(inputs, program, ["item", "score"])
 
 
 def _loop(step: Any, carry: jax.Array, along: tuple[jax.Array, ...]) -> jax.Array:

@@ -42,7 +42,7 @@ SPREAD = ("coverage", "entropy")
 _CELLS = 20_000_000  # comparisons of listed items with targets that are in memory at once
 
 
-class Parts(NamedTuple):
+class UserSums(NamedTuple):
     """A measure as numerators and denominators of cases, both [C]."""
 
     numerator: Floats
@@ -50,7 +50,7 @@ class Parts(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class RankingRow:
     """How one ranker did on the cases of one kind of event."""
 
     ranker: str
@@ -73,10 +73,10 @@ class Comparison:
     """Rankers side by side on the same cases."""
 
     k: int
-    rows: tuple[Row, ...]
+    rows: tuple[RankingRow, ...]
     confidence: Confidence
 
-    def row(self, ranker: str, kind: str = "all") -> Row:
+    def row(self, ranker: str, kind: str = "all") -> RankingRow:
         """One row; ConfigError for names that are not there."""
         for row in self.rows:
             if (row.ranker, row.kind) == (ranker, kind):
@@ -158,7 +158,7 @@ def unseen(history: Ints, size: int) -> Bools:
     return allowed
 
 
-def measured(items: Ints, cases: Cases, taken: Floats) -> dict[str, Parts]:
+def measured(items: Ints, cases: Cases, taken: Floats) -> dict[str, UserSums]:
     """Every measure of lists [C, K], case by case."""
     k, wanted = items.shape[1], (cases.targets > 0).sum(1)
     gain = 1.0 / np.log2(np.arange(k) + 2.0)
@@ -168,14 +168,14 @@ def measured(items: Ints, cases: Cases, taken: Floats) -> dict[str, Parts]:
     one = np.ones(len(items))
     listed = items > 0
     return {
-        "hit rate": Parts(hit.any(1).astype(float), one),
-        "hit all": Parts((hit.sum(1) == wanted).astype(float), one),
-        "ndcg": Parts(hit @ gain / ideal, one),
-        "mrr": Parts(first, one),
-        "reward": Parts(earned.sum(1), one),
-        "discounted reward": Parts(earned @ gain, one),
-        "popularity lift": Parts(_mean(taken[items], listed), _mean(taken[cases.targets], cases.targets > 0)),
-        "cold share": Parts((listed & (taken[items] == 0)).sum(1).astype(float), listed.sum(1).astype(float)),
+        "hit rate": UserSums(hit.any(1).astype(float), one),
+        "hit all": UserSums((hit.sum(1) == wanted).astype(float), one),
+        "ndcg": UserSums(hit @ gain / ideal, one),
+        "mrr": UserSums(first, one),
+        "reward": UserSums(earned.sum(1), one),
+        "discounted reward": UserSums(earned @ gain, one),
+        "popularity lift": UserSums(_mean(taken[items], listed), _mean(taken[cases.targets], cases.targets > 0)),
+        "cold share": UserSums((listed & (taken[items] == 0)).sum(1).astype(float), listed.sum(1).astype(float)),
     }
 
 
@@ -187,14 +187,14 @@ def spread(items: Ints, size: int) -> dict[str, float]:
     return {"coverage": float((counts > 0).mean()), "entropy": float(-(share * np.log(share)).sum() / most) + 0.0}
 
 
-def _row(name: str, kind: str, items: Ints, cases: Cases, taken: Floats, confidence: Confidence) -> Row:
+def _row(name: str, kind: str, items: Ints, cases: Cases, taken: Floats, confidence: Confidence) -> RankingRow:
     users, owner = np.unique(cases.user, return_inverse=True)
     ratios = {
         measure: Ratios(_added(parts.numerator, owner, len(users)), _added(parts.denominator, owner, len(users)))
         for measure, parts in measured(items, cases, taken).items()
     }
     scores = {measure: _interval(one, confidence) for measure, one in ratios.items()}
-    return Row(name, kind, len(cases), len(users), scores, spread(items, len(taken)), ratios)
+    return RankingRow(name, kind, len(cases), len(users), scores, spread(items, len(taken)), ratios)
 
 
 def _added(values: Floats, owner: NDArray[Any], users: int) -> Floats:
@@ -235,7 +235,7 @@ def _checked(items: NDArray[Any], rows: int, k: int, size: int, allowed: Bools |
     return items.astype(np.int32)
 
 
-def _cell(row: Row, measure: str) -> str:
+def _cell(row: RankingRow, measure: str) -> str:
     if measure in row.spread:
         return f"{row.spread[measure]:.3f}"
     if measure not in row.scores:

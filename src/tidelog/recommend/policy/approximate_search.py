@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tidelog.errors import ConfigError
-from tidelog.runtime.retrieval import Bools, Floats, Places, top_k
+from tidelog.runtime.retrieval import Bools, EnvAssignment, Floats, top_k
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Approximate:
         index.add(table)
         return cls(table, index, probes)
 
-    def top_k(self, queries: Floats, k: int, allowed: Bools | None = None) -> tuple[Places, Floats]:
+    def top_k(self, queries: Floats, k: int, allowed: Bools | None = None) -> tuple[EnvAssignment, Floats]:
         """Rows and inner products [B, K], the best first, of the rows that a mask [N] allows.
 
         Where the lists that were read hold too few rows, places end in -1 with scores of minus infinity.

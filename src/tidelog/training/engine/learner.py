@@ -17,11 +17,11 @@ import numpy as np
 from tidelog.algorithms.core.contract import Algorithm, Phase
 from tidelog.algorithms.core.sampling import Sampler, Samples, Stored
 from tidelog.algorithms.core.segments import Segments, drawn
-from tidelog.recommend.windows import Visits
+from tidelog.recommend.windows import StoredInteractions
 from tidelog.training.engine.log_streaming import Stream
-from tidelog.training.engine.segment_offload import Depot
+from tidelog.training.engine.segment_offload import OffloadedStore
 
-Stores = Mapping[str, Stored | Stream | Segments | Visits | Depot]
+Stores = Mapping[str, Stored | Stream | Segments | StoredInteractions | OffloadedStore]
 MetricNames = dict[str, tuple[str, ...]]  # by phase
 BLOCK = 16  # updates between two looks at whether metrics are finite; the first ones are looked at one by one
 FIRST_ORDERS = 2**31 - 1  # no update has this number: what orders begin with, apart from what updates draw
@@ -73,7 +73,9 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
 
     def shown(draw: Sampler) -> Any:
         store = stores[draw.store]
-        return draw.batch(store.example(draw) if isinstance(store, Stream | Depot) else store, *_first(draw, store))[0]
+        return draw.batch(
+            store.example(draw) if isinstance(store, Stream | OffloadedStore) else store, *_first(draw, store)
+        )[0]
 
     def trace(phase: Phase) -> dict[str, jax.Array]:
         return phase.step(algorithm, state, _each(phase, shown))[1].metrics
@@ -82,13 +84,13 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
 
 
 def _first(draw: Sampler, store: Any) -> tuple[Any, jax.Array, jax.Array]:
-    samples = count(draw, store) if isinstance(store, Segments | Depot) else 1
+    samples = count(draw, store) if isinstance(store, Segments | OffloadedStore) else 1
     return draw.order.init(samples, jax.random.key(0)), jax.random.key(0), jnp.zeros(())
 
 
 def count(draw: Sampler, store: Any) -> int:
     """How many samples a draw has to choose from."""
-    return store.count(draw.unit) if isinstance(store, Stream | Depot) else draw.unit.rows(store)[0]
+    return store.count(draw.unit) if isinstance(store, Stream | OffloadedStore) else draw.unit.rows(store)[0]
 
 
 def _orders(algorithm: Algorithm, stores: Stores, key: jax.Array) -> dict[str, Any]:
@@ -129,7 +131,7 @@ class Ready(NamedTuple):
         return draw.at(self.store, self.slots[at], importance, offset), self.indices[at]
 
 
-class Work(NamedTuple):
+class ChunkInputs(NamedTuple):
     """What a chunk reads and does not change."""
 
     algorithm: Any  # number leaves as arrays
@@ -141,7 +143,7 @@ class Work(NamedTuple):
     begin: jax.Array | None = None  # int32: the update at which they begin
 
 
-def _drawn(work: Work, phase: Phase, learner: LearnerState) -> tuple[Any, Any]:
+def _drawn(work: ChunkInputs, phase: Phase, learner: LearnerState) -> tuple[Any, Any]:
     stores: Any = {**work.stores, **learner.segments}
     keys, progress = _moment(phase, learner, learner.update, work.steps)
 
@@ -225,7 +227,7 @@ def _used(phase: Phase, segments: dict[str, Segments], indices: Any) -> dict[str
     return found
 
 
-def one_update(work: Work, phase: Phase, learner: LearnerState) -> LearnerState:
+def one_update(work: ChunkInputs, phase: Phase, learner: LearnerState) -> LearnerState:
     """Draw, step, hand the priorities back, and add up the metrics."""
     batch, indices = _drawn(work, phase, learner)
     state, feedback = phase.step(work.algorithm, learner.state, batch)
@@ -241,12 +243,12 @@ def one_update(work: Work, phase: Phase, learner: LearnerState) -> LearnerState:
     )
 
 
-def watched_update(work: Work, phase: Phase, learner: LearnerState) -> LearnerState:
+def watched_update(work: ChunkInputs, phase: Phase, learner: LearnerState) -> LearnerState:
     """One update, and a look whether the sums of metrics are still finite."""
     return _marked(phase, one_update(work, phase, learner), learner.update)
 
 
-def _advance(phase_index: int, work: Work, learner: LearnerState) -> LearnerState:
+def _advance(phase_index: int, work: ChunkInputs, learner: LearnerState) -> LearnerState:
     """Take `work.updates` updates, and look once a block whether the sums of metrics are still finite.
 
     A look in every update took 15 % of discrete BCQ's on CPU. Blocks end at fixed updates, whatever a chunk is.
@@ -276,26 +278,26 @@ def _marked(phase: Phase, learner: LearnerState, begin: jax.Array) -> LearnerSta
     return learner._replace(failed=jnp.where((learner.failed < 0) & ~finite, first, learner.failed))
 
 
-def advance(phase_index: int) -> Callable[[Work, LearnerState], LearnerState]:
+def advance(phase_index: int) -> Callable[[ChunkInputs, LearnerState], LearnerState]:
     """The compiled chunk of a phase for one learner, whose buffers it takes over."""
     return _jitted(phase_index, False)
 
 
-def advance_together(phase_index: int) -> Callable[[Work, LearnerState], LearnerState]:
+def advance_together(phase_index: int) -> Callable[[ChunkInputs, LearnerState], LearnerState]:
     """The compiled chunk for `S` learners stacked along a leading axis, algorithms stacked likewise."""
     return _jitted(phase_index, True)
 
 
-_programs: dict[tuple[int, bool], Callable[[Work, LearnerState], LearnerState]] = {}
+_programs: dict[tuple[int, bool], Callable[[ChunkInputs, LearnerState], LearnerState]] = {}
 
 
-def _jitted(phase_index: int, together: bool) -> Callable[[Work, LearnerState], LearnerState]:
+def _jitted(phase_index: int, together: bool) -> Callable[[ChunkInputs, LearnerState], LearnerState]:
     if (phase_index, together) not in _programs:
 
-        def chunk(work: Work, learner: LearnerState) -> LearnerState:
+        def chunk(work: ChunkInputs, learner: LearnerState) -> LearnerState:
             if not together:
                 return _advance(phase_index, work, learner)
-            axes = Work(eqx.if_array(0), None, None, None, None)  # type: ignore[arg-type]
+            axes = ChunkInputs(eqx.if_array(0), None, None, None, None)  # type: ignore[arg-type]
             many = eqx.filter_vmap(
                 lambda one_work, one: _advance(phase_index, one_work, one), in_axes=(axes, eqx.if_array(0))
             )

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.algorithms.core.contract import StoreSpec
-from tidelog.algorithms.core.sampling import Choice, Row, Sampler, Stored, Unit, Window
+from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler, Stored, Unit, Window
 from tidelog.data.core.log_columns import ranges
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
@@ -48,7 +48,7 @@ class Stream:
     def __init__(self, log: Log, keep: StoreSpec, scaler: Scaler, episodes: NDArray[Any] | None = None) -> None:
         check_columns(log, keep)
         self._log, self._keep, self._scaler, self._episodes = log, keep, scaler, episodes
-        if "reward" in keep.columns and self.count(Row(1, 1.0)) == 0:
+        if "reward" in keep.columns and self.count(NStep(1, 1.0)) == 0:
             raise LogError("no step of this log can be a target of value learning: what followed is never known")
         if log.weight is not None:
             self._mean_weight  # noqa: B018 - weights that are all 0 are refused at once
@@ -143,7 +143,7 @@ class Stream:
     def _table(self, unit: Unit) -> Rows | None:
         """Rows that may be drawn, or None where all may."""
         inner = unit.unit if isinstance(unit, Window) else unit
-        return self._decisions if isinstance(inner, Choice) else self._targets
+        return self._decisions if isinstance(inner, LoggedAction) else self._targets
 
     @cached_property
     def _decisions(self) -> Rows | None:
@@ -163,7 +163,7 @@ def _span(unit: Unit) -> int:
     """How many rows a sample may need."""
     if isinstance(unit, Window):
         return unit.burn_in + unit.length
-    return unit.n_step if isinstance(unit, Row) else 1
+    return unit.n_step if isinstance(unit, NStep) else 1
 
 
 def _lengths(windows: Rows, last: NDArray[np.bool_]) -> Rows:

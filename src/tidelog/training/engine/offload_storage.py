@@ -17,7 +17,7 @@ from tidelog.algorithms.core.contract import Collecting, StoreSpec
 from tidelog.algorithms.core.segments import Columns
 from tidelog.errors import ConfigError, SpaceError, nearest
 from tidelog.training.engine.plan import waiting
-from tidelog.training.engine.segment_offload import Depot, size
+from tidelog.training.engine.segment_offload import OffloadedStore, size
 
 PLACES = ("device", "host", "disk")
 FOLDER = "memory"  # in a run's folder
@@ -39,7 +39,7 @@ class Storage:
         together = jax.default_backend() != "cpu" if self.together is None else self.together
         return together and members > 1 and self.where == "device"
 
-    def depots(self, algorithm: Collecting, planned: Planned, member: int) -> dict[str, Depot]:
+    def depots(self, algorithm: Collecting, planned: Planned, member: int) -> dict[str, OffloadedStore]:
         """The stores of a member that lie off the device, empty."""
         if self.where == "device":
             return {}
@@ -48,7 +48,7 @@ class Storage:
         for name in waiting(algorithm):
             shapes, keep = planned[name]
             folder = None if self.folder is None else self.folder / FOLDER / f"member-{member}" / name
-            found[name] = Depot(shapes, keep.capacity or 0, width, folder, self.where == "disk")
+            found[name] = OffloadedStore(shapes, keep.capacity or 0, width, folder, self.where == "disk")
         return found
 
 

@@ -17,15 +17,15 @@ import numpy as np
 from tidelog.algorithms.core.contract import Phase
 from tidelog.algorithms.core.sampling import Sampler
 from tidelog.algorithms.core.segments import Columns
-from tidelog.training.engine.learner import LearnerState, Ready, Work, as_arrays, watched_update
+from tidelog.training.engine.learner import ChunkInputs, LearnerState, Ready, as_arrays, watched_update
 from tidelog.training.engine.offload_storage import Storage
-from tidelog.training.engine.plan import Row, concluded, draws, planned_stores, repeated, store_of
-from tidelog.training.engine.segment_offload import Depot
+from tidelog.training.engine.plan import RoundStep, concluded, draws, planned_stores, repeated, store_of
+from tidelog.training.engine.segment_offload import OffloadedStore
 from tidelog.training.online.host_rollouts import on_threads
 from tidelog.types import Spec
 
 
-class Depots:
+class OffloadedPhases:
     """What all members have off the device; false where that is nothing."""
 
     def __init__(self, storage: Storage, players: Sequence[Any], state: Any, spec: Spec) -> None:
@@ -39,12 +39,12 @@ class Depots:
     def __bool__(self) -> bool:
         return any(self._away)
 
-    def is_here(self, row: Row) -> bool:
+    def is_here(self, row: RoundStep) -> bool:
         """Whether something of a row is to be done on the device."""
         return row.collect or any(n and not away for n, away in zip(row.updates, self._away, strict=True))
 
     def served(
-        self, row: Row, round: int, work: Sequence[Work], learners: Sequence[LearnerState]
+        self, row: RoundStep, round: int, work: Sequence[ChunkInputs], learners: Sequence[LearnerState]
     ) -> list[LearnerState]:
         """The learners after phases over depots, into which has gone what other phases have finished with."""
 
@@ -82,7 +82,9 @@ class Depots:
         return [note for name, depot in self._depots[0].items() for note in depot.notes(name, len(self._depots))]
 
 
-def visited(index: int, row: Row, work: Work, learner: LearnerState, depot: Depot) -> LearnerState:
+def visited(
+    index: int, row: RoundStep, work: ChunkInputs, learner: LearnerState, depot: OffloadedStore
+) -> LearnerState:
     """The learner after a phase, or a part of it, over a depot: prepared, updated, concluded as the row says."""
     phase = work.algorithm.phases()[index]
     if row.begin[index] and phase.prepare is not None:
@@ -97,7 +99,7 @@ def visited(index: int, row: Row, work: Work, learner: LearnerState, depot: Depo
     return learner
 
 
-def _updated(index: int, updates: int, work: Work, learner: LearnerState, depot: Depot) -> LearnerState:
+def _updated(index: int, updates: int, work: ChunkInputs, learner: LearnerState, depot: OffloadedStore) -> LearnerState:
     phase = work.algorithm.phases()[index]
     draw, order = cast(Sampler, phase.reads), learner.orders[phase.name]
     count = depot.count(draw.unit)
@@ -119,7 +121,7 @@ def _updated(index: int, updates: int, work: Work, learner: LearnerState, depot:
     return learner
 
 
-def _fetched(draw: Sampler, depot: Depot, indices: np.ndarray[Any, Any]) -> Ready:
+def _fetched(draw: Sampler, depot: OffloadedStore, indices: np.ndarray[Any, Any]) -> Ready:
     store, slots = depot.fetch(depot.rows(draw.unit, indices.reshape(-1)), draw.unit)
     return Ready(store, jnp.asarray(slots.reshape(indices.shape)), jnp.asarray(indices), None)
 
@@ -162,7 +164,7 @@ def _concluded(
     return concluded(_phase(index, algorithm), learner, told, valid)
 
 
-def _block_of(index: int, work: Work, learner: LearnerState) -> LearnerState:
+def _block_of(index: int, work: ChunkInputs, learner: LearnerState) -> LearnerState:
     """`work.updates` updates on what was fetched, each as it would be on the device."""
     moving, fixed = eqx.partition(learner, eqx.is_array)
     phase = _phase(index, work.algorithm)
@@ -175,11 +177,11 @@ def _block_of(index: int, work: Work, learner: LearnerState) -> LearnerState:
 _programs: dict[int, Any] = {}
 
 
-def _block(index: int, work: Work, learner: LearnerState) -> LearnerState:
+def _block(index: int, work: ChunkInputs, learner: LearnerState) -> LearnerState:
     """The compiled block of a phase, which takes over the learner's buffers."""
     if index not in _programs:
 
-        def program(work: Work, learner: LearnerState) -> LearnerState:
+        def program(work: ChunkInputs, learner: LearnerState) -> LearnerState:
             return _block_of(index, work, learner)
 
         _programs[index] = eqx.filter_jit(program, donate="all-except-first")

@@ -20,7 +20,7 @@ from tidelog.algorithms.core.contract import Collecting, Collection, Phase, Stor
 from tidelog.algorithms.core.sampling import Sampler
 from tidelog.algorithms.core.segments import Columns, Segments, added, empty, looked_at
 from tidelog.envs.functional import Functional
-from tidelog.training.engine.learner import LearnerState, Tally, Work, watched_update
+from tidelog.training.engine.learner import ChunkInputs, LearnerState, Tally, watched_update
 from tidelog.training.online.collection import RECORDED, Played, counted, rollout, shaped, shapes, unplayed
 from tidelog.types import Spec
 
@@ -30,7 +30,7 @@ METRICS = ("return", "length")
 RECORDING = "recorded"  # the store of what goes into a log
 
 
-class Row(NamedTuple):
+class RoundStep(NamedTuple):
     """What one round, or a part of it, does."""
 
     collect: bool
@@ -38,18 +38,20 @@ class Row(NamedTuple):
     updates: tuple[int, ...]  # P
     end: tuple[bool, ...]  # P
 
-    def stages(self, phases: tuple[str, ...]) -> list[tuple[str, Row]]:
+    def stages(self, phases: tuple[str, ...]) -> list[tuple[str, RoundStep]]:
         """The same, one stage at a time: collecting, then each phase that has something to do."""
         none = (False,) * len(phases)
-        parts = [(PLAYED, Row(True, none, (0,) * len(phases), none))] if self.collect else []
+        parts = [(PLAYED, RoundStep(True, none, (0,) * len(phases), none))] if self.collect else []
         for i, name in enumerate(phases):
             if self.updates[i]:
                 begin, end = (tuple(j == i and flag for j, flag in enumerate(part)) for part in (self.begin, self.end))
-                parts.append((name, Row(False, begin, tuple((j == i) * n for j, n in enumerate(self.updates)), end)))
+                parts.append(
+                    (name, RoundStep(False, begin, tuple((j == i) * n for j, n in enumerate(self.updates)), end))
+                )
         return parts
 
 
-class Plan(NamedTuple):
+class RoundPlan(NamedTuple):
     """Rows as arrays, padded to one length."""
 
     rows: jax.Array  # int32: how many there are
@@ -59,7 +61,7 @@ class Plan(NamedTuple):
     end: jax.Array  # [R, P] int32
 
 
-def packed(rows: list[Row], phases: int) -> Plan:
+def packed(rows: list[RoundStep], phases: int) -> RoundPlan:
     """Rows as a plan."""
 
     def padded(values: Any, *shape: int) -> Any:
@@ -68,14 +70,14 @@ def packed(rows: list[Row], phases: int) -> Plan:
         return found
 
     parts = ([row[i] for row in rows] for i in range(1, 4))
-    return Plan(np.int32(len(rows)), padded([row.collect for row in rows]), *(padded(p, phases) for p in parts))  # type: ignore[arg-type]
+    return RoundPlan(np.int32(len(rows)), padded([row.collect for row in rows]), *(padded(p, phases) for p in parts))  # type: ignore[arg-type]
 
 
-class Errand(NamedTuple):
+class RoundInputs(NamedTuple):
     """What the program reads and does not change."""
 
-    work: Work
-    plan: Plan
+    work: ChunkInputs
+    plan: RoundPlan
     source: Functional | None
     rollout: Columns | None  # what was played on the host before the first row
 
@@ -173,7 +175,7 @@ def after_name(phase: Phase) -> str:
 # The program.
 
 
-def collect(errand: Errand, learner: LearnerState) -> LearnerState:
+def collect(errand: RoundInputs, learner: LearnerState) -> LearnerState:
     """Play, or take what the host has played; put it into the stores and count the episodes that ended."""
     algorithm, played = errand.work.algorithm, learner.played
     columns = errand.rollout or {}
@@ -193,7 +195,7 @@ def played_key(key: jax.Array, round: jax.Array | int) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(key, 2**31 - 2), round)
 
 
-def prepare(phase: Phase, errand: Errand, learner: LearnerState) -> LearnerState:
+def prepare(phase: Phase, errand: RoundInputs, learner: LearnerState) -> LearnerState:
     """What a phase makes of its store before a visit."""
     if phase.prepare is None:
         return learner
@@ -204,7 +206,7 @@ def prepare(phase: Phase, errand: Errand, learner: LearnerState) -> LearnerState
     return learner._replace(state=state, segments=learner.segments | {name: ready})
 
 
-def conclude(phase: Phase, errand: Errand, learner: LearnerState) -> LearnerState:
+def conclude(phase: Phase, errand: RoundInputs, learner: LearnerState) -> LearnerState:
     """What a phase says of its store after a visit, and where its segments go."""
     if phase.conclude is None and phase.into is None and not phase.empties:
         return learner
@@ -234,7 +236,7 @@ def _tallied(learner: LearnerState, name: str, sums: dict[str, jax.Array], count
     return learner._replace(tallies={**learner.tallies, name: now})
 
 
-def _rounds(errand: Errand, learner: LearnerState) -> LearnerState:
+def _rounds(errand: RoundInputs, learner: LearnerState) -> LearnerState:
     work, plan = errand.work, errand.plan
     moving, fixed = eqx.partition(learner, eqx.is_array)
 
@@ -270,12 +272,12 @@ def repeated(count: jax.Array, function: Callable[[LearnerState], LearnerState],
     return jax.lax.fori_loop(0, count, body, moving)
 
 
-def _alone(errand: Errand, learner: LearnerState) -> LearnerState:
+def _alone(errand: RoundInputs, learner: LearnerState) -> LearnerState:
     return _rounds(errand, learner)
 
 
-def _side_by_side(errand: Errand, learner: LearnerState) -> LearnerState:
-    axes = Errand(Work(eqx.if_array(0), None, None, None, None), None, None, None)  # type: ignore[arg-type]
+def _side_by_side(errand: RoundInputs, learner: LearnerState) -> LearnerState:
+    axes = RoundInputs(ChunkInputs(eqx.if_array(0), None, None, None, None), None, None, None)  # type: ignore[arg-type]
     many = eqx.filter_vmap(_rounds, in_axes=(axes, eqx.if_array(0)))
     moved: LearnerState = many(errand, learner)
     return moved

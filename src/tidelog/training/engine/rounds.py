@@ -19,9 +19,9 @@ import numpy as np
 from tidelog.algorithms.core.contract import Collecting
 from tidelog.algorithms.core.segments import Columns
 from tidelog.training.engine.learner import (
+    ChunkInputs,
     LearnerState,
     Stores,
-    Work,
     as_arrays,
     fetch_ahead,
     report,
@@ -30,26 +30,26 @@ from tidelog.training.engine.learner import (
 )
 from tidelog.training.engine.log_streaming import Stream
 from tidelog.training.engine.offload_storage import Storage
-from tidelog.training.engine.offloaded_phases import Depots
+from tidelog.training.engine.offloaded_phases import OffloadedPhases
 from tidelog.training.engine.plan import (
     PLAYED,
     RECORDING,
     ROWS,
-    Errand,
-    Row,
+    RoundInputs,
+    RoundStep,
     draws,
     packed,
     run_rounds,
     run_rounds_together,
 )
-from tidelog.training.engine.schedule import Timetable
+from tidelog.training.engine.schedule import RoundSchedule
 from tidelog.training.engine.trainer import Member, Position, apart, reporting, state_of
-from tidelog.training.online.collected_log import Recorder, flat_columns
+from tidelog.training.online.collected_log import CollectedLog, flat_columns
 from tidelog.training.online.collection import Named, shapes
-from tidelog.training.online.env_assignment import Places
-from tidelog.training.online.host_rollouts import Coming, Hosts, on_threads
+from tidelog.training.online.env_assignment import EnvAssignment
+from tidelog.training.online.host_rollouts import Coming, HostRollouts, on_threads
 from tidelog.training.online.initial_learners import planned_updates
-from tidelog.training.online.throughput import Watch
+from tidelog.training.online.throughput import Throughput
 
 
 class Rounds:
@@ -60,12 +60,12 @@ class Rounds:
     def __init__(
         self,
         members: list[Member],
-        places: Places,
+        places: EnvAssignment,
         learners: list[LearnerState],
         steps: int,
         position: Position | None = None,
         together: bool | None = None,
-        recorder: Recorder | None = None,
+        recorder: CollectedLog | None = None,
         stores: Stores | None = None,
         players: list[Any] | None = None,
         ahead: bool = False,
@@ -86,9 +86,9 @@ class Rounds:
         first: Collecting = self._players[0]
         self._phases, self._collection = first.phases(), first.collection()
         self._size = self._collection.environments * self._collection.steps
-        self._timetable = Timetable(first, self._size)
+        self._timetable = RoundSchedule(first, self._size)
         self._updates = planned_updates(first, steps)
-        self._depots = Depots(storage or Storage(), self._players, learners[0].state, places.spec)
+        self._depots = OffloadedPhases(storage or Storage(), self._players, learners[0].state, places.spec)
         together = jax.default_backend() != "cpu" if together is None else together
         here = places.source is not None and not self._streams and not self._depots
         self._together = together and len(members) > 1 and here
@@ -97,12 +97,14 @@ class Rounds:
         self._learners = [stack(learners)] if self._together else list(learners)
         self._compiled = False
         self._blank = None if places.source else self._blank_rollout()
-        self._watch = Watch()
+        self._watch = Throughput()
         begun = (self.position.phase, self.position.taken) != (0, 0)
         carried = [learner.played.carried for learner in learners]
         coming = Coming(self.position.round + begun, list(waiting), carried) if waiting else None
         self._ahead = ahead
-        self._hosts = None if places.source else Hosts(places, members, self._algorithms, learners, ahead, coming)
+        self._hosts = (
+            None if places.source else HostRollouts(places, members, self._algorithms, learners, ahead, coming)
+        )
 
     @property
     def done(self) -> int:
@@ -152,7 +154,7 @@ class Rounds:
         self._watch.took(time.monotonic() - begun, self.done - before)
         return taken
 
-    def _run_by_stages(self, rows: list[Row], names: tuple[str, ...], rollouts: list[Columns | None]) -> None:
+    def _run_by_stages(self, rows: list[RoundStep], names: tuple[str, ...], rollouts: list[Columns | None]) -> None:
         """The same, each stage by itself and timed; what the host played was timed before."""
         for row in rows:
             for name, part in row.stages(names):
@@ -161,36 +163,38 @@ class Rounds:
                 else:
                     self._watch.timed(name, sum(part.updates) or 1, partial(self._run, [part], rollouts))
 
-    def _next(self, most: int, until: int) -> tuple[list[Row], Position, int]:
+    def _next(self, most: int, until: int) -> tuple[list[RoundStep], Position, int]:
         """Rows from here on, where they lead, and how many updates they take."""
         alone = bool(self._depots) or bool(self._streams)
         one_by_one = self._places.source is None or self._recorder is not None or alone
         most = self._block - self.position.taken % self._block if self._streams else most
         return self._timetable.rows(self.position, most, until, 1 if one_by_one else ROWS)
 
-    def _run(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
+    def _run(self, rows: list[RoundStep], rollouts: list[Columns | None]) -> None:
         """Rows on the device, then what of them is about segments that lie elsewhere."""
         if not rows or any(self._depots.is_here(row) for row in rows):
             self._run_on_device(rows, rollouts)
         for row in rows if self._depots else ():
             numbers = (jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
-            work = [Work(algorithm, self.stores, *numbers) for algorithm in self._algorithms]
+            work = [ChunkInputs(algorithm, self.stores, *numbers) for algorithm in self._algorithms]
             self._learners = self._depots.served(row, self.position.round, work, self._learners)
 
-    def _run_on_device(self, rows: list[Row], rollouts: list[Columns | None]) -> None:
+    def _run_on_device(self, rows: list[RoundStep], rollouts: list[Columns | None]) -> None:
         program = run_rounds_together if self._together else run_rounds
         plan = packed(rows, len(self._phases))
 
         def one(index: int) -> LearnerState:
-            work = Work(self._algorithms[index], self.stores, jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+            work = ChunkInputs(
+                self._algorithms[index], self.stores, jnp.int32(0), jnp.int32(self._updates), jnp.int32(0)
+            )
             work = self._with_fetched(work, self._learners[index]) if self._streams else work
-            errand = Errand(work, plan, self._places.source, rollouts[index])
+            errand = RoundInputs(work, plan, self._places.source, rollouts[index])
             moved: LearnerState = jax.block_until_ready(program(errand, self._learners[index]))  # type: ignore[no-untyped-call]
             return moved
 
         self._learners = on_threads(one, len(self._learners), self._compiled)
 
-    def _with_fetched(self, work: Work, learner: LearnerState) -> Work:
+    def _with_fetched(self, work: ChunkInputs, learner: LearnerState) -> ChunkInputs:
         """The same with what the updates of a block read of a log that stays on disk."""
         ready = fetch_ahead(0, work.algorithm, learner, self._streams, work.steps, self._block)
         kept = {name: store for name, store in self.stores.items() if name not in self._streams}
@@ -204,7 +208,7 @@ class Rounds:
         rounds = -(-self._steps // self._size)
         return min([*blocks, max(1, *(self._timetable.asked(0, round) for round in range(rounds)))])
 
-    def _play(self, hosts: Hosts) -> list[Columns | None]:
+    def _play(self, hosts: HostRollouts) -> list[Columns | None]:
         """A rollout of every member for the round that begins; what it carries on stays with its learner."""
         last = (self.position.round + 1) * self._size >= self._steps
         found = hosts.rollouts(self.position.round, self._learners, last)
@@ -220,7 +224,7 @@ class Rounds:
         found = shapes(algorithm, algorithm.acting(state), self._places.spec, self._collection, recorded)
         return {name: jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), found[name]) for name in found}
 
-    def _record(self, recorder: Recorder) -> None:
+    def _record(self, recorder: CollectedLog) -> None:
         for i, learner in enumerate(self.learners):
             columns = flat_columns(jax.device_get(learner.segments[RECORDING].columns))
             begins = self._hosts.began[i] if self._hosts is not None else self.position.round == 0

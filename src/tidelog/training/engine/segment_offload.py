@@ -42,7 +42,7 @@ class Fetched(NamedTuple):
     slots: NDArray[np.int32]
 
 
-class Depot:
+class OffloadedStore:
     """A store of `C` segments that come `W` at a time and lie off the device; `shapes` are those of its columns.
 
     With a folder every piece is a file there: at once if it is `on_disk`, else when a checkpoint asks for it.

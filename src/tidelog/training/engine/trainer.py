@@ -16,9 +16,9 @@ import jax.numpy as jnp
 
 from tidelog.errors import ConfigError
 from tidelog.training.engine.learner import (
+    ChunkInputs,
     LearnerState,
     Stores,
-    Work,
     advance,
     advance_together,
     as_arrays,
@@ -164,13 +164,13 @@ class Trainer:
             with ThreadPoolExecutor(min(len(self._learners), os.cpu_count() or 1)) as pool:
                 self._learners = list(pool.map(one, range(len(self._learners))))
 
-    def _work(self, phase: int, index: int, count: int) -> Work:
+    def _work(self, phase: int, index: int, count: int) -> ChunkInputs:
         numbers = (jnp.int32(count), jnp.int32(self.steps), jnp.int32(self.update))
         if not self._streamed:
-            return Work(self._algorithms[index], self._stores, *numbers)
+            return ChunkInputs(self._algorithms[index], self._stores, *numbers)
         algorithm, learner = self._algorithms[index], self._learners[index]
         ready = fetch_ahead(phase, algorithm, learner, self._stores, numbers[1], self._block(phase))
-        return Work(algorithm, {}, *numbers, ready, jnp.array(learner.update))
+        return ChunkInputs(algorithm, {}, *numbers, ready, jnp.array(learner.update))
 
     def _block(self, phase: int) -> int:
         """How many updates are fetched at once where the log stays on disk."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.algorithms.core.sampling import Sampler, Stored
-from tidelog.recommend.windows import Visits
+from tidelog.recommend.windows import StoredInteractions
 from tidelog.training.engine.learner import as_arrays
 
 MOST_BATCHES = 64
@@ -21,7 +21,7 @@ MOST_BATCHES = 64
 class Validation:
     """Mean losses over the held-out part; the same rows at every call, so that curves can be compared."""
 
-    def __init__(self, stores: Mapping[str, Stored | Visits]) -> None:
+    def __init__(self, stores: Mapping[str, Stored | StoredInteractions]) -> None:
         self._stores = stores
         self._rows: dict[int, Any] = {}
 
@@ -55,7 +55,7 @@ class Validation:
 
 @eqx.filter_jit
 def _mean_losses(
-    index: int, algorithm: Any, state: Any, stores: Mapping[str, Stored | Visits], rows: Any
+    index: int, algorithm: Any, state: Any, stores: Mapping[str, Stored | StoredInteractions], rows: Any
 ) -> dict[str, jax.Array]:
     phase = algorithm.phases()[index]
 

@@ -20,7 +20,7 @@ from tidelog.types import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
 Named = dict[str, np.ndarray[Any, Any]]
 
 
-class Recorder:
+class CollectedLog:
     """Takes the rollouts of all members and writes them as one log."""
 
     def __init__(self, target: str | Path, spec: Spec, members: int) -> None:

@@ -22,7 +22,7 @@ from tidelog.policies.distillation import lesson_of
 from tidelog.policies.policy import Policy
 from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.trainer import Member
-from tidelog.training.online.env_assignment import Places
+from tidelog.training.online.env_assignment import EnvAssignment
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.settings import whole
 
@@ -67,7 +67,7 @@ def check_begins(algorithm: Any) -> None:
 
 
 def begun_as(
-    start: Start, members: Sequence[Member], learners: Sequence[LearnerState], places: Places
+    start: Start, members: Sequence[Member], learners: Sequence[LearnerState], places: EnvAssignment
 ) -> tuple[list[LearnerState], dict[str, Any]]:
     """Fresh learners whose policies do what the start's does, and what a record says of it.
 

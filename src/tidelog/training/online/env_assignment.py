@@ -20,7 +20,7 @@ from tidelog.types import Spec
 
 
 @dataclass
-class Places:
+class EnvAssignment:
     """One function for all members, or the environment of each."""
 
     spec: Spec
@@ -28,18 +28,20 @@ class Places:
     hosts: list[Host] = field(default_factory=list)
 
 
-def places_for(env: Any, count: int, seeds: Sequence[int], recorded: bool) -> Places:
+def places_for(env: Any, count: int, seeds: Sequence[int], recorded: bool) -> EnvAssignment:
     """`count` copies of an environment for a member of each seed; ConfigError where one cannot be shared."""
     first = make(env, count)
     if isinstance(first, Hosted):
-        return Places(first.spec, first.functional)
+        return EnvAssignment(first.spec, first.functional)
     if isinstance(env, Environment) and len(seeds) > 1:
         raise ConfigError(f"one {first.name} cannot be played by {len(seeds)} members: pass its name or its maker")
     environments = [first, *(make(env, count) for _ in seeds[1:])]
-    return Places(first.spec, None, [Host(one, seed, recorded) for one, seed in zip(environments, seeds, strict=True)])
+    return EnvAssignment(
+        first.spec, None, [Host(one, seed, recorded) for one, seed in zip(environments, seeds, strict=True)]
+    )
 
 
-def place_name(env: Any, places: Places) -> str:
+def place_name(env: Any, places: EnvAssignment) -> str:
     """How the environment is called."""
     if isinstance(env, str):
         return env
@@ -48,7 +50,7 @@ def place_name(env: Any, places: Places) -> str:
 
 
 def restored(
-    places: Places, players: Sequence[Any], learners: Sequence[LearnerState], environments: Sequence[Named]
+    places: EnvAssignment, players: Sequence[Any], learners: Sequence[LearnerState], environments: Sequence[Named]
 ) -> list[LearnerState]:
     """Learners where they stood, with environments on the host put back; what cannot be put back starts anew."""
     found = list(learners)

@@ -23,7 +23,7 @@ from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.plan import played_key
 from tidelog.training.engine.trainer import Member
 from tidelog.training.online.collection import Carried, Named
-from tidelog.training.online.env_assignment import Places
+from tidelog.training.online.env_assignment import EnvAssignment
 
 
 class Coming:
@@ -43,12 +43,12 @@ class Rollout(NamedTuple):
     began: bool  # whether every copy started anew
 
 
-class Hosts:
+class HostRollouts:
     """The environments of all members on the host, played with the acting part of each."""
 
     def __init__(
         self,
-        places: Places,
+        places: EnvAssignment,
         members: Sequence[Member],
         algorithms: Sequence[Any],
         learners: Sequence[LearnerState],

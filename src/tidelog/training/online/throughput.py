@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tidelog.training.engine.plan import Row
+from tidelog.training.engine.plan import RoundStep
 
 
-class Watch:
+class Throughput:
     """How fast it goes, and where the time goes: of each stage one visit a report is timed by itself."""
 
     def __init__(self) -> None:
@@ -30,12 +30,12 @@ class Watch:
         """Decisions a second, without the time that reports and checkpoints take."""
         return self._rate
 
-    def count(self, rows: list[Row], names: tuple[str, ...]) -> None:
+    def count(self, rows: list[RoundStep], names: tuple[str, ...]) -> None:
         """Take note of what is about to run."""
         for name, part in [stage for row in rows for stage in row.stages(names)]:
             self._amounts[name] = self._amounts.get(name, 0) + (sum(part.updates) or 1)
 
-    def wants(self, rows: list[Row], names: tuple[str, ...]) -> bool:
+    def wants(self, rows: list[RoundStep], names: tuple[str, ...]) -> bool:
         """Whether these rows have a stage that was not timed since the last report."""
         return any(name not in self._fresh for row in rows for name, _ in row.stages(names))
 

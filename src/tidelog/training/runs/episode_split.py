@@ -25,7 +25,7 @@ Ordinals = np.ndarray[Any, Any]
 VALIDATION_STEPS = MOST_BATCHES * 1024  # read into memory for validation, at most about so many
 
 
-class Parts:
+class EpisodeSplit:
     """A log split by episode; `held_out` 0 holds nothing out."""
 
     def __init__(self, log: Log, held_out: float, seed: int) -> None:

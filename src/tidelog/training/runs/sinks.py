@@ -14,14 +14,14 @@ from typing import Any, Protocol
 
 from tidelog.errors import CheckpointError, ConfigError
 
-Row = Mapping[str, Any]
+MetricsRow = Mapping[str, Any]
 KEYS = ("update", "member", "seed")
 
 
 class Sink(Protocol):
     """Takes rows of metrics while a run goes on."""
 
-    def write(self, row: Row) -> None:
+    def write(self, row: MetricsRow) -> None:
         """Take one row."""
 
     def close(self) -> None:
@@ -34,7 +34,7 @@ class JsonLines:
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
 
-    def write(self, row: Row) -> None:
+    def write(self, row: MetricsRow) -> None:
         """Append one row."""
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
@@ -54,7 +54,7 @@ class Csv:
         if fresh:
             self._writer.writerow([*KEYS, "metric", "value"])
 
-    def write(self, row: Row) -> None:
+    def write(self, row: MetricsRow) -> None:
         """Append one line a metric."""
         head = [row[key] for key in KEYS]
         self._writer.writerows([*head, name, value] for name, value in row.items() if name not in KEYS)
@@ -72,7 +72,7 @@ class TensorBoard:
         self._make = _module("tensorboardX", "tensorboardX").SummaryWriter
         self._folder, self._writers = Path(folder), dict[int, Any]()
 
-    def write(self, row: Row) -> None:
+    def write(self, row: MetricsRow) -> None:
         """Add one scalar a metric."""
         member = row["member"]
         if member not in self._writers:
@@ -95,7 +95,7 @@ class WandB:
         self._module = _module(self.package, self.package)
         self._run = self._module.init(**settings)
 
-    def write(self, row: Row) -> None:
+    def write(self, row: MetricsRow) -> None:
         """Log one row, metrics prefixed by their member."""
         values = {f"member-{row['member']}/{name}": value for name, value in _metrics(row)}
         self._module.log({**values, "update": row["update"]})
@@ -111,7 +111,7 @@ class Trackio(WandB):
     package = "trackio"
 
 
-def _metrics(row: Row) -> Iterable[tuple[str, Any]]:
+def _metrics(row: MetricsRow) -> Iterable[tuple[str, Any]]:
     return ((name, value) for name, value in row.items() if name not in KEYS)
 
 

@@ -16,7 +16,7 @@ from tidelog.data.scaling import Scaler
 from tidelog.errors import ConfigError, LogError
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.recommend.windows import Visits, visits
+from tidelog.recommend.windows import StoredInteractions, visits
 from tidelog.runtime.ranking import MARKS, Found, ordered
 from tidelog.training.engine.learner import Stores
 
@@ -30,7 +30,7 @@ LISTS = tuple(  # what reports say of lists for the held-out period
 )
 
 
-class Periods:
+class TimeSplit:
     """Interactions split by time; `held_out` 0 holds nothing out."""
 
     mapped = False
@@ -57,7 +57,7 @@ class Periods:
         """The stores that training reads."""
         return self._stores(algorithm, self.train)
 
-    def validation_stores(self, algorithm: Algorithm, scaler: Scaler) -> dict[str, Visits] | None:
+    def validation_stores(self, algorithm: Algorithm, scaler: Scaler) -> dict[str, StoredInteractions] | None:
         """The stores that validation reads, or None where nothing is held out."""
         return None if self._split is None else self._stores(algorithm, self._split.test)
 
@@ -65,11 +65,11 @@ class Periods:
         """What chooses the weight of Q, or None where nothing is held out."""
         return None if self._split is None else Weighing(self._split.test)
 
-    def _stores(self, algorithm: Algorithm, log: Interactions) -> dict[str, Visits]:
+    def _stores(self, algorithm: Algorithm, log: Interactions) -> dict[str, StoredInteractions]:
         return {name: _stored(log, keep) for name, keep in algorithm.stores(self.log.spec).items()}
 
 
-def _stored(log: Interactions, keep: StoreSpec) -> Visits:
+def _stored(log: Interactions, keep: StoreSpec) -> StoredInteractions:
     if len(log) < 2:
         raise LogError(f"{len(log)} event is too little to learn from: at least 2 are needed", log.report)
     return visits(log, keep.targets, "slate" in keep.columns, "user" in keep.columns)
