@@ -190,7 +190,7 @@ def small(algorithm: Any, **changes: Any) -> Callable[[], Any]:
 
 
 BCQ_SIZES = {"generator_hidden": (8,), "perturbation_hidden": (8,), "target_samples": 3, "samples": 4}
-RECURRENT = {"memory": 6, "window": 4, "burn_in": 1}
+RECURRENT = {"recurrent_size": 6, "window": 4, "burn_in": 1}
 PRIORITISED = {"priority_exponent": 0.6}
 DESCENT = {"gradient_clip": 0.5, "optimiser": "rmsprop", "layer_norm": True, "dropout": 0.1}
 OFFLINE: dict[str, tuple[Any, ...]] = {
@@ -322,7 +322,7 @@ def played(folder: Path, algorithm: Callable[[], Any], env: Any, recorded: bool 
     given = {"seeds": 2, "every": BETWEEN, "progress": False, **options}
     if recorded:
         given["log_out"] = folder / "log"
-    if given.get("phase_memory") == "disk":
+    if given.get("phase_buffer") == "disk":
         given["out"] = folder / "run"
     run = tl.learn(algorithm(), env, DECISIONS, **given)
     found = [[floats(learner.state) for learner in run.learners()], reports(run)]
@@ -383,10 +383,10 @@ ONLINE: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
     "ppg: epochs apart": (tl.PPG, JAX, {"policy_epochs": 1, "value_epochs": 3, "pieces": 2}, {}),
     "ppg: divergence": (tl.PPG, JAX, {"clip": None, "divergence_weight": 1.0, "value_clip": 0.2}, {}),
     "ppg: separate": (tl.PPG, JAX, {"architecture": "single", "reward_normalisation": False}, {}),
-    "ppg: recurrent": (tl.PPG, "jax:t-maze", {"memory": 6}, {}),
+    "ppg: recurrent": (tl.PPG, "jax:t-maze", {"recurrent_size": 6}, {}),
     "ppg: pictures": (tl.PPG, Pictures(), {"convolutions": "small", "picture_width": 8}, {}),
-    "ppg: segments on the host": (tl.PPG, JAX, {}, {"phase_memory": "host"}),
-    "ppg: segments on disk": (tl.PPG, JAX, {}, {"phase_memory": "disk"}),
+    "ppg: segments on the host": (tl.PPG, JAX, {}, {"phase_buffer": "host"}),
+    "ppg: segments on disk": (tl.PPG, JAX, {}, {"phase_buffer": "disk"}),
     "ppg: several actions": (tl.PPG, Dials(), {}, {}),
     "ppg: gymnasium": (tl.PPG, "CartPole-v1", {}, {}),
     "ppg: ppo": (tl.PPO, JAX, {}, {}),
@@ -690,7 +690,11 @@ def acted(folder: Path) -> Any:
 def rolled_out(folder: Path) -> Any:
     """Returns of policies in environments, as they choose and as they draw."""
     found = []
-    for env, algorithm in (("treatment", small(tl.IQL)), (POINT, small(tl.BC)), ("treatment", small(tl.BC, memory=4))):
+    for env, algorithm in (
+        ("treatment", small(tl.IQL)),
+        (POINT, small(tl.BC)),
+        ("treatment", small(tl.BC, recurrent_size=4)),
+    ):
         policy = tl.fit(algorithm(), tl.collect(env, episodes=12, seed=0), UPDATES, progress=False).policy()
         found += [tl.rollout(policy, env, episodes=6, seed=1, sample=sample) for sample in (False, True)]
     return found

@@ -52,10 +52,10 @@ def critic_step(part: CriticPart, state: Any, batch: Any) -> Any:
     h, row = part.iql, batch.data
     target = row.reward + row.discount * state.value(row.next_observation)
     (loss, _), slope = eqx.filter_value_and_grad(critic_loss, has_aux=True)(state.critic, h, batch, target, None)
-    critic, memory = descend(h.optimiser, state.critic, slope, state.optimisers.critic, h.critic_learning_rate, None)
+    critic, memory = descend(h.optimiser, state.critic, slope, state.opt_states.critic, h.critic_learning_rate, None)
     target_critic = polyak_update(state.target_critic, critic, h.target_rate)
-    optimisers = state.optimisers._replace(critic=memory)
-    moved = state._replace(critic=critic, target_critic=target_critic, optimisers=optimisers, step=state.step + 1)
+    opt_states = state.opt_states._replace(critic=memory)
+    moved = state._replace(critic=critic, target_critic=target_critic, opt_states=opt_states, step=state.step + 1)
     return moved, Feedback({"critic_loss": loss})
 
 

@@ -29,11 +29,11 @@ def step(h: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
     value, chosen = page.values(h, state, batch, seen, key)
     target = page.target_value(h, state, batch.data, value)
     proposed = seen._replace(vectors=seen.items.vectors[chosen[:, :-1]])
-    memory, rate = state.optimisers.critic, h.critic_learning_rate
+    memory, rate = state.opt_states.critic, h.critic_learning_rate
     critic, memory, loss, _ = gradient_step(
         page.critic_loss, state.critic, memory, rate, h, batch, proposed, target, None
     )
-    state = state._replace(critic=critic, optimisers=state.optimisers._replace(critic=memory))
+    state = state._replace(critic=critic, opt_states=state.opt_states._replace(critic=memory))
     return page.followed(h, state, jnp.float32(h.target_rate)), Feedback({"critic_loss": loss})
 
 

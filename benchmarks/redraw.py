@@ -331,9 +331,9 @@ PPG's had lost what it had found and one of PPO's had never found it.
 """
 
 
-def phase_memory() -> str:
+def phase_buffer() -> str:
     """What the phase memory takes, by where it lies."""
-    found = kept("phase_memory")
+    found = kept("phase_buffer")
     rows = "\n".join(
         f"| {row['place']} | {row['policy_iterations']} | {row['memory'] / 1e9:.2f} | {row['own'] / 1e9:.2f} | "
         f"{row['mapped'] / 1e9:.2f} | {row['checkpoint'] / 1e9:.2f} |"
@@ -536,7 +536,7 @@ SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "pp
 SECTIONS += ((play_ahead, "play_ahead"),)
 SECTIONS += ((off_policy_cartpole, "off_policy_ppg_cartpole"), (stale_advantages, "off_policy_ppg_stale"))
 SECTIONS += ((vault, "pictures_vault"), (picture_speed, "picture_speed_cpu"))
-SECTIONS += ((t_maze, "t_maze"), (phase_memory, "phase_memory"))
+SECTIONS += ((t_maze, "t_maze"), (phase_buffer, "phase_buffer"))
 SECTIONS += ((fine_tuning, "fine_tuning_pendulum"),)
 SECTIONS += ((calibration, "calibration"), (adversarial, "adversarial"), (judges, "judge_peers"), (looks, "looks"))
 SECTIONS += ((risk_bands, "risk_bands"), (judging_speed, "verdict_speed"))

@@ -22,7 +22,7 @@ SOLVED = 0.95 * TMaze.BEST
 def settings() -> dict[str, tl.PPG]:
     """Who learns, by name."""
     ppg = replace(tl.PPG.preset("classic-control"), learning_rate=1e-3, entropy_bonus=0.01)
-    remembering = replace(ppg, memory=WIDTH)
+    remembering = replace(ppg, recurrent_size=WIDTH)
     return {
         "PPG with a memory": remembering,
         "PPO with a memory": as_ppo(remembering),

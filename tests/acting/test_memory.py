@@ -19,7 +19,7 @@ def log():
 
 @pytest.fixture(scope="module")
 def policy(log):
-    return tl.fit(tl.BC(hidden=(8, 8), memory=6, window=4, batch_size=8), log, 5).policy()
+    return tl.fit(tl.BC(hidden=(8, 8), recurrent_size=6, window=4, batch_size=8), log, 5).policy()
 
 
 def observations(log, rows):
@@ -76,7 +76,7 @@ def test_along_a_log_is_one_episode_after_another(policy, log):
 
 def test_rollouts_forget_between_episodes():
     played = tl.collect("treatment", episodes=60, seed=0)
-    policy = tl.fit(tl.BC(hidden=(8, 8), memory=4, window=3, batch_size=16), played, 5).policy()
+    policy = tl.fit(tl.BC(hidden=(8, 8), recurrent_size=4, window=3, batch_size=16), played, 5).policy()
     one, many = (tl.rollout(policy, "treatment", 12, seed=4, copies=c) for c in (12, 12))
     assert one.tolist() == many.tolist()
     collected = tl.collect("treatment", policy, episodes=12, seed=4)
@@ -89,7 +89,7 @@ def test_a_table_needs_to_say_which_rows_belong_together(tmp_path):
     rows = {"who": ["a", "b", "a", "b"], "when": [1, 1, 0, 0], "x": [0.5, -1.0, 2.0, 0.0], "act": [0, 1, 1, 0]}
     frame = pl.DataFrame(rows).with_columns(r=pl.lit(0.0))
     log = tl.read_log(frame, {"observation": "x", "action": "act", "episode": "who", "step": "when"})
-    policy = tl.fit(tl.BC(hidden=(4,), memory=3, window=2, batch_size=4), log, 3, scale="none").policy()
+    policy = tl.fit(tl.BC(hidden=(4,), recurrent_size=3, window=2, batch_size=4), log, 3, scale="none").policy()
     frame.write_csv(tmp_path / "rows.csv")
     with pytest.raises(SpecError, match="--columns"):
         act_on_table(policy, tmp_path / "rows.csv")

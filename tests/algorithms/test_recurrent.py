@@ -25,7 +25,7 @@ NAMES = {*RECORDED, "log_probability", "carry", "first"}
 
 
 def remembering(**changes):
-    return tiny(**({"memory": WIDTH, "pieces": 3, "rollout_steps": STEPS, "minibatches": 4} | changes))
+    return tiny(**({"recurrent_size": WIDTH, "pieces": 3, "rollout_steps": STEPS, "minibatches": 4} | changes))
 
 
 def fresh(spec, **changes):
@@ -180,7 +180,7 @@ def test_gradients_flow_back_to_the_beginning_of_the_episode_and_no_further():
 
 
 def begin(env, out, **options):
-    algorithm = tiny(memory=WIDTH, pieces=2)
+    algorithm = tiny(recurrent_size=WIDTH, pieces=2)
     return prepare_learning(algorithm, env, 192, **{"every": 64, "out": out, "seeds": 1, **options})
 
 
@@ -192,14 +192,17 @@ def all_of(run):
     ("env", "where", "stop"), [(ENV, "disk", 10), ("point-mass", "device", 3)], ids=["auxiliary phase", "first round"]
 )
 def test_a_run_stopped_in_the_middle_goes_on_bit_equal(env, where, stop, tmp_path, monkeypatch):
-    whole = finish(begin(env, tmp_path / "whole", phase_memory=where))
+    whole = finish(begin(env, tmp_path / "whole", phase_buffer=where))
     chunks_of(3, monkeypatch)
-    run = stop_at(begin(env, tmp_path / "run", save_seconds=0.0, phase_memory=where), stop)
+    run = stop_at(begin(env, tmp_path / "run", save_seconds=0.0, phase_buffer=where), stop)
     assert stop <= run.update < stop + 3
     loaded = tl.load(tmp_path / "run")
     assert loaded._trainer.position == run._trainer.position
     assert all_of(finish(loaded)) == all_of(whole)
-    fresh, (learner,) = tiny(memory=WIDTH).init(whole.record.spec, jax.random.key(0), 1).network, whole.learners()
+    fresh, (learner,) = (
+        tiny(recurrent_size=WIDTH).init(whole.record.spec, jax.random.key(0), 1).network,
+        whole.learners(),
+    )
     begin_anew, carry = (learner.segments["fresh"].columns[name][:, 0] for name in ("first", "carry"))
     assert not begin_anew.all()
     assert (jnp.abs(carry).max(axis=1) > 0)[~begin_anew].all()  # from rollout to rollout
@@ -227,16 +230,16 @@ def test_a_saved_policy_carries_its_memory(tmp_path):
 
 
 def test_a_memory_of_ours_and_a_network_of_your_own_are_refused_together():
-    with pytest.raises(tl.ConfigError, match=r"PPG\.memory = 4 is of networks made here"):
-        tl.PPG(memory=4, network=lambda spec, key: None)
+    with pytest.raises(tl.ConfigError, match=r"PPG\.recurrent_size = 4 and network=...: set only one"):
+        tl.PPG(recurrent_size=4, network=lambda spec, key: None)
     with pytest.raises(tl.ConfigError, match="OffPolicyPPG has no hyper-parameter 'memory'"):
-        tl.OffPolicyPPG(memory=4)
+        tl.OffPolicyPPG(recurrent_size=4)
 
 
 @pytest.mark.parametrize("algorithm", [tl.PPG, tl.OffPolicyPPG])
 def test_a_network_of_your_own_with_a_memory_is_refused(algorithm):
     spec = functional(ENV).spec
-    network = tiny(memory=4).init(spec, jax.random.key(0), 1).network
+    network = tiny(recurrent_size=4).init(spec, jax.random.key(0), 1).network
     with pytest.raises(tl.ConfigError, match=rf"{algorithm.__name__}\.network makes a network with a memory"):
         algorithm(network=lambda spec, key: network).init(spec, jax.random.key(0), 1)
 

@@ -79,7 +79,7 @@ def test_what_followed_is_encoded_from_its_predecessors_state():
     from tidelog.types import Discrete, Spec, Transition, Vector
 
     spec = Spec({"o": Vector(3)}, Discrete(2))
-    encoder = Encoder.create(np.random.default_rng(0), spec, EncoderConfig(4, 8, memory=5))
+    encoder = Encoder.create(np.random.default_rng(0), spec, EncoderConfig(4, 8, recurrent_size=5))
     seen = np.random.default_rng(1).standard_normal((2, 5, 3)).astype(np.float32)  # T + 1 observations
     row = Transition(
         {"o": jnp.asarray(seen[:, :4])},

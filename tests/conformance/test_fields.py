@@ -88,14 +88,23 @@ SHARED = {
     "epsilon": (0.0, acted),
     "actor_network": (own_actor, built),
     "convolutions": ("small", seen),
-    "memory": (4, built),
-    "window": (2, learnt, None, {"memory": 4}),
-    "burn_in": (2, learnt, None, {"memory": 4}),
+    "recurrent_size": (4, built),
+    "window": (2, learnt, None, {"recurrent_size": 4}),
+    "burn_in": (2, learnt, None, {"recurrent_size": 4}),
 }
 EFFECTS = {
     "bcq": {
         name: SHARED[name]
-        for name in ("batch_size", "optimiser", "gradient_clip", "hidden", "embedding", "memory", "window", "burn_in")
+        for name in (
+            "batch_size",
+            "optimiser",
+            "gradient_clip",
+            "hidden",
+            "embedding",
+            "recurrent_size",
+            "window",
+            "burn_in",
+        )
     }
     | {
         "phi": (1.0, learnt),
@@ -138,7 +147,7 @@ EFFECTS = {
             "embedding",
             "layer_norm",
             "convolutions",
-            "memory",
+            "recurrent_size",
             "window",
             "burn_in",
         )

@@ -152,7 +152,7 @@ ON_POLICY = {
     "environments": (8, planned),
     "minibatches": (1, planned),
     "pieces": (2, planned),
-    "memory": (3, built),
+    "recurrent_size": (3, built),
 }
 REPLAYING = {
     "update_per_collect": (3, planned),
@@ -388,7 +388,7 @@ def test_choices_at_once_are_learnt():
 def test_epochs_apart_have_optimisers_of_their_own():
     learner = after(3 * POLICY_UPDATES, value_epochs=4)
     assert isinstance(learner.state.network, Phasic)
-    assert learner.state.optimisers.value is not None
+    assert learner.state.opt_states.value is not None
     assert int(learner.tallies["value"].updates) == 2 * POLICY_UPDATES
     assert int(learner.tallies["policy"].updates) == POLICY_UPDATES
     assert finite(learner.state)
@@ -396,12 +396,12 @@ def test_epochs_apart_have_optimisers_of_their_own():
 
 def test_the_memory_holds_the_rounds_targets_and_is_emptied_after_the_auxiliary_phase():
     one, two = after(POLICY_UPDATES), after(2 * POLICY_UPDATES)
-    first, memory = one.segments["memory"], two.segments["memory"]
+    first, memory = one.segments["phase_buffer"], two.segments["phase_buffer"]
     assert (int(first.filled), int(memory.filled)) == (4, 8)
     same(jax.tree.map(lambda leaf: leaf[:4], memory.columns["target"]), one.segments["fresh"].columns["target"])
     same(jax.tree.map(lambda leaf: leaf[4:], memory.columns["target"]), two.segments["fresh"].columns["target"])
     same(memory.columns["observation"]["observation"][4:], two.segments["fresh"].columns["observation"]["observation"])
-    assert int(after(ROUNDS).segments["memory"].filled) == 0
+    assert int(after(ROUNDS).segments["phase_buffer"].filled) == 0
 
 
 def test_an_auxiliary_phase_over_a_store_that_is_not_full_reads_what_is_there():

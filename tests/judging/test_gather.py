@@ -145,7 +145,7 @@ def test_several_choices_at_once_need_recorded_propensities_and_a_probability():
         def __init__(self, spec):
             self.spec = spec
 
-        def log_probability(self, seen, action, mask=None, memory=None):
+        def log_probability(self, seen, action, mask=None, recurrent_size=None):
             return np.full(len(action), np.log(0.25))
 
     rng = np.random.default_rng(0)

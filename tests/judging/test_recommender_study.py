@@ -76,6 +76,6 @@ def test_the_mistaken_critic_rates_what_is_proposed_and_nothing_else_differs():
         h, state, row, seen, jax.random.key(0))[0])  # fmt: skip
     vectors = seen._replace(vectors=seen.items.vectors[taken.data.chosen])
     by_hand = gradient_step(
-        page.critic_loss, state.critic, state.optimisers.critic, 1e-2, h, row, vectors, target, None
+        page.critic_loss, state.critic, state.opt_states.critic, 1e-2, h, row, vectors, target, None
     )
     same(by_hand.network, other.critic, atol=1e-5)

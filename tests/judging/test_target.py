@@ -85,7 +85,7 @@ def test_masks_are_honoured():
 
 def test_a_memory_goes_along_each_episode_and_sees_what_followed_its_end():
     log = world("discrete", 3)
-    policy = tl.fit(tl.BC(hidden=(8,), embedding=2, memory=6, window=4, batch_size=8), log, 5).policy()
+    policy = tl.fit(tl.BC(hidden=(8,), embedding=2, recurrent_size=6, window=4, batch_size=8), log, 5).policy()
     found = target_of(policy, log, sample=True)
     starts = stored_starts(log)
     assert starts[-1] == len(found.probabilities)
@@ -170,7 +170,7 @@ def test_continuous_targets(moved):
 
 
 def test_a_memory_moves_on_between_continuous_draws(moved):
-    policy = tl.fit(tl.BC(hidden=(8,), memory=4, window=4, batch_size=8), moved, 3).policy()
+    policy = tl.fit(tl.BC(hidden=(8,), recurrent_size=4, window=4, batch_size=8), moved, 3).policy()
     found = target_of(policy, moved, sample=True)
     assert found.actions.shape == (len(moved.observation["observation"]), 8, 1)
     assert (found.logged > 0).all()

@@ -95,7 +95,7 @@ def test_a_delay_keeps_perturbation_and_targets_but_not_critics_and_generator():
     state, start = after(h, MOVES, 1), fresh(h, MOVES)
     for name in ("perturbation", "target_perturbation", "target_critic"):
         jax.tree.map(equal, getattr(state, name), getattr(start, name))
-    jax.tree.map(equal, state.optimisers.perturbation, start.optimisers.perturbation)
+    jax.tree.map(equal, state.opt_states.perturbation, start.opt_states.perturbation)
     for name in ("critic", "generator"):
         moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), getattr(state, name), getattr(start, name))
         assert max(jax.tree.leaves(moved)) > 1e-4
@@ -237,7 +237,7 @@ def test_a_shared_trunk_for_pictures_and_the_same_target():
 
 
 def test_hidden_states_are_apart():
-    h = small("discrete-bcq", memory=3, shared="always")
+    h = small("discrete-bcq", recurrent_size=3, shared="always")
     acting = h.acting(fresh(h, LOG))
     first = h.act(acting, SEEN, mask=ALLOWED)
     assert first.carry.shape == (len(LOG), 6)

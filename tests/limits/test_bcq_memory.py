@@ -18,7 +18,7 @@ from tidelog.networks.encode import now
 
 close, equal = np.testing.assert_allclose, np.testing.assert_array_equal
 LOG = world("continuous")
-H = small("bcq", memory=5, window=3, burn_in=1, batch_size=16)
+H = small("bcq", recurrent_size=5, window=3, burn_in=1, batch_size=16)
 BATCH = drawn(H, LOG)
 
 
@@ -129,12 +129,12 @@ def test_features_made_before_are_taken_as_they_are():
 
 
 def test_a_memory_is_for_its_own_networks():
-    with pytest.raises(ConfigError, match=r"BCQ\.memory is for its own networks"):
-        small("bcq", memory=3, critic_network=own_critic)
+    with pytest.raises(ConfigError, match=r"BCQ\.recurrent_size is for its own networks"):
+        small("bcq", recurrent_size=3, critic_network=own_critic)
 
 
 def test_discrete_networks_go_on_from_what_each_of_them_saw():
-    h, log = small("discrete-bcq", memory=5, window=3), world("discrete")
+    h, log = small("discrete-bcq", recurrent_size=5, window=3), world("discrete")
     acting = h.acting(h.init(log.spec, jax.random.key(0), 9))
     rows = [{name: leaf[log.position[t : t + 3]] for name, leaf in log.observation.items()} for t in range(4)]
     carry = h.start(acting, 3)

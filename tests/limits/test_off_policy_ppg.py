@@ -52,7 +52,7 @@ def test_on_a_fresh_rollout_the_first_update_is_ppgs(env, values):
     one, two = (moved(players((h, 0), env=env), 1).learners[0].state for h in (ours, theirs))
     same(one.network, two.network, rtol=1e-4, atol=2e-5)
     same(one.rewards, two.rewards, rtol=1e-6)
-    same(one.optimisers.policy, two.optimisers.policy, rtol=1e-3, atol=1e-5)
+    same(one.opt_states.policy, two.opt_states.policy, rtol=1e-3, atol=1e-5)
     assert differ(one.network, ours.init(players((ours, 0), env=env)._places.spec, jax.random.key(0), 1).network)
 
 

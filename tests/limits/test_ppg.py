@@ -37,9 +37,9 @@ def batch(h, learner, name):
 def remembered(env="jax:CartPole-v1", **changes):
     """The learner before its first auxiliary phase, the phase prepared."""
     h, learner = tiny(**changes), after(2 * POLICY_UPDATES, env=env, **changes)
-    memory = learner.segments["memory"]
+    memory = learner.segments["phase_buffer"]
     columns = memory.columns | eqx.filter_jit(freeze)(as_arrays(h), learner.state, memory.columns)[1]
-    return learner._replace(segments=learner.segments | {"memory": memory._replace(columns=columns)})
+    return learner._replace(segments=learner.segments | {"phase_buffer": memory._replace(columns=columns)})
 
 
 def clone_loss(network, data):
@@ -93,7 +93,7 @@ def test_at_the_first_auxiliary_minibatch_the_clone_neither_costs_nor_pulls(env)
 @pytest.mark.parametrize("env", ["jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment"])
 def test_fifty_clone_only_steps_bring_a_perturbed_policy_back(env):
     learner = remembered(env)
-    data, adam = learner.segments["memory"].columns, optax.adam(5e-3)
+    data, adam = learner.segments["phase_buffer"].columns, optax.adam(5e-3)
     leaves, form = jax.tree.flatten(learner.state.network)
     keys = jax.random.split(jax.random.key(1), len(leaves))
     noisy = [leaf + 0.2 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
@@ -133,7 +133,7 @@ def test_beta_holds_the_policy_while_the_auxiliary_value_is_learnt():
 
 def estimate_of(learner):
     """The auxiliary value's mean squared error over the memory."""
-    data = learner.segments["memory"].columns
+    data = learner.segments["phase_buffer"].columns
     return jnp.mean(jnp.square(learner.state.network.both_values(data["observation"])[2] - data["target"]))
 
 
@@ -259,7 +259,7 @@ def test_one_update_without_an_auxiliary_phase_is_the_textbooks():
         return -gain - 0.01 * entropy + 0.5 * jnp.square(value - data["target"]).mean()
 
     adam = optax.scale_by_adam()
-    step, _ = jax.jit(adam.update)(jax.jit(jax.grad(textbook))(network), state.optimisers.policy)
+    step, _ = jax.jit(adam.update)(jax.jit(jax.grad(textbook))(network), state.opt_states.policy)
     expected = jax.tree.map(lambda leaf, d: leaf - 1e-2 * d, network, step)
     found, _ = eqx.filter_jit(phase(h, "policy").step)(as_arrays(h), state, batch(h, learner, "policy"))
     same(found.network, expected, rtol=1e-4, atol=1e-6)
@@ -269,6 +269,6 @@ def test_one_update_without_an_auxiliary_phase_is_the_textbooks():
 def test_until_its_first_auxiliary_phase_ppg_is_ppo_to_the_bit():
     ours, theirs = after(2 * POLICY_UPDATES), after(2 * POLICY_UPDATES, auxiliary_epochs=0)
     same(ours.state.network, theirs.state.network)
-    same(ours.state.optimisers.policy, theirs.state.optimisers.policy)
-    assert "memory" not in theirs.segments
-    assert theirs.state.optimisers.auxiliary is None
+    same(ours.state.opt_states.policy, theirs.state.opt_states.policy)
+    assert "phase_buffer" not in theirs.segments
+    assert theirs.state.opt_states.auxiliary is None

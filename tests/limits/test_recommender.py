@@ -62,7 +62,7 @@ def test_table_and_reader_learn_the_same_with_and_without_the_rest(generator):
         state.recall, as_arrays(h), row, state.known, key
     )
     rate = jnp.float32(h.learning_rate)
-    alone, _ = descend(h.optimiser, state.recall, slope, state.optimisers.recall, rate, None)
+    alone, _ = descend(h.optimiser, state.recall, slope, state.opt_states.recall, rate, None)
     stepped = step(h, state, row)
     for name, array in named_arrays(stepped.recall).items():
         np.testing.assert_allclose(array, named_arrays(alone)[name], atol=2e-4)

@@ -337,6 +337,6 @@ def test_jax_builds_no_networks_that_the_weights_were_not_made_for(whole, tmp_pa
     with pytest.raises(CheckpointError, match=r"hidden = \[30000, 30000\] speaks of networks"):
         load_policy(path)
     with pytest.raises(CheckpointError, match="were not made for"):
-        load_policy(changed(whole, tmp_path, (("config", "memory"), 10**12)))
+        load_policy(changed(whole, tmp_path, (("config", "recurrent_size"), 10**12)))
     with pytest.raises(CheckpointError, match="not larger than 0"):
         load_policy(changed(whole, tmp_path, (("scaler", "observation", "numeric", "std"), [0.0] * 4)))

@@ -199,7 +199,7 @@ def unfit():
         "BCQ policy has no density": tl.BCQ(**SMALL, **tiny_bcq),
         "IQL policy has no density": tl.IQL(**SMALL, actor_head="deterministic"),
         "BC policy has no density": tl.BC(**SMALL, epsilon=0.5),  # its mode carries mass
-        "IQL policy remembers": tl.IQL(**SMALL, memory=4, window=2),
+        "IQL policy remembers": tl.IQL(**SMALL, recurrent_size=4, window=2),
     }
     return {said: tl.prepare(algorithm, log, 1).policy() for said, algorithm in algorithms.items()}
 

@@ -33,7 +33,7 @@ STEPS, EVERY = 320, 128  # five rounds of 64: two auxiliary phases, and a round 
 
 def begin(where, out, **options):
     return prepare_learning(
-        tiny(), ENV, **{"steps": STEPS, "every": EVERY, "phase_memory": where, "out": out, **options}
+        tiny(), ENV, **{"steps": STEPS, "every": EVERY, "phase_buffer": where, "out": out, **options}
     )
 
 
@@ -83,7 +83,7 @@ def away(request, tmp_path_factory):
 
 def test_results_are_equal_to_the_last_bit_wherever_segments_lie(away, on_the_device):
     _, (states, rows), run = away
-    assert "memory" not in run.learners()[0].segments
+    assert "phase_buffer" not in run.learners()[0].segments
     assert states == on_the_device[0]
     for row, expected in zip(rows, on_the_device[1], strict=True):
         told = "after auxiliary/clone_kl_after"  # one mean, added up in another program
@@ -94,7 +94,7 @@ def test_results_are_equal_to_the_last_bit_wherever_segments_lie(away, on_the_de
 def test_what_the_host_plays_can_wait_on_disk_too(tmp_path):
     options = {"steps": 192, "every": 192}
     runs = [
-        finish(prepare_learning(tiny(), "point-mass", phase_memory=w, out=tmp_path / w, **options))
+        finish(prepare_learning(tiny(), "point-mass", phase_buffer=w, out=tmp_path / w, **options))
         for w in ("device", "disk")
     ]
     assert all_of(runs[0])[0] == all_of(runs[1])[0]
@@ -133,7 +133,7 @@ def test_checkpoints_name_segments_instead_of_holding_them(away, tmp_path, monke
         run = stop_at(begin(place, tmp_path / place, save_seconds=0.0), 10)  # in the middle of an auxiliary phase
         (last,) = sorted((run.folder / "checkpoints").iterdir())[-1:]
         sizes[place] = sum(path.stat().st_size for path in last.iterdir())
-    held = sum(path.stat().st_size for path in (tmp_path / where / "memory").rglob("*.npy"))
+    held = sum(path.stat().st_size for path in (tmp_path / where / "phase_buffer").rglob("*.npy"))
     (depot,) = run._trainer._depots._depots[0].values()
     assert held > 0.9 * depot.capacity * depot.segment_bytes
     assert sizes["device"] - sizes[where] > 0.9 * depot.capacity * depot.segment_bytes
@@ -288,20 +288,20 @@ def test_small_blocks_give_the_same_bits(away, tmp_path, monkeypatch):
 
 
 def test_a_memory_that_has_no_room_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):
-    with pytest.raises(tl.SpaceError, match=r"takes 6\.\d+ GB, more than phase_memory_limit = 2 GB: ask for fewer"):
-        prepare_learning(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_memory="disk", phase_memory_limit=2.0)
+    with pytest.raises(tl.SpaceError, match=r"takes 6\.\d+ GB, more than phase_buffer_limit = 2 GB: ask for fewer"):
+        prepare_learning(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_buffer="disk", phase_buffer_limit=2.0)
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, int(12e9)))
     with pytest.raises(tl.SpaceError, match=r"2 times over because each of 1 check.*and the disk of .* has 12\.00 GB"):
-        prepare_learning(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_memory="disk", keep=1)
+        prepare_learning(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_buffer="disk", keep=1)
     for where in ("host", "device"):
         monkeypatch.setattr(storage, "available_memory", lambda: int(5e9))
-        with pytest.raises(tl.SpaceError, match=r"this machine's memory has 5\.00 GB: ask .* or set phase_memory to"):
-            prepare_learning(paper(), Pictures(), 10**6, phase_memory=where)
+        with pytest.raises(tl.SpaceError, match=r"this machine's memory has 5\.00 GB: ask .* or set phase_buffer to"):
+            prepare_learning(paper(), Pictures(), 10**6, phase_buffer=where)
     monkeypatch.setattr(storage, "available_memory", lambda: int(1e12))
     with pytest.raises(tl.SpaceError, match=r"4 times over because each of 3 checkpoints .* and the disk of"):
-        prepare_learning(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_memory="host")
+        prepare_learning(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_buffer="host")
     assert not list(tmp_path.iterdir())
-    command = ["train", "ppg", "--env", ENV, "--out", str(tmp_path / "run"), "--phase-memory-limit", "0.001"]
+    command = ["train", "ppg", "--env", ENV, "--out", str(tmp_path / "run"), "--phase-buffer-limit", "0.001"]
     assert main(command) == 2
     assert "the phase memory takes" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -309,8 +309,8 @@ def test_a_memory_that_has_no_room_is_refused_before_anything_is_written(tmp_pat
 
 @pytest.mark.parametrize("algorithm", [tl.OffPolicyPPG(), tl.PPO()], ids=["rings", "rollouts"])
 def test_stores_in_which_nothing_waits_need_room_too(algorithm, monkeypatch):
-    with pytest.raises(tl.SpaceError, match=r"the stores of segments take .* than phase_memory_limit = 1e-06 GB"):
-        prepare_learning(algorithm, ENV, 64, phase_memory_limit=1e-6)
+    with pytest.raises(tl.SpaceError, match=r"the stores of segments take .* than phase_buffer_limit = 1e-06 GB"):
+        prepare_learning(algorithm, ENV, 64, phase_buffer_limit=1e-6)
     monkeypatch.setattr(storage, "available_memory", lambda: 1000)
     with pytest.raises(tl.SpaceError, match=r"and this machine's memory has 1\.0 kB: .* or steps$"):
         prepare_learning(algorithm, ENV, 64)
@@ -318,7 +318,7 @@ def test_stores_in_which_nothing_waits_need_room_too(algorithm, monkeypatch):
 
 def test_members_side_by_side_need_room_for_both_copies(monkeypatch):
     planned = planned_stores(tiny(), tiny().init(SPEC, jax.random.key(0), 1), SPEC)
-    each = storage.store_bytes(*planned["memory"])
+    each = storage.store_bytes(*planned["phase_buffer"])
     monkeypatch.setattr(storage, "available_memory", lambda: 3 * each)
     prepare_learning(tiny(), ENV, 64, seeds=2)
     with pytest.raises(tl.SpaceError, match=r"for each of 2 members, twice over while they are put side by side"):
@@ -327,8 +327,8 @@ def test_members_side_by_side_need_room_for_both_copies(monkeypatch):
 
 def test_what_a_run_has_written_is_room_that_it_has(away, monkeypatch):
     _, _, run = away
-    lies = sum(path.stat().st_size for path in (run.folder / "memory").rglob("*.npy"))
-    each = run._trainer._depots._depots[0]["memory"]
+    lies = sum(path.stat().st_size for path in (run.folder / "phase_buffer").rglob("*.npy"))
+    each = run._trainer._depots._depots[0]["phase_buffer"]
     needed = 4 * 2 * each.capacity * each.segment_bytes
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, needed - lies))
     assert 0 < lies < needed
@@ -341,13 +341,13 @@ def test_what_a_run_has_written_is_room_that_it_has(away, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"phase_memory": "dish"}, "phase_memory = 'dish': did you mean 'disk'"),
-        ({"phase_memory": "disk"}, "lies in the run's folder: name one"),
-        ({"phase_memory": "host", "phase_memory_limit": -1.0}, "expected a number of GB above 0"),
-        ({"phase_memory_limit": "1"}, "phase_memory_limit = '1': expected a number"),
-        ({"phase_memory": "host", "together": True}, "members under one vmap"),
-        ({"phase_memory": "host", "algorithm": tl.PPO()}, "keeps no segments from phase to phase"),
-        ({"phase_memory": "host", "algorithm": tl.OffPolicyPPG()}, "OffPolicyPPG as it is set keeps no segments"),
+        ({"phase_buffer": "dish"}, "phase_buffer = 'dish': did you mean 'disk'"),
+        ({"phase_buffer": "disk"}, "lies in the run's folder: name one"),
+        ({"phase_buffer": "host", "phase_buffer_limit": -1.0}, "expected a number of GB above 0"),
+        ({"phase_buffer_limit": "1"}, "phase_buffer_limit = '1': expected a number"),
+        ({"phase_buffer": "host", "together": True}, "members under one vmap"),
+        ({"phase_buffer": "host", "algorithm": tl.PPO()}, "keeps no segments from phase to phase"),
+        ({"phase_buffer": "host", "algorithm": tl.OffPolicyPPG()}, "OffPolicyPPG as it is set keeps no segments"),
     ],
 )
 def test_places_that_cannot_be_are_refused(settings, said):

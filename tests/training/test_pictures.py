@@ -39,7 +39,7 @@ def goes_on_bit_equal(algorithm, env, stops, steps, tmp_path, monkeypatch):
 def test_pictures_are_kept_as_bytes_and_a_run_that_sees_them_goes_on_bit_equal(tmp_path, monkeypatch):
     run = goes_on_bit_equal(PPG(**GRID), "vault", [9], 128, tmp_path, monkeypatch)
     (learner,) = run.learners()
-    seen = learner.segments["memory"].columns["observation"]["observation"]
+    seen = learner.segments["phase_buffer"].columns["observation"]["observation"]
     assert (seen.shape, seen.dtype) == ((8, 8, 16, 16, 3), np.uint8)
     action = run.policy()({"observation": np.zeros((2, 16, 16, 3), np.uint8)})
     assert action.shape == (2,)

@@ -77,8 +77,8 @@ def leaves(gathered):
     [
         (tl.IQL(**TINY), {}),
         (tl.IQL(n_step=3, **TINY), {"held_out": 0.3, "scale": "standard"}),
-        (tl.IQL(memory=4, window=3, burn_in=1, **TINY), {}),
-        (tl.IQL(memory=4, window=6, burn_in=2, n_step=2, **TINY), {"held_out": 0.3}),
+        (tl.IQL(recurrent_size=4, window=3, burn_in=1, **TINY), {}),
+        (tl.IQL(recurrent_size=4, window=6, burn_in=2, n_step=2, **TINY), {"held_out": 0.3}),
         (tl.BC(**TINY), {"held_out": 0.3}),
     ],
     ids=["iql", "n-step, held out, scaled", "memory", "memory, n-step, held out", "bc"],

@@ -254,7 +254,9 @@ def test_what_cannot_go_on_is_refused(offline, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("algorithm", [tl.BC(**SMALL), tl.IQL(**SMALL, memory=4, window=2)], ids=["bc", "memory"])
+@pytest.mark.parametrize(
+    "algorithm", [tl.BC(**SMALL), tl.IQL(**SMALL, recurrent_size=4, window=2)], ids=["bc", "memory"]
+)
 def test_what_reads_no_single_transitions_cannot_go_on(algorithm):
     run = tl.fit(algorithm, tl.collect(HOST, episodes=4, seed=0), 1)
     with pytest.raises(tl.SpecError, match=r"cannot go on in an environment: its phase '.*' does not read single"):

@@ -26,7 +26,7 @@ from tidelog.algorithms.core.optimisation import (
     build_or_default,
     constant,
     gradient_step,
-    optimiser_memory,
+    init_opt_state,
 )
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.networks import recipe
@@ -42,7 +42,7 @@ class State(NamedTuple):
     """Everything that a resumed run needs."""
 
     actor: Actor
-    memory: Any  # the optimiser's
+    opt_state: Any  # the optimiser's
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedule
     key: jax.Array
@@ -54,41 +54,50 @@ class Acting(NamedTuple):
     actor: Actor
 
 
-def imitation_loss(actor: Actor, h: BC, batch: Batch, key: jax.Array | None) -> tuple[jax.Array, dict[str, jax.Array]]:
+def imitation_loss(
+    actor: Actor, config: BC, batch: Batch, key: jax.Array | None
+) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Mean imitation error of the logged actions; also its metrics."""
     row: Decision = batch.data
-    policy = actor(row.observation, mask=row.mask, dropout=h.dropout, key=key, **row.window)
+    policy = actor(row.observation, mask=row.mask, dropout=config.dropout, key=key, **row.window)
     entropy = policy.entropy()
     metrics = {} if entropy is None else {"entropy": batch.average(entropy)}
     return batch.mean(policy.imitation_error(row.action)), metrics
 
 
-def step(h: BC, state: State, batch: Batch) -> tuple[State, Feedback]:
+def step(config: BC, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of the actor."""
-    key = None if h.dropout is None else jax.random.fold_in(state.key, state.step)
-    rate = h.learning_rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
-    actor, memory, loss, metrics = gradient_step(imitation_loss, state.actor, state.memory, rate, h, batch, key)
-    moved = State(actor, memory, state.step + 1, state.updates, state.key)
+    key = None if config.dropout is None else jax.random.fold_in(state.key, state.step)
+    rate = config.learning_rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
+    actor, opt_state, loss, metrics = gradient_step(
+        imitation_loss, state.actor, state.opt_state, rate, config, batch, key
+    )
+    moved = State(actor, opt_state, state.step + 1, state.updates, state.key)
     return moved, Feedback({"imitation_loss": loss, **metrics})
 
 
-def losses(h: BC, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+def losses(config: BC, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """The loss of the actor as it stands, without a step and without dropout."""
-    return {"imitation_loss": imitation_loss(state.actor, h, batch, None)[0]}
+    return {"imitation_loss": imitation_loss(state.actor, config, batch, None)[0]}
 
 
-def init(h: BC, spec: Spec, key: jax.Array, updates: int) -> State:
+def init(config: BC, spec: Spec, key: jax.Array, updates: int) -> State:
     """A fresh actor."""
     network_key, training_key = jax.random.split(key)
-    sight = EncoderConfig(h.embedding, h.hidden[0], h.convolutions, h.memory)
-    shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight, "head": h.actor_head}
+    sight = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
+    shape: dict[str, Any] = {
+        "hidden": config.hidden,
+        "layer_norm": config.layer_norm,
+        "sight": sight,
+        "head": config.actor_head,
+    }
 
     def fresh_actor() -> Actor:
         return Actor.create(host_generator(network_key), spec, **shape)
 
-    actor = build_or_default(h.actor_network, fresh_actor, spec, network_key)
-    memory = optimiser_memory(h.optimiser, actor)
-    return State(actor, memory, jnp.int32(0), jnp.int32(updates), training_key)
+    actor = build_or_default(config.actor_network, fresh_actor, spec, network_key)
+    opt_state = init_opt_state(config.optimiser, actor)
+    return State(actor, opt_state, jnp.int32(0), jnp.int32(updates), training_key)
 
 
 @hyper
@@ -104,7 +113,7 @@ class BC:
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
-    memory: int | None = fields.memory(None)
+    recurrent_size: int | None = fields.recurrent_size(None)
     window: int = fields.window(16)
     burn_in: int = fields.burn_in(0)
     layer_norm: bool = fields.layer_norm(False)
@@ -157,4 +166,4 @@ class BC:
 
     def recipe(self, acting: Acting) -> dict[str, Any]:
         """How the actor acts, as plain nodes."""
-        return recipe.whole(recipe.likely(acting.actor, self.epsilon), carry=self.memory)
+        return recipe.whole(recipe.likely(acting.actor, self.epsilon), carry=self.recurrent_size)

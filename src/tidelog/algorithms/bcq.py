@@ -48,7 +48,7 @@ from tidelog.algorithms.core.optimisation import (
     constant,
     copied,
     gradient_step,
-    optimiser_memory,
+    init_opt_state,
     polyak_update,
     tree_where,
 )
@@ -69,7 +69,7 @@ from tidelog.types import Act, Continuous, Observation, Spec, Transition, same_s
 ROWS = 256  # observations whose candidates are rated at once
 
 
-class Optimisers(NamedTuple):
+class OptStates(NamedTuple):
     """What the optimisers remember, one for each network."""
 
     generator: Any
@@ -86,7 +86,7 @@ class State(NamedTuple):
     critic: Ensemble
     target_critic: Ensemble
     latents: jax.Array  # [C, L]: what acting without a key decodes
-    optimisers: Optimisers
+    opt_states: OptStates
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedules
     key: jax.Array
@@ -96,38 +96,38 @@ class State(NamedTuple):
 
 
 def generator_loss(
-    generator: Generator, h: BCQ, batch: Batch, noise: jax.Array
+    generator: Generator, config: BCQ, batch: Batch, noise: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Reconstruction of the logged actions and divergence of their latents; also both alone."""
     seen, action = now(generator, batch.data), batch.data.action
     mean, log_std = generator.encode(seen, action)
     error = reconstruction_error(generator.decode(seen, mean + jnp.exp(log_std) * noise), action)
-    divergence = h.kl_reduction(normal_divergence(mean, log_std))
+    divergence = config.kl_reduction(normal_divergence(mean, log_std))
     metrics = {"reconstruction_loss": batch.average(error), "kl": batch.average(divergence)}
-    return batch.mean(error + h.kl_weight * divergence), metrics
+    return batch.mean(error + config.kl_weight * divergence), metrics
 
 
-def critic_loss(critic: Ensemble, h: BCQ, batch: Batch, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+def critic_loss(critic: Ensemble, config: BCQ, batch: Batch, target: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Squared (or other) error of every critic against the target [B]; also Q(s, a) [E, B]."""
     q = critic(batch.data.observation, batch.data.action, **batch.data.window)
-    return batch.mean(ensemble_error(q, target, h.critic_loss)), q
+    return batch.mean(ensemble_error(q, target, config.critic_loss)), q
 
 
 def perturbation_loss(
-    perturbation: Perturbation, h: BCQ, batch: Batch, proposed: jax.Array, critic: Any
+    perturbation: Perturbation, config: BCQ, batch: Batch, proposed: jax.Array, critic: Any
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """What the first critic does not like about proposed actions [B, A], moved; also moved ones and their direction."""
     direction = perturbation(now(perturbation, batch.data), proposed)
-    chosen = moved(proposed, direction, h.phi)
+    chosen = moved(proposed, direction, config.phi)
     return -batch.mean(critic(now(critic, batch.data), chosen)), (chosen, direction)
 
 
-def target_value(h: BCQ, generator: Generator, state: State, row: Transition, latents: jax.Array) -> jax.Array:
+def target_value(config: BCQ, generator: Generator, state: State, row: Transition, latents: jax.Array) -> jax.Array:
     """`r + discount max_i between_e Qtarget_e(s', a_i)` [B] over the candidates of latents [C, B, L]."""
     correction, critics = state.target_perturbation, state.target_critic
-    actions = candidates(generator, after(generator, row), correction, after(correction, row), latents, h.phi)
+    actions = candidates(generator, after(generator, row), correction, after(correction, row), latents, config.phi)
     values = rated_by_all(critics, [after(critic, row) for critic in critics.members], actions)
-    best = jnp.max(between(values, h.mix), axis=0)
+    best = jnp.max(between(values, config.mix), axis=0)
     same_shape(reward=row.reward, discount=row.discount, value=best)
     return row.reward + row.discount * best
 
@@ -135,31 +135,33 @@ def target_value(h: BCQ, generator: Generator, state: State, row: Transition, la
 # The update.
 
 
-def step(h: BCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
+def step(config: BCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of generator, critics, perturbation and targets, in this order."""
     row: Transition = batch.data
-    memories, progress = state.optimisers, state.step / jnp.maximum(state.updates, 1)
-    noise = drawn(h, state, batch, jax.random.fold_in(state.key, state.step))
+    opt_states, progress = state.opt_states, state.step / jnp.maximum(state.updates, 1)
+    noise = drawn(config, state, batch, jax.random.fold_in(state.key, state.step))
 
-    rate = h.generator_learning_rate * h.generator_schedule(progress)
-    generator, generator_memory, g_loss, generator_metrics = gradient_step(
-        generator_loss, state.generator, memories.generator, rate, h, batch, noise.posterior
+    rate = config.generator_learning_rate * config.generator_schedule(progress)
+    generator, generator_opt_state, g_loss, generator_metrics = gradient_step(
+        generator_loss, state.generator, opt_states.generator, rate, config, batch, noise.posterior
     )
 
-    target = target_value(h, generator, state, row, noise.after)
-    rate = h.critic_learning_rate * h.critic_schedule(progress)
-    critic, critic_memory, q_loss, q = gradient_step(critic_loss, state.critic, memories.critic, rate, h, batch, target)
+    target = target_value(config, generator, state, row, noise.after)
+    rate = config.critic_learning_rate * config.critic_schedule(progress)
+    critic, critic_opt_state, q_loss, q = gradient_step(
+        critic_loss, state.critic, opt_states.critic, rate, config, batch, target
+    )
 
-    due = (state.step + 1) % h.policy_delay == 0
+    due = (state.step + 1) % config.policy_delay == 0
     proposed = generator.decode(now(generator, row), noise.now)
-    rate = h.perturbation_learning_rate * h.perturbation_schedule(progress)
-    before = state.perturbation, memories.perturbation
+    rate = config.perturbation_learning_rate * config.perturbation_schedule(progress)
+    before = state.perturbation, opt_states.perturbation
     *following, p_loss, (chosen, direction) = gradient_step(
-        perturbation_loss, *before, rate, h, batch, proposed, critic.members[0]
+        perturbation_loss, *before, rate, config, batch, proposed, critic.members[0]
     )
-    perturbation, perturbation_memory = tree_where(due, before, tuple(following))
+    perturbation, perturbation_opt_state = tree_where(due, before, tuple(following))
 
-    move = jnp.where(due, h.target_rate, 0.0)
+    move = jnp.where(due, config.target_rate, 0.0)
     error = jnp.abs(q - target)  # [E, B]
     metrics = {
         "generator_loss": g_loss,
@@ -167,8 +169,8 @@ def step(h: BCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
         "perturbation_loss": p_loss,
         "td_error": batch.average(jnp.mean(error, axis=0)),
         "target_q": batch.average(target),
-        **{f"critic_loss_{e + 1}": batch.average(h.critic_loss(q[e] - target)) for e in range(h.critics)},
-        "perturbation_size": batch.average(jnp.mean(jnp.abs(h.phi * direction), axis=-1)),
+        **{f"critic_loss_{e + 1}": batch.average(config.critic_loss(q[e] - target)) for e in range(config.critics)},
+        "perturbation_size": batch.average(jnp.mean(jnp.abs(config.phi * direction), axis=-1)),
         "distance_to_log": batch.average(jnp.linalg.norm(chosen - row.action, axis=-1)),
         **generator_metrics,
     }
@@ -178,50 +180,54 @@ def step(h: BCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
         target_perturbation=polyak_update(state.target_perturbation, perturbation, move),
         critic=critic,
         target_critic=polyak_update(state.target_critic, critic, move),
-        optimisers=Optimisers(generator_memory, critic_memory, perturbation_memory),
+        opt_states=OptStates(generator_opt_state, critic_opt_state, perturbation_opt_state),
         step=state.step + 1,
     )
     return stepped, Feedback(metrics, priority=batch.per_sample(jnp.mean(error, axis=0)))
 
 
-def losses(h: BCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+def losses(config: BCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """The three losses of the networks as they stand, without a step, on noise that the state fixes."""
     row: Transition = batch.data
-    noise = drawn(h, state, batch, state.key)
-    g_loss, parts = generator_loss(state.generator, h, batch, noise.posterior)
-    target = target_value(h, state.generator, state, row, noise.after)
-    q_loss, _ = critic_loss(state.critic, h, batch, target)
+    noise = drawn(config, state, batch, state.key)
+    g_loss, parts = generator_loss(state.generator, config, batch, noise.posterior)
+    target = target_value(config, state.generator, state, row, noise.after)
+    q_loss, _ = critic_loss(state.critic, config, batch, target)
     proposed = state.generator.decode(now(state.generator, row), noise.now)
-    p_loss, _ = perturbation_loss(state.perturbation, h, batch, proposed, state.critic.members[0])
+    p_loss, _ = perturbation_loss(state.perturbation, config, batch, proposed, state.critic.members[0])
     return {"generator_loss": g_loss, "critic_loss": q_loss, "perturbation_loss": p_loss, **parts}
 
 
 # A fresh state.
 
 
-def init(h: BCQ, spec: Spec, key: jax.Array, updates: int) -> State:
+def init(config: BCQ, spec: Spec, key: jax.Array, updates: int) -> State:
     """Fresh networks; targets start as what they follow."""
-    random, own = host_generator(key), jax.random.split(key, h.critics + 4)
-    sight = EncoderConfig(h.embedding, h.hidden[0], h.convolutions, h.memory)
-    latent = h.latent or 2 * len(spec.action.low)  # type: ignore[union-attr]
+    random, own = host_generator(key), jax.random.split(key, config.critics + 4)
+    sight = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
+    latent = config.latent or 2 * len(spec.action.low)  # type: ignore[union-attr]
 
     def fresh_generator() -> Generator:
-        return Generator.create(random, spec, hidden=h.generator_hidden, latent=latent, sight=sight)
+        return Generator.create(random, spec, hidden=config.generator_hidden, latent=latent, sight=sight)
 
     def fresh_perturbation() -> Perturbation:
-        return Perturbation.create(random, spec, hidden=h.perturbation_hidden, sight=sight)
+        return Perturbation.create(random, spec, hidden=config.perturbation_hidden, sight=sight)
 
     def fresh_critic() -> Critic:
-        return Critic.create(random, spec, hidden=h.hidden, layer_norm=False, sight=sight, linear=Linear.uniform)
+        return Critic.create(random, spec, hidden=config.hidden, layer_norm=False, sight=sight, linear=Linear.uniform)
 
-    generator = build_or_default(h.generator_network, fresh_generator, spec, own[0])
-    perturbation = build_or_default(h.perturbation_network, fresh_perturbation, spec, own[1])
-    critic = Ensemble(tuple(build_or_default(h.critic_network, fresh_critic, spec, k) for k in own[4:]))
-    memories = Optimisers(*(optimiser_memory(h.optimiser, network) for network in (generator, critic, perturbation)))
-    latents = clipped_normal(h, own[2], (h.samples, latent))
+    generator = build_or_default(config.generator_network, fresh_generator, spec, own[0])
+    perturbation = build_or_default(config.perturbation_network, fresh_perturbation, spec, own[1])
+    critic = Ensemble(tuple(build_or_default(config.critic_network, fresh_critic, spec, k) for k in own[4:]))
+    opt_states = OptStates(
+        *(init_opt_state(config.optimiser, network) for network in (generator, critic, perturbation))
+    )
+    latents = clipped_normal(config, own[2], (config.samples, latent))
     step, planned = jnp.int32(0), jnp.int32(updates)
     followers = copied(perturbation), copied(critic)
-    return State(generator, perturbation, followers[0], critic, followers[1], latents, memories, step, planned, own[3])
+    return State(
+        generator, perturbation, followers[0], critic, followers[1], latents, opt_states, step, planned, own[3]
+    )
 
 
 @hyper
@@ -256,7 +262,7 @@ class BCQ:
     perturbation_hidden: tuple[int, ...] = fields.widths((400, 300), "the perturbation's")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
-    memory: int | None = fields.memory(None)
+    recurrent_size: int | None = fields.recurrent_size(None)
     window: int = fields.window(16)
     burn_in: int = fields.burn_in(0)
     priority_exponent: float | None = fields.priority_exponent(None)
@@ -270,8 +276,10 @@ class BCQ:
 
     def check(self) -> None:
         """Raise ConfigError where two fields contradict each other."""
-        if self.memory is not None and (self.generator_network or self.perturbation_network or self.critic_network):
-            raise ConfigError("BCQ.memory is for its own networks: leave it out with networks of yours")
+        if self.recurrent_size is not None and (
+            self.generator_network or self.perturbation_network or self.critic_network
+        ):
+            raise ConfigError("BCQ.recurrent_size is for its own networks: leave it out with networks of yours")
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """The log with its rewards."""
@@ -292,7 +300,7 @@ class BCQ:
 
     def start(self, acting: Acting, batch: int) -> jax.Array | None:
         """What three memories hold before anything was seen, side by side; None without them."""
-        return None if self.memory is None else jnp.zeros((batch, 3 * self.memory))
+        return None if self.recurrent_size is None else jnp.zeros((batch, 3 * self.recurrent_size))
 
     def act(
         self,
@@ -334,4 +342,4 @@ class BCQ:
             "clip": float(self.latent_clip),
             "reach": float(self.phi),
         }
-        return recipe.whole(act, carry=self.memory and 3 * self.memory)
+        return recipe.whole(act, carry=self.recurrent_size and 3 * self.recurrent_size)

@@ -37,20 +37,20 @@ class Noise(NamedTuple):
     now: jax.Array  # [B, L]: for the perturbation
 
 
-def drawn(h: Any, state: Any, batch: Batch, key: jax.Array) -> Noise:
+def drawn(config: Any, state: Any, batch: Batch, key: jax.Array) -> Noise:
     """All random numbers of one update, from one key."""
     rows, size = batch.data.reward.shape, state.latents.shape[-1]
     posterior, after, now = jax.random.split(key, 3)
     return Noise(
         jax.random.normal(posterior, (*rows, size)),
-        clipped_normal(h, after, (h.target_samples, *rows, size)),
-        clipped_normal(h, now, (*rows, size)),
+        clipped_normal(config, after, (config.target_samples, *rows, size)),
+        clipped_normal(config, now, (*rows, size)),
     )
 
 
-def clipped_normal(h: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def clipped_normal(config: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Standard normal latents, cut at `latent_clip` on both sides."""
-    return jnp.clip(jax.random.normal(key, shape), -h.latent_clip, h.latent_clip)
+    return jnp.clip(jax.random.normal(key, shape), -config.latent_clip, config.latent_clip)
 
 
 def candidates(

@@ -48,7 +48,7 @@ from tidelog.algorithms.core.optimisation import (
     constant,
     copied,
     gradient_step,
-    optimiser_memory,
+    init_opt_state,
     polyak_update,
 )
 from tidelog.algorithms.core.running_statistics import Running, counted, deviation, nothing_seen
@@ -81,7 +81,7 @@ class State(NamedTuple):
     imitator: Actor
     target_critic: Critic | None  # None: the critic itself
     rewards: Running | None  # None: they are taken as they are
-    memory: Any  # the optimiser's
+    opt_state: Any  # the optimiser's
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedule
     key: jax.Array
@@ -116,31 +116,31 @@ def step_along(acting: Acting, observation: Observation, carry: Any) -> tuple[ja
 # Losses: each returns the mean over the batch and what the metrics read.
 
 
-def target_value(h: DiscreteBCQ, state: State, row: Transition) -> jax.Array:
+def target_value(config: DiscreteBCQ, state: State, row: Transition) -> jax.Array:
     """`r + discount Qtarget(s', a*)` [B], a* the best supported action; r over its deviation where that is kept."""
     target_critic = state.critic if state.target_critic is None else state.target_critic
     logits = policy_after(seeing(Networks(state.critic, state.imitator)), row).logits
     rated = ratings_after(target_critic, row)
-    values = ratings_after(state.critic, row) if h.double else rated
-    following = pick(rated, best(values, supported(logits, h.threshold, row.next_mask)))
+    values = ratings_after(state.critic, row) if config.double else rated
+    following = pick(rated, best(values, supported(logits, config.threshold, row.next_mask)))
     same_shape(reward=row.reward, discount=row.discount, value=following)
     reward = row.reward if state.rewards is None else row.reward / deviation(state.rewards)
     return reward + row.discount * following
 
 
 def total_loss(
-    networks: Networks, h: DiscreteBCQ, batch: Batch, target: jax.Array
+    networks: Networks, config: DiscreteBCQ, batch: Batch, target: jax.Array
 ) -> tuple[jax.Array, tuple[dict[str, jax.Array], jax.Array]]:
     """TD error, imitation error and penalty on the logits, added; also the metrics and Q(s, a) [B]."""
     row: Transition = batch.data
     values = networks.critic.all_actions(row.observation, **row.window)
     logits = seeing(networks)(row.observation, **row.window).logits
     q = pick(values, row.action)
-    q_loss = batch.mean(ensemble_error(q[None], target, h.critic_loss))
+    q_loss = batch.mean(ensemble_error(q[None], target, config.critic_loss))
     imitation_loss = -batch.mean(categorical_log_probability(allow(logits, row.mask), row.action))
     logit_loss = batch.mean(mean_square(logits, row.mask))
-    loss = q_loss + imitation_loss + h.logit_penalty * logit_loss
-    kept = supported(logits, h.threshold, row.mask)
+    loss = q_loss + imitation_loss + config.logit_penalty * logit_loss
+    kept = supported(logits, config.threshold, row.mask)
     filtered = ~jnp.take_along_axis(kept, jnp.argmax(allow(values, row.mask), axis=-1)[..., None], axis=-1)[..., 0]
     metrics = {
         "loss": loss,
@@ -157,18 +157,20 @@ def total_loss(
 # The update.
 
 
-def step(h: DiscreteBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
+def step(config: DiscreteBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of critic and imitator together, then of the target."""
     rewards = None if state.rewards is None else counted(state.rewards, batch)
-    target = target_value(h, state._replace(rewards=rewards), batch.data)
+    target = target_value(config, state._replace(rewards=rewards), batch.data)
     networks = Networks(state.critic, state.imitator)
-    rate = h.learning_rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
-    networks, memory, _, (metrics, q) = gradient_step(total_loss, networks, state.memory, rate, h, batch, target)
+    rate = config.learning_rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
+    networks, opt_state, _, (metrics, q) = gradient_step(
+        total_loss, networks, state.opt_state, rate, config, batch, target
+    )
     target_critic = state.target_critic
     if target_critic is not None:
-        target_critic = polyak_update(target_critic, networks.critic, _share(h, state.step + 1))
+        target_critic = polyak_update(target_critic, networks.critic, _share(config, state.step + 1))
     moved = state._replace(
-        **networks._asdict(), target_critic=target_critic, rewards=rewards, memory=memory, step=state.step + 1
+        **networks._asdict(), target_critic=target_critic, rewards=rewards, opt_state=opt_state, step=state.step + 1
     )
     metrics |= {"target_q": batch.average(target)}
     if rewards is not None:
@@ -176,29 +178,34 @@ def step(h: DiscreteBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     return moved, Feedback(metrics, priority=batch.per_sample(jnp.abs(q - target)))
 
 
-def losses(h: DiscreteBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+def losses(config: DiscreteBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """The losses of the networks as they stand, without a step."""
-    target = target_value(h, state, batch.data)
-    _, (metrics, _) = total_loss(Networks(state.critic, state.imitator), h, batch, target)
+    target = target_value(config, state, batch.data)
+    _, (metrics, _) = total_loss(Networks(state.critic, state.imitator), config, batch, target)
     return {name: metrics[name] for name in ("loss", "q_loss", "imitation_loss", "logit_loss")}
 
 
-def _share(h: DiscreteBCQ, step: jax.Array) -> jax.Array | float:
+def _share(config: DiscreteBCQ, step: jax.Array) -> jax.Array | float:
     """The share of its gap that the target moves after update `step`."""
-    if h.copy_period is not None:
-        return jnp.where(step % h.copy_period == 0, 1.0, 0.0)
-    return 0.0 if h.target_rate is None else h.target_rate
+    if config.copy_period is not None:
+        return jnp.where(step % config.copy_period == 0, 1.0, 0.0)
+    return 0.0 if config.target_rate is None else config.target_rate
 
 
 # A fresh state.
 
 
-def init(h: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State:
+def init(config: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State:
     """Fresh networks; the target critic starts as the critic."""
     random = host_generator(key)
     one, two, rest = jax.random.split(key, 3)
-    sight = EncoderConfig(h.embedding, h.hidden[0], h.convolutions, h.memory)
-    shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight, "linear": Linear.uniform}
+    sight = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
+    shape: dict[str, Any] = {
+        "hidden": config.hidden,
+        "layer_norm": config.layer_norm,
+        "sight": sight,
+        "linear": Linear.uniform,
+    }
 
     def fresh_critic() -> Critic:
         return Critic.create(random, spec, **shape)
@@ -206,14 +213,14 @@ def init(h: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State:
     def fresh_imitator() -> Actor:
         return Actor.create(random, spec, head=gaussian, **shape)
 
-    critic = build_or_default(h.critic_network, fresh_critic, spec, one)
-    imitator = build_or_default(h.imitator_network, fresh_imitator, spec, two)
-    if h.shared(spec) and not (h.memory or h.critic_network or h.imitator_network):
+    critic = build_or_default(config.critic_network, fresh_critic, spec, one)
+    imitator = build_or_default(config.imitator_network, fresh_imitator, spec, two)
+    if config.shared(spec) and not (config.recurrent_size or config.critic_network or config.imitator_network):
         imitator = eqx.tree_at(lambda actor: actor.encoder, imitator, None)
-    target = None if h.target_rate is None and h.copy_period is None else copied(critic)
-    memory = optimiser_memory(h.optimiser, Networks(critic, imitator))
-    rewards = nothing_seen() if h.normalise_rewards else None
-    return State(critic, imitator, target, rewards, memory, jnp.int32(0), jnp.int32(updates), rest)
+    target = None if config.target_rate is None and config.copy_period is None else copied(critic)
+    opt_state = init_opt_state(config.optimiser, Networks(critic, imitator))
+    rewards = nothing_seen() if config.normalise_rewards else None
+    return State(critic, imitator, target, rewards, opt_state, jnp.int32(0), jnp.int32(updates), rest)
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -253,7 +260,7 @@ class DiscreteBCQ:
     layer_norm: bool = fields.layer_norm(False)
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
-    memory: int | None = fields.memory(None)
+    recurrent_size: int | None = fields.recurrent_size(None)
     window: int = fields.window(16)
     burn_in: int = fields.burn_in(0)
     epsilon: float = fields.epsilon(0.0, "sampling: a random supported action this often")
@@ -279,8 +286,8 @@ class DiscreteBCQ:
                 f"DiscreteBCQ.target_rate = {self.target_rate:g} and DiscreteBCQ.copy_period = {self.copy_period}: the "
                 "target critic follows slowly, or is copied, or there is none: set one of them to None, or both"
             )
-        if self.memory is not None and (self.critic_network or self.imitator_network):
-            raise ConfigError("DiscreteBCQ.memory is for its own networks: leave it out with networks of yours")
+        if self.recurrent_size is not None and (self.critic_network or self.imitator_network):
+            raise ConfigError("DiscreteBCQ.recurrent_size is for its own networks: leave it out with networks of yours")
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """The log with its rewards."""
@@ -301,7 +308,7 @@ class DiscreteBCQ:
 
     def start(self, acting: Acting, batch: int) -> jax.Array | None:
         """What both memories hold before anything was seen, side by side; None without them."""
-        return None if self.memory is None else jnp.zeros((batch, 2 * self.memory))
+        return None if self.recurrent_size is None else jnp.zeros((batch, 2 * self.recurrent_size))
 
     def act(
         self,
@@ -332,7 +339,7 @@ class DiscreteBCQ:
 
     def q_values(self, acting: Acting, observation: Observation) -> jax.Array | None:
         """The critic's values [B, A], unsupported actions too; None with a memory."""
-        return acting.critic.all_actions(observation) if self.memory is None else None
+        return acting.critic.all_actions(observation) if self.recurrent_size is None else None
 
     def recipe(self, acting: Acting) -> dict[str, Any]:
         """How critic and imitator act together, as plain nodes."""
@@ -343,5 +350,5 @@ class DiscreteBCQ:
             "threshold": float(self.threshold),
             "epsilon": float(self.epsilon),
         }
-        values = recipe.smallest([acting.critic]) if self.memory is None else None
-        return recipe.whole(act, values, self.memory and 2 * self.memory)
+        values = recipe.smallest([acting.critic]) if self.recurrent_size is None else None
+        return recipe.whole(act, values, self.recurrent_size and 2 * self.recurrent_size)

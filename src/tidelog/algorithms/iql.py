@@ -48,7 +48,7 @@ from tidelog.algorithms.core.optimisation import (
     copied,
     cosine,
     gradient_step,
-    optimiser_memory,
+    init_opt_state,
     polyak_update,
 )
 from tidelog.algorithms.core.sampling import Batch
@@ -67,7 +67,7 @@ from tidelog.networks.mlp import host_generator
 from tidelog.types import Act, Continuous, Discrete, Observation, Spec, Transition
 
 
-class Optimisers(NamedTuple):
+class OptStates(NamedTuple):
     """What the optimisers remember, one for each network."""
 
     actor: Any
@@ -82,7 +82,7 @@ class State(NamedTuple):
     critic: Ensemble
     target_critic: Ensemble
     value: Value
-    optimisers: Optimisers
+    opt_states: OptStates
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedules
     key: jax.Array
@@ -99,66 +99,68 @@ class Acting(NamedTuple):
 
 
 def value_loss(
-    value: Value, h: IQL, batch: Batch, q: jax.Array, weights: jax.Array | None
+    value: Value, config: IQL, batch: Batch, q: jax.Array, weights: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """Expectile error of V against the target critics' q [B]; also V(s) [B]."""
     v = value(batch.data.observation, **batch.data.window)
     side = spread(weigh(q - v, weights), weights)
-    return batch.mean(average(expectile_error(q - v, h.expectile, side), weights)), v
+    return batch.mean(average(expectile_error(q - v, config.expectile, side), weights)), v
 
 
 def actor_loss(
-    actor: Actor, h: IQL, batch: Batch, advantage: jax.Array, key: jax.Array | None
+    actor: Actor, config: IQL, batch: Batch, advantage: jax.Array, key: jax.Array | None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Weighted cloning of the logged actions; also its metrics."""
     row: Transition = batch.data
-    weight = advantage_weight(advantage, h.temperature, h.max_weight)
-    policy = actor(row.observation, mask=row.mask, dropout=h.dropout, key=key, **row.window)
+    weight = advantage_weight(advantage, config.temperature, config.max_weight)
+    policy = actor(row.observation, mask=row.mask, dropout=config.dropout, key=key, **row.window)
     entropy = policy.entropy()
-    metrics = {"capped_share": batch.average(weight >= h.max_weight)}
+    metrics = {"capped_share": batch.average(weight >= config.max_weight)}
     if entropy is not None:
         metrics["entropy"] = batch.average(entropy)
     return batch.mean(weight * policy.imitation_error(row.action)), metrics
 
 
 def critic_loss(
-    critic: Ensemble, h: IQL, batch: Batch, target: jax.Array, weights: jax.Array | None
+    critic: Ensemble, config: IQL, batch: Batch, target: jax.Array, weights: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
     """Squared (or other) error of every critic against the target [B]; also Q(s, a) [E, B]."""
     q = critic(batch.data.observation, batch.data.action, **batch.data.window)
-    return batch.mean(average(ensemble_error(q, target, h.critic_loss), weights)), q
+    return batch.mean(average(ensemble_error(q, target, config.critic_loss), weights)), q
 
 
 # The update.
 
 
-def step(h: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
+def step(config: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of value, actor, critics and target critics, in this order."""
     row: Transition = batch.data
-    weights = component_weights(h, row)
-    memories, progress = state.optimisers, state.step / jnp.maximum(state.updates, 1)
+    weights = component_weights(config, row)
+    opt_states, progress = state.opt_states, state.step / jnp.maximum(state.updates, 1)
     target_q = state.target_critic(row.observation, row.action, **row.window)  # [E, B]
     q = smallest(target_q, weights)
 
-    rate = h.value_learning_rate * h.value_schedule(progress)
-    value, value_memory, v_loss, v = gradient_step(value_loss, state.value, memories.value, rate, h, batch, q, weights)
+    rate = config.value_learning_rate * config.value_schedule(progress)
+    value, value_opt_state, v_loss, v = gradient_step(
+        value_loss, state.value, opt_states.value, rate, config, batch, q, weights
+    )
 
     new_v, new_next_v = value_and_next_value(value, row)
     advantage = weigh(q - new_v, weights)
-    key = None if h.dropout is None else jax.random.fold_in(state.key, state.step)
-    rate = h.actor_learning_rate * h.actor_schedule(progress)
-    actor, actor_memory, a_loss, actor_metrics = gradient_step(
-        actor_loss, state.actor, memories.actor, rate, h, batch, advantage, key
+    key = None if config.dropout is None else jax.random.fold_in(state.key, state.step)
+    rate = config.actor_learning_rate * config.actor_schedule(progress)
+    actor, actor_opt_state, a_loss, actor_metrics = gradient_step(
+        actor_loss, state.actor, opt_states.actor, rate, config, batch, advantage, key
     )
 
     target = row.reward + spread(row.discount, weights) * new_next_v
-    rate = h.critic_learning_rate * h.critic_schedule(progress)
-    critic, critic_memory, q_loss, logged_q = gradient_step(
-        critic_loss, state.critic, memories.critic, rate, h, batch, target, weights
+    rate = config.critic_learning_rate * config.critic_schedule(progress)
+    critic, critic_opt_state, q_loss, logged_q = gradient_step(
+        critic_loss, state.critic, opt_states.critic, rate, config, batch, target, weights
     )
 
-    due = (state.step + 1) % h.target_update_period == 0
-    target_critic = polyak_update(state.target_critic, critic, jnp.where(due, h.target_rate, 0.0))
+    due = (state.step + 1) % config.target_update_period == 0
+    target_critic = polyak_update(state.target_critic, critic, jnp.where(due, config.target_rate, 0.0))
 
     mean = batch.average(advantage)
     metrics = {
@@ -172,52 +174,52 @@ def step(h: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
         "target_gap": batch.average(jnp.mean(jnp.abs(weigh(logged_q - target_q, weights)), axis=0)),
         **actor_metrics,
     }
-    memories = Optimisers(actor_memory, critic_memory, value_memory)
-    moved = State(actor, critic, target_critic, value, memories, state.step + 1, state.updates, state.key)
+    opt_states = OptStates(actor_opt_state, critic_opt_state, value_opt_state)
+    moved = State(actor, critic, target_critic, value, opt_states, state.step + 1, state.updates, state.key)
     error = jnp.mean(jnp.abs(weigh(logged_q - target, weights)), axis=0)
     return moved, Feedback(metrics, priority=batch.per_sample(error))
 
 
-def losses(h: IQL, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+def losses(config: IQL, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """The three losses of the networks as they stand, without a step and without dropout."""
     row: Transition = batch.data
-    weights = component_weights(h, row)
+    weights = component_weights(config, row)
     q = smallest(state.target_critic(row.observation, row.action, **row.window), weights)
-    v_loss, _ = value_loss(state.value, h, batch, q, weights)
+    v_loss, _ = value_loss(state.value, config, batch, q, weights)
     v, next_v = value_and_next_value(state.value, row)
-    a_loss, _ = actor_loss(state.actor, h, batch, weigh(q - v, weights), None)
+    a_loss, _ = actor_loss(state.actor, config, batch, weigh(q - v, weights), None)
     target = row.reward + spread(row.discount, weights) * next_v
-    q_loss, _ = critic_loss(state.critic, h, batch, target, weights)
+    q_loss, _ = critic_loss(state.critic, config, batch, target, weights)
     return {"value_loss": v_loss, "actor_loss": a_loss, "critic_loss": q_loss}
 
 
-def component_weights(h: IQL, row: Transition) -> jax.Array | None:
+def component_weights(config: IQL, row: Transition) -> jax.Array | None:
     """The weights [K] of several rewards, None where there is one."""
     if row.reward.ndim == row.discount.ndim:
         return None
-    return jnp.ones(row.reward.shape[-1]) if h.reward_weights is None else jnp.asarray(h.reward_weights)
+    return jnp.ones(row.reward.shape[-1]) if config.reward_weights is None else jnp.asarray(config.reward_weights)
 
 
 # A fresh state.
 
 
-def init(h: IQL, spec: Spec, key: jax.Array, updates: int) -> State:
+def init(config: IQL, spec: Spec, key: jax.Array, updates: int) -> State:
     """Fresh networks; the target critics start as the critics."""
     generator = host_generator(key)
-    sight = EncoderConfig(h.embedding, h.hidden[0], h.convolutions, h.memory)
-    shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight}
-    own = jax.random.split(key, h.critics + 3)
+    sight = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
+    shape: dict[str, Any] = {"hidden": config.hidden, "layer_norm": config.layer_norm, "sight": sight}
+    own = jax.random.split(key, config.critics + 3)
 
     def fresh_critic() -> Critic:
         return Critic.create(generator, spec, **shape)
 
     actor = build_or_default(
-        h.actor_network, lambda: Actor.create(generator, spec, head=h.actor_head, **shape), spec, own[0]
+        config.actor_network, lambda: Actor.create(generator, spec, head=config.actor_head, **shape), spec, own[0]
     )
-    critic = Ensemble(tuple(build_or_default(h.critic_network, fresh_critic, spec, k) for k in own[3:]))
-    value = build_or_default(h.value_network, lambda: Value.create(generator, spec, **shape), spec, own[1])
-    memories = Optimisers(*(optimiser_memory(h.optimiser, network) for network in (actor, critic, value)))
-    return State(actor, critic, copied(critic), value, memories, jnp.int32(0), jnp.int32(updates), own[2])
+    critic = Ensemble(tuple(build_or_default(config.critic_network, fresh_critic, spec, k) for k in own[3:]))
+    value = build_or_default(config.value_network, lambda: Value.create(generator, spec, **shape), spec, own[1])
+    opt_states = OptStates(*(init_opt_state(config.optimiser, network) for network in (actor, critic, value)))
+    return State(actor, critic, copied(critic), value, opt_states, jnp.int32(0), jnp.int32(updates), own[2])
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -255,7 +257,7 @@ class IQL:
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
-    memory: int | None = fields.memory(None)
+    recurrent_size: int | None = fields.recurrent_size(None)
     window: int = fields.window(16)
     burn_in: int = fields.burn_in(0)
     priority_exponent: float | None = fields.priority_exponent(None)
@@ -319,7 +321,7 @@ class IQL:
     def q_values(self, acting: Acting, observation: Observation) -> jax.Array | None:
         """The smallest critic's values [B, A] of discrete actions; None for continuous ones or with a memory."""
         rates_all = all(getattr(member, "actions", None) for member in acting.critic.members)
-        if not rates_all or self.memory is not None:
+        if not rates_all or self.recurrent_size is not None:
             return None
         found = acting.critic.all_actions(observation)
         if found.ndim == 3:
@@ -330,7 +332,7 @@ class IQL:
     def recipe(self, acting: Acting) -> dict[str, Any]:
         """How the actor acts, and how discrete actions are rated, as plain nodes."""
         members, values = acting.critic.members, None
-        if all(getattr(member, "actions", None) for member in members) and self.memory is None:
+        if all(getattr(member, "actions", None) for member in members) and self.recurrent_size is None:
             ones = None if members[0].rewards is None else [1.0] * members[0].rewards
             values = recipe.smallest(members, list(self.reward_weights) if ones and self.reward_weights else ones)
-        return recipe.whole(recipe.likely(acting.actor, self.epsilon), values, self.memory)
+        return recipe.whole(recipe.likely(acting.actor, self.epsilon), values, self.recurrent_size)

@@ -40,7 +40,7 @@ from tidelog.algorithms.core.optimisation import (
     Transformation,
     constant,
     copied,
-    optimiser_memory,
+    init_opt_state,
     polyak_update,
 )
 from tidelog.algorithms.core.running_statistics import Running, merged
@@ -55,7 +55,7 @@ from tidelog.networks.phasic import ARCHITECTURES, Architecture
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 
-class Optimisers(NamedTuple):
+class OptStates(NamedTuple):
     """What the optimisers remember: of the policy phase, and of the auxiliary phase."""
 
     policy: Any
@@ -74,7 +74,7 @@ class State(NamedTuple):
 
     network: Any
     proximal: Proximal
-    optimisers: Optimisers
+    opt_states: OptStates
     rewards: Rewards | None
     values: Running | None
     step: jax.Array  # int32: updates taken
@@ -92,12 +92,12 @@ class Drawn(NamedTuple):
 
 
 def joint_loss(
-    network: Any, h: OffPolicyPPG, drawn: Drawn, unit: jax.Array | float
+    network: Any, config: OffPolicyPPG, drawn: Drawn, unit: jax.Array | float
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The decoupled surrogate with its entropy bonus on one minibatch, the value's error on the other."""
     (p_loss, p_told), (v_loss, v_told) = (
-        policy_loss(network, h, drawn.policy),
-        value_loss(network, h, drawn.value, unit),
+        policy_loss(network, config, drawn.policy),
+        value_loss(network, config, drawn.value, unit),
     )
     return p_loss + v_loss, p_told | v_told
 
@@ -105,23 +105,25 @@ def joint_loss(
 # The updates.
 
 
-def step(h: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Feedback]:
+def step(config: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Feedback]:
     """One update of policy and value, and a step of the proximal average."""
-    state, drawn = prepared(h, state, batch)
-    state, feedback = phasic.descended(h, state, drawn, joint_loss, "policy", h.learning_rate)
-    return state._replace(proximal=averaged(state.proximal, state.network, h.proximal_decay)), feedback
+    state, drawn = prepared(config, state, batch)
+    state, feedback = phasic.descended(config, state, drawn, joint_loss, "policy", config.learning_rate)
+    return state._replace(proximal=averaged(state.proximal, state.network, config.proximal_decay)), feedback
 
 
-def auxiliary_step(h: OffPolicyPPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+def auxiliary_step(config: OffPolicyPPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of everything by the auxiliary phase's own optimiser; the proximal average begins anew."""
-    batch = traced(h, state, batch)
-    state, feedback = phasic.descended(h, state, batch, auxiliary_loss, "auxiliary", h.auxiliary_learning_rate)
+    batch = traced(config, state, batch)
+    state, feedback = phasic.descended(
+        config, state, batch, auxiliary_loss, "auxiliary", config.auxiliary_learning_rate
+    )
     return state._replace(proximal=restarted(state.network)), feedback
 
 
-def prepared(h: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Drawn]:
+def prepared(config: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Drawn]:
     """Both minibatches as their losses read them, and where values are normalised the spread of their targets."""
-    policy, value = judged(h, state, batch["policy"]), traced(h, state, batch["value"])
+    policy, value = judged(config, state, batch["policy"]), traced(config, state, batch["value"])
     if state.values is not None:
         weight = value.data["valid"].astype(jnp.float32)
         state = state._replace(values=merged(state.values, value.data["target"], weight))
@@ -139,31 +141,31 @@ def restarted(network: Any) -> Proximal:
     return Proximal(network, jnp.ones(()))
 
 
-def losses(h: OffPolicyPPG, state: State, batch: dict[str, Batch], key: jax.Array) -> dict[str, jax.Array]:
+def losses(config: OffPolicyPPG, state: State, batch: dict[str, Batch], key: jax.Array) -> dict[str, jax.Array]:
     """The losses of policy and value as the networks stand, without a step."""
-    state, drawn = prepared(h, state, batch)
-    told = joint_loss(state.network, h, drawn, value_unit(state))[1]
+    state, drawn = prepared(config, state, batch)
+    told = joint_loss(state.network, config, drawn, value_unit(state))[1]
     return {name: told[name] for name in ("policy_loss", "value_loss")}
 
 
-def auxiliary_losses(h: OffPolicyPPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+def auxiliary_losses(config: OffPolicyPPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """The losses of the auxiliary phase as the networks stand, without a step."""
-    told = auxiliary_loss(state.network, h, traced(h, state, batch), value_unit(state))[1]
+    told = auxiliary_loss(state.network, config, traced(config, state, batch), value_unit(state))[1]
     return {name: told[name] for name in ("aux_value_loss", "value_loss")}
 
 
 # A fresh state.
 
 
-def init(h: OffPolicyPPG, spec: Spec, key: jax.Array, updates: int) -> State:
+def init(config: OffPolicyPPG, spec: Spec, key: jax.Array, updates: int) -> State:
     """A fresh network, which is its own average; nothing seen of rewards and values."""
-    network = phasic.fresh_network(h, spec, key)
-    memories = Optimisers(
-        optimiser_memory(h.optimiser, network),
-        optimiser_memory(h.optimiser, network) if h.auxiliary_epochs else None,
+    network = phasic.fresh_network(config, spec, key)
+    opt_states = OptStates(
+        init_opt_state(config.optimiser, network),
+        init_opt_state(config.optimiser, network) if config.auxiliary_epochs else None,
     )
-    rewards, values = phasic.unseen_rewards(h), phasic.unseen_values(h)
-    return State(network, restarted(copied(network)), memories, rewards, values, jnp.int32(0), jnp.int32(updates))
+    rewards, values = phasic.unseen_rewards(config), phasic.unseen_values(config)
+    return State(network, restarted(copied(network)), opt_states, rewards, values, jnp.int32(0), jnp.int32(updates))
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -291,11 +293,11 @@ class OffPolicyPPG:
     recipe = phasic.recipe_of
 
 
-def _policy_updates(h: OffPolicyPPG, round: int) -> int:
-    return h.update_per_collect
+def _policy_updates(config: OffPolicyPPG, round: int) -> int:
+    return config.update_per_collect
 
 
-def _auxiliary_updates(h: OffPolicyPPG, round: int) -> int:
-    held = min(h.value_capacity, (round + 1) * h.environments)
-    due = (round + 1) % h.aux_every == 0
-    return h.auxiliary_epochs * -(-held // h.auxiliary_minibatch) if due else 0
+def _auxiliary_updates(config: OffPolicyPPG, round: int) -> int:
+    held = min(config.value_capacity, (round + 1) * config.environments)
+    due = (round + 1) % config.aux_every == 0
+    return config.auxiliary_epochs * -(-held // config.auxiliary_minibatch) if due else 0

@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.contract import Collection, Feedback, Phase, StoreSpec
 from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
-from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, optimiser_memory
+from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, init_opt_state
 from tidelog.algorithms.core.running_statistics import Running
 from tidelog.algorithms.core.sampling import Batch, Sampler
 from tidelog.algorithms.core.segments import Epochs, Whole, check_divides
@@ -48,7 +48,7 @@ from tidelog.networks.phasic import ARCHITECTURES, Architecture
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 
-class Optimisers(NamedTuple):
+class OptStates(NamedTuple):
     """What the optimisers remember: of the policy phase, of value epochs apart from it, of the auxiliary phase."""
 
     policy: Any
@@ -60,7 +60,7 @@ class State(NamedTuple):
     """Everything that a resumed run needs; None where a switch turns it off."""
 
     network: Any
-    optimisers: Optimisers
+    opt_states: OptStates
     rewards: Rewards | None
     values: Running | None
     step: jax.Array  # int32: updates taken
@@ -71,27 +71,27 @@ class State(NamedTuple):
 # The updates.
 
 
-def policy_step(h: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+def policy_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of the policy, and of the value where their epochs agree."""
-    loss = joint_loss if h.policy_epochs == h.value_epochs else policy_loss
-    return phasic.descended(h, state, batch, loss, "policy", h.learning_rate)
+    loss = joint_loss if config.policy_epochs == config.value_epochs else policy_loss
+    return phasic.descended(config, state, batch, loss, "policy", config.learning_rate)
 
 
-def value_step(h: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+def value_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of the value, where its epochs are apart."""
-    return phasic.descended(h, state, batch, value_loss, "value", h.learning_rate)
+    return phasic.descended(config, state, batch, value_loss, "value", config.learning_rate)
 
 
-def auxiliary_step(h: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+def auxiliary_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of everything, by the auxiliary phase's own optimiser."""
-    return phasic.descended(h, state, batch, auxiliary_loss, "auxiliary", h.auxiliary_learning_rate)
+    return phasic.descended(config, state, batch, auxiliary_loss, "auxiliary", config.auxiliary_learning_rate)
 
 
 def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
     """The losses of a phase as the networks stand, without a step."""
 
-    def losses(h: PPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-        told: dict[str, jax.Array] = loss(state.network, h, batch, value_unit(state))[1]
+    def losses(config: PPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+        told: dict[str, jax.Array] = loss(state.network, config, batch, value_unit(state))[1]
         return {name: value for name, value in told.items() if name.endswith("loss")}
 
     return losses
@@ -100,18 +100,21 @@ def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
 # A fresh state.
 
 
-def init(h: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
+def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
     """A fresh network; nothing seen of rewards and values."""
-    network, apart = phasic.fresh_network(h, spec, key, h.memory), h.policy_epochs != h.value_epochs
-    memories = Optimisers(
-        optimiser_memory(h.optimiser, network),
-        optimiser_memory(h.optimiser, network) if apart else None,
-        optimiser_memory(h.optimiser, network) if h.auxiliary_epochs else None,
+    network, apart = (
+        phasic.fresh_network(config, spec, key, config.recurrent_size),
+        config.policy_epochs != config.value_epochs,
     )
-    rewards, values = phasic.unseen_rewards(h), phasic.unseen_values(h)
-    own = h.memory is not None and network.value_trunk is not None
-    carry = network.value_trunk.encoder.start(h.environments) if own else None
-    return State(network, memories, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
+    opt_states = OptStates(
+        init_opt_state(config.optimiser, network),
+        init_opt_state(config.optimiser, network) if apart else None,
+        init_opt_state(config.optimiser, network) if config.auxiliary_epochs else None,
+    )
+    rewards, values = phasic.unseen_rewards(config), phasic.unseen_values(config)
+    own = config.recurrent_size is not None and network.value_trunk is not None
+    carry = network.value_trunk.encoder.start(config.environments) if own else None
+    return State(network, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -201,7 +204,7 @@ class PPG:
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
     picture_width: int = fields.picture_width(256)
-    memory: int | None = fields.memory(None)
+    recurrent_size: int | None = fields.recurrent_size(None)
     network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own, used like a Phasic")
 
     takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous)
@@ -217,10 +220,8 @@ class PPG:
         check_divides("pieces", self.pieces, "rollout_steps", self.rollout_steps)
         parts = self.environments * self.pieces
         check_divides("minibatches", self.minibatches, "environments * pieces", parts)
-        if self.memory is not None and self.network is not None:
-            raise ConfigError(
-                f"PPG.memory = {self.memory} is of networks made here, and network brings your own: leave one away"
-            )
+        if self.recurrent_size is not None and self.network is not None:
+            raise ConfigError(f"PPG.recurrent_size = {self.recurrent_size} and network=...: set only one of them")
         if self.auxiliary_epochs:
             held = self.environments * self.policy_iterations
             check_divides("auxiliary_minibatch", self.auxiliary_minibatch, "environments * policy_iterations", held)
@@ -232,14 +233,14 @@ class PPG:
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
         """The rollout at hand, and with an auxiliary phase the memory of a whole policy phase."""
         mask = ("mask",) if spec.masked else ()
-        begins: tuple[str, ...] = () if self.memory is None else ("first", "carry")
+        begins: tuple[str, ...] = () if self.recurrent_size is None else ("first", "carry")
         taken = ("action", "log_probability", "reward", "terminated", "truncated", "following")
         fresh = StoreSpec(("observation", "valid", *mask, *taken, *begins), self.environments)
         if not self.auxiliary_epochs:
             return {"fresh": fresh}
         held = self.environments * self.policy_iterations
-        begins += () if self.memory is None else ("value_carry",)
-        return {"fresh": fresh, "memory": StoreSpec(("observation", "valid", *mask, *begins, "target"), held)}
+        begins += () if self.recurrent_size is None else ("value_carry",)
+        return {"fresh": fresh, "phase_buffer": StoreSpec(("observation", "valid", *mask, *begins, "target"), held)}
 
     def phases(self) -> tuple[Phase, ...]:
         """Value epochs where they are apart, the policy phase, and every so many rounds the auxiliary phase."""
@@ -247,12 +248,12 @@ class PPG:
         size = self.environments * self.pieces // self.minibatches
         reads = Sampler("fresh", size, Whole(self.pieces), Epochs())
         loss, before = (joint_loss, estimate) if joint else (policy_loss, None)
-        into = "memory" if distils else None
+        into = "phase_buffer" if distils else None
         value = Phase("value", reads, value_step, losses_of(value_loss), _value_updates, estimate)
         policy = Phase("policy", reads, policy_step, losses_of(loss), _policy_updates, before, into=into)
-        memory = Sampler("memory", self.auxiliary_minibatch, Whole(), Epochs())
+        buffer = Sampler("phase_buffer", self.auxiliary_minibatch, Whole(), Epochs())
         losses = losses_of(auxiliary_loss)
-        auxiliary = Phase("auxiliary", memory, auxiliary_step, losses, _auxiliary_updates, freeze, drift, empties=True)
+        auxiliary = Phase("auxiliary", buffer, auxiliary_step, losses, _auxiliary_updates, freeze, drift, empties=True)
         return (*(() if joint else (value,)), policy, *((auxiliary,) if distils else ()))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
@@ -269,17 +270,21 @@ class PPG:
     recipe = phasic.recipe_of
 
 
-def _value_updates(h: PPG, round: int) -> int:
-    return h.value_epochs * h.minibatches
+def _value_updates(config: PPG, round: int) -> int:
+    return config.value_epochs * config.minibatches
 
 
-def _policy_updates(h: PPG, round: int) -> int:
-    return h.policy_epochs * h.minibatches
+def _policy_updates(config: PPG, round: int) -> int:
+    return config.policy_epochs * config.minibatches
 
 
-def _auxiliary_updates(h: PPG, round: int) -> int:
-    due = (round + 1) % h.policy_iterations == 0
-    return h.auxiliary_epochs * h.environments * h.policy_iterations // h.auxiliary_minibatch if due else 0
+def _auxiliary_updates(config: PPG, round: int) -> int:
+    due = (round + 1) % config.policy_iterations == 0
+    return (
+        config.auxiliary_epochs * config.environments * config.policy_iterations // config.auxiliary_minibatch
+        if due
+        else 0
+    )
 
 
 # The published baseline (Cobbe et al. 2020, appendix A): one trunk, three epochs, no auxiliary phase.

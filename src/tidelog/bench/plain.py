@@ -20,22 +20,22 @@ from tidelog.data.log import Log
 Layers = list[tuple[jax.Array, jax.Array]]
 
 
-def discrete_bcq_loop(log: Log, h: Any) -> Callable[[int], None]:
-    """A function that takes some updates of discrete BCQ at the settings of `h` on a log of vectors."""
+def discrete_bcq_loop(log: Log, config: Any) -> Callable[[int], None]:
+    """A function that takes some updates of discrete BCQ at the settings of `config` on a log of vectors."""
     (leaf,) = log.observation
     rows = {
         "s": jnp.asarray(log.observation[leaf][log.position]),
         "a": jnp.asarray(log.action),
         "r": jnp.asarray(log.reward),
-        "d": jnp.asarray(h.discount * (1.0 - log.terminated), jnp.float32),
+        "d": jnp.asarray(config.discount * (1.0 - log.terminated), jnp.float32),
         "s2": jnp.asarray(log.observation[leaf][log.next_position]),
     }
     rows = {name: column[log.has_target] for name, column in rows.items()}
-    sizes = (rows["s"].shape[1], *h.hidden, log.spec.action.n)  # type: ignore[union-attr]
-    optimiser = optax.adam(h.learning_rate)
+    sizes = (rows["s"].shape[1], *config.hidden, log.spec.action.n)  # type: ignore[union-attr]
+    optimiser = optax.adam(config.learning_rate)
     networks = _fresh(sizes, 0), _fresh(sizes, 1)
     carry = [(networks, _fresh(sizes, 0), optimiser.init(networks), jax.random.key(0))]
-    program = jax.jit(_loop(h, optimiser))
+    program = jax.jit(_loop(config, optimiser))
 
     def take(updates: int) -> None:
         carry[0] = jax.block_until_ready(program(rows, carry[0], jnp.int32(updates)))  # type: ignore[no-untyped-call]
@@ -43,31 +43,31 @@ def discrete_bcq_loop(log: Log, h: Any) -> Callable[[int], None]:
     return take
 
 
-def _loop(h: Any, optimiser: optax.GradientTransformation) -> Callable[..., Any]:
+def _loop(config: Any, optimiser: optax.GradientTransformation) -> Callable[..., Any]:
     def loss(networks: tuple[Layers, Layers], batch: dict[str, jax.Array], y: jax.Array) -> jax.Array:
         critic, imitator = networks
         q = jnp.take_along_axis(_apply(critic, batch["s"]), batch["a"][:, None], axis=1)[:, 0]
         logits = _apply(imitator, batch["s"])
         likely = jnp.take_along_axis(jax.nn.log_softmax(logits), batch["a"][:, None], axis=1)[:, 0]
         total: jax.Array = (
-            jnp.mean(optax.huber_loss(q, y)) - jnp.mean(likely) + h.logit_penalty * jnp.mean(jnp.square(logits))
+            jnp.mean(optax.huber_loss(q, y)) - jnp.mean(likely) + config.logit_penalty * jnp.mean(jnp.square(logits))
         )
         return total
 
     def update(carry: Any, rows: dict[str, jax.Array]) -> Any:
-        networks, slow, memory, key = carry
+        networks, slow, opt_state, key = carry
         key, draw = jax.random.split(key)
-        index = jax.random.randint(draw, (h.batch_size,), 0, rows["a"].shape[0])
+        index = jax.random.randint(draw, (config.batch_size,), 0, rows["a"].shape[0])
         batch = {name: column[index] for name, column in rows.items()}
         logits = _apply(networks[1], batch["s2"])
-        kept = logits - jnp.max(logits, axis=1, keepdims=True) >= jnp.log(h.threshold)
+        kept = logits - jnp.max(logits, axis=1, keepdims=True) >= jnp.log(config.threshold)
         best = jnp.argmax(jnp.where(kept, _apply(networks[0], batch["s2"]), -jnp.inf), axis=1)
         following = jnp.take_along_axis(_apply(slow, batch["s2"]), best[:, None], axis=1)[:, 0]
         slope = jax.grad(loss)(networks, batch, batch["r"] + batch["d"] * following)
-        moves, memory = optimiser.update(slope, memory, networks)
+        moves, opt_state = optimiser.update(slope, opt_state, networks)
         networks = optax.apply_updates(networks, moves)
-        slow = optax.incremental_update(networks[0], slow, h.target_rate)
-        return networks, slow, memory, key
+        slow = optax.incremental_update(networks[0], slow, config.target_rate)
+        return networks, slow, opt_state, key
 
     def loop(rows: dict[str, jax.Array], carry: Any, updates: jax.Array) -> Any:
         return jax.lax.fori_loop(0, updates, lambda _, now: update(now, rows), carry)

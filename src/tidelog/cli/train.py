@@ -86,9 +86,9 @@ class Play(Playing):
     """with --start: updates that distil it; default: 3000"""
     ahead: bool = False
     """play environments on the host by a thread, one round before what it plays is learnt from"""
-    phase_memory: Literal["device", "host", "disk"] = "device"
+    phase_buffer: Literal["device", "host", "disk"] = "device"
     """where segments wait for the auxiliary phase; the results are the same"""
-    phase_memory_limit: float | None = None
+    phase_buffer_limit: float | None = None
     """refuse a run whose waiting segments take more than so many GB"""
     preset: str | None = None
     """settings for a family of problems to start from"""
@@ -146,7 +146,7 @@ def _usage() -> tuple[str, str]:
 def _play(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn in an environment."""
     start = None if options.start is None else open_policy(options.start)
-    names = ("seeds", "start_decisions", "start_updates", "ahead", "phase_memory", "phase_memory_limit")
+    names = ("seeds", "start_decisions", "start_updates", "ahead", "phase_buffer", "phase_buffer_limit")
     return play(algorithm, options, folder, start=start, **{name: getattr(options, name) for name in names})
 
 

@@ -37,10 +37,10 @@ Propose: TypeAlias = Callable[..., Proposed]  # (h, imagination, states, items, 
 
 
 def likeliest(
-    h: Any, imagination: None, states: jax.Array, items: Items, barred: jax.Array | None, key: jax.Array
+    config: Any, imagination: None, states: jax.Array, items: Items, barred: jax.Array | None, key: jax.Array
 ) -> Proposed:
     """Of the `candidates` likeliest items those above the threshold: states [P, D], barred items [P, H] (0: none)."""
-    count = min(h.candidates, len(items.bias) - 1)
+    count = min(config.candidates, len(items.bias) - 1)
 
     def some(state: jax.Array, barred: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         found: tuple[jax.Array, jax.Array] = jax.lax.top_k(without(likelihoods(state, items), barred), count)
@@ -48,21 +48,21 @@ def likeliest(
 
     logits, found = _a_few_at_a_time(some, len(items.bias), states, barred)
     there = jnp.isfinite(logits)
-    return Proposed(found.astype(jnp.int32), supported(jnp.where(there, logits, -1e30), h.threshold, there))
+    return Proposed(found.astype(jnp.int32), supported(jnp.where(there, logits, -1e30), config.threshold, there))
 
 
 def imagined(
-    h: Any, imagination: Imagination, states: jax.Array, items: Items, barred: jax.Array | None, key: jax.Array
+    config: Any, imagination: Imagination, states: jax.Array, items: Items, barred: jax.Array | None, key: jax.Array
 ) -> Proposed:
     """The items nearest to `target_samples` vectors that the generator makes and the perturbation moves."""
-    latents = jnp.swapaxes(clipped(h, key, (h.target_samples, len(states), h.latent_size)), 0, 1)
+    latents = jnp.swapaxes(clipped(config, key, (config.target_samples, len(states), config.latent_size)), 0, 1)
 
     def nearest(state: jax.Array, latent: jax.Array, barred: jax.Array | None) -> Proposed:
-        near = envisaged(h, imagination, state[..., None, :], latent) @ items.vectors.T  # [..., C, N + 1]
+        near = envisaged(config, imagination, state[..., None, :], latent) @ items.vectors.T  # [..., C, N + 1]
         near = without(near, None if barred is None else barred[..., None, :])
         return Proposed(jnp.argmax(near, axis=-1).astype(jnp.int32), jnp.isfinite(jnp.max(near, axis=-1)))
 
-    return _a_few_at_a_time(nearest, h.target_samples * len(items.bias), states, latents, barred)  # type: ignore[no-any-return]
+    return _a_few_at_a_time(nearest, config.target_samples * len(items.bias), states, latents, barred)  # type: ignore[no-any-return]
 
 
 def without(scores: jax.Array, barred: jax.Array | None) -> jax.Array:
@@ -81,15 +81,15 @@ def _a_few_at_a_time(find: Callable[..., Any], cells: int, states: jax.Array, *m
     return jax.lax.map(lambda parts: find(*parts), (states, *more), batch_size=max(1, CELLS // cells))
 
 
-def envisaged(h: Any, imagination: Imagination, states: jax.Array, latent: jax.Array) -> jax.Array:
+def envisaged(config: Any, imagination: Imagination, states: jax.Array, latent: jax.Array) -> jax.Array:
     """Directions [..., D] that latents [..., L] stand for, moved by at most `phi`."""
     vector = imagination.generator.decode(states, latent)
-    return turned(vector, imagination.perturbation(states, vector), h.phi)
+    return turned(vector, imagination.perturbation(states, vector), config.phi)
 
 
-def clipped(h: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def clipped(config: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Standard normal latents, cut at `latent_clip` on both sides."""
-    return jnp.clip(jax.random.normal(key, shape), -h.latent_clip, h.latent_clip)
+    return jnp.clip(jax.random.normal(key, shape), -config.latent_clip, config.latent_clip)
 
 
 def taken_before(items: jax.Array, columns: int) -> jax.Array:

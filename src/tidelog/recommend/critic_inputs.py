@@ -46,9 +46,9 @@ def scene(recall: Recall, target: Reader, known: Facts, visit: Visit) -> Scene:
     return held
 
 
-def passed_over(h: Any, state: Any, visit: Visit, seen: Scene, value: jax.Array, key: jax.Array) -> Negatives:
+def passed_over(config: Any, state: Any, visit: Visit, seen: Scene, value: jax.Array, key: jax.Array) -> Negatives:
     """For each step one item that was shown and not taken, or else drawn; with `r = 0, s' = s`."""
-    target = h.discount * value[:, :-1]
+    target = config.discount * value[:, :-1]
     if visit.slate is None:
         drawn = state.known.draw(key, visit.chosen.shape)
         weight = importance(state.known.log_share[drawn], state.known.log_drawn[drawn])
@@ -59,4 +59,4 @@ def passed_over(h: Any, state: Any, visit: Visit, seen: Scene, value: jax.Array,
         place = jax.random.categorical(key, jnp.where(ignored | ~there[..., None], 0.0, -jnp.inf))
         drawn = jnp.take_along_axis(visit.slate, place[..., None], axis=-1)[..., 0]
         weight = jnp.ones_like(target)
-    return Negatives(seen.items.vectors[drawn], target, jnp.where(there, h.negative_weight * weight, 0.0))
+    return Negatives(seen.items.vectors[drawn], target, jnp.where(there, config.negative_weight * weight, 0.0))

@@ -20,15 +20,15 @@ from tidelog.recommend.windows import Visit
 from tidelog.types import same_shape
 
 
-def values(h: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+def values(config: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """What the best supported item is worth around every step [B, T + 1], and which it is."""
     flat, later = (around.reshape(-1, around.shape[-1]) for around in (seen.around, seen.target_around))
     barred = None
-    if h.exclude_seen:
+    if config.exclude_seen:
         barred = taken_before(batch.data.items, seen.around.shape[1]).reshape(len(flat), -1)
     imagination = state.imagination and Imagination(state.imagination.generator, state.target_perturbation)
-    proposed = h.generator(h, imagination, flat, seen.items, barred, key)
-    worth = between(state.target_critic.among(later, seen.items.vectors, proposed.items), h.mix)
+    proposed = config.generator(config, imagination, flat, seen.items, barred, key)
+    worth = between(state.target_critic.among(later, seen.items.vectors, proposed.items), config.mix)
     best = jnp.argmax(jnp.where(proposed.kept, worth, -jnp.inf), axis=-1)[:, None]
     some = jnp.any(proposed.kept, axis=-1)
     value = jnp.where(some, jnp.take_along_axis(worth, best, axis=-1)[:, 0], 0.0)  # nothing may be chosen: the end
@@ -36,7 +36,7 @@ def values(h: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array) -> tup
     return value.reshape(seen.around.shape[:2]), chosen.reshape(seen.around.shape[:2])
 
 
-def target_value(h: Any, state: Any, visit: Visit, value: jax.Array) -> jax.Array:
+def target_value(config: Any, state: Any, visit: Visit, value: jax.Array) -> jax.Array:
     """`r + discount V(s')` [B, T]; r over its deviation where that is kept."""
     reward = visit.reward if state.rewards is None else visit.reward / deviation(state.rewards)
     same_shape(reward=reward, discount=visit.discount, value=value[:, 1:])
@@ -44,12 +44,12 @@ def target_value(h: Any, state: Any, visit: Visit, value: jax.Array) -> jax.Arra
 
 
 def critic_loss(
-    critic: Raters, h: Any, batch: Batch, seen: Scene, target: jax.Array, negatives: Negatives | None
+    critic: Raters, config: Any, batch: Batch, seen: Scene, target: jax.Array, negatives: Negatives | None
 ) -> tuple[jax.Array, jax.Array]:
     """Error of every critic on logged items against the target [B, T], and on those passed over; also Q [E, B, T]."""
     q = critic(seen.states, seen.vectors)
-    error = ensemble_error(q, target, h.critic_loss)
+    error = ensemble_error(q, target, config.critic_loss)
     if negatives is not None:
-        off = ensemble_error(critic(seen.states, negatives.vectors), negatives.target, h.critic_loss)
+        off = ensemble_error(critic(seen.states, negatives.vectors), negatives.target, config.critic_loss)
         error = error + negatives.weight * off
     return batch.mean(error), q

@@ -25,51 +25,51 @@ def progress(state: Any) -> jax.Array:
 
 
 def generator_loss(
-    generator: ItemGenerator, h: Any, batch: Batch, seen: Scene, noise: jax.Array
+    generator: ItemGenerator, config: Any, batch: Batch, seen: Scene, noise: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Reconstruction of the logged items' vectors and divergence of their latents; also both alone."""
     mean, log_std = generator.encode(seen.states, seen.vectors)
     error = reconstruction_error(generator.decode(seen.states, mean + jnp.exp(log_std) * noise), seen.vectors)
     divergence = mean_over_latents(normal_divergence(mean, log_std))
     metrics = {"reconstruction_loss": batch.average(error), "kl": batch.average(divergence)}
-    return batch.mean(error + h.kl_weight * divergence), metrics
+    return batch.mean(error + config.kl_weight * divergence), metrics
 
 
 def perturbation_loss(
-    perturbation: Correction, h: Any, batch: Batch, seen: Scene, generator: ItemGenerator, critic: Pair,
+    perturbation: Correction, config: Any, batch: Batch, seen: Scene, generator: ItemGenerator, critic: Pair,
     latent: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     """What the first critic does not like about generated vectors, moved; also the vectors."""
-    made = envisaged(h, Imagination(generator, perturbation), seen.states, latent)
+    made = envisaged(config, Imagination(generator, perturbation), seen.states, latent)
     return -batch.mean(critic(seen.states, made)[..., 0]), made
 
 
-def generated(h: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+def generated(config: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
     """The state with its generator moved."""
-    noise = jax.random.normal(key, (*batch.data.reward.shape, h.latent_size))
-    rate = h.generator_learning_rate * h.schedule(progress(state))
-    generator, memory, loss, told = gradient_step(
-        generator_loss, state.imagination.generator, state.optimisers.generator, rate, h, batch, seen, noise
+    noise = jax.random.normal(key, (*batch.data.reward.shape, config.latent_size))
+    rate = config.generator_learning_rate * config.schedule(progress(state))
+    generator, opt_state, loss, told = gradient_step(
+        generator_loss, state.imagination.generator, state.opt_states.generator, rate, config, batch, seen, noise
     )  # fmt: skip
     imagination = state.imagination._replace(generator=generator)
-    moved = state._replace(imagination=imagination, optimisers=state.optimisers._replace(generator=memory))
+    moved = state._replace(imagination=imagination, opt_states=state.opt_states._replace(generator=opt_state))
     return moved, told | {"generator_loss": loss}
 
 
 def perturbed(
-    h: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array, due: jax.Array
+    config: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array, due: jax.Array
 ) -> tuple[Any, dict[str, jax.Array]]:
     """The state with its perturbation moved, where that is due."""
     generator, before = state.imagination
-    latent = clipped(h, key, (*batch.data.reward.shape, h.latent_size))
-    rate = h.perturbation_learning_rate * h.schedule(progress(state))
-    critic, memory = state.critic.members[0], state.optimisers.perturbation
+    latent = clipped(config, key, (*batch.data.reward.shape, config.latent_size))
+    rate = config.perturbation_learning_rate * config.schedule(progress(state))
+    critic, opt_state = state.critic.members[0], state.opt_states.perturbation
     *after, loss, made = gradient_step(
-        perturbation_loss, before, memory, rate, h, batch, seen, generator, critic, latent
+        perturbation_loss, before, opt_state, rate, config, batch, seen, generator, critic, latent
     )
-    perturbation, memory = tree_where(due, (before, memory), tuple(after))
+    perturbation, opt_state = tree_where(due, (before, opt_state), tuple(after))
     moved = state._replace(
-        imagination=Imagination(generator, perturbation), optimisers=state.optimisers._replace(perturbation=memory)
+        imagination=Imagination(generator, perturbation), opt_states=state.opt_states._replace(perturbation=opt_state)
     )
     distance = batch.average(jnp.linalg.norm(made - seen.vectors, axis=-1))
     return moved, {"perturbation_loss": loss, "distance_to_log": distance}

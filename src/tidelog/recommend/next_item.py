@@ -73,17 +73,17 @@ def likelihoods(states: jax.Array, items: Items) -> jax.Array:
 
 
 def recall_loss(
-    recall: Recall, h: Any, batch: Batch, known: Facts, key: jax.Array | None
+    recall: Recall, config: Any, batch: Batch, known: Facts, key: jax.Array | None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Cross-entropy of the items that came next, over all items or over a sample; also what the metrics read."""
     visit: Visit = batch.data
     noise, drawn = (None, jax.random.key(0)) if key is None else jax.random.split(key)
-    states = visit.states(read(recall, known, visit, h.dropout, noise))
-    if len(known.cumulative) <= h.full_softmax:
+    states = visit.states(read(recall, known, visit, config.dropout, noise))
+    if len(known.cumulative) <= config.full_softmax:
         logits = likelihoods(states, recall.table(None, known.features))
         error, first, looked = next_item_error(logits, visit.chosen), jnp.argmax(logits, axis=-1), batch.valid
     else:
-        error = _sampled(recall, h, visit, states, known, drawn)
+        error = _sampled(recall, config, visit, states, known, drawn)
         first = jnp.argmax(likelihoods(states[:LOOKED, -1], recall.table(None, known.features)), axis=-1)
         looked = jnp.ones_like(first, bool)
     coverage, entropy = variety(first, looked, len(known.cumulative))
@@ -91,11 +91,11 @@ def recall_loss(
     return loss, {"imitation_loss": loss, "coverage": coverage, "entropy": entropy}
 
 
-def _sampled(recall: Recall, h: Any, visit: Visit, states: jax.Array, known: Facts, key: jax.Array) -> jax.Array:
-    drawn = known.draw(key, (h.sampled_items,))
+def _sampled(recall: Recall, config: Any, visit: Visit, states: jax.Array, known: Facts, key: jax.Array) -> jax.Array:
+    drawn = known.draw(key, (config.sampled_items,))
     wanted, others = (recall.table(items, known.features) for items in (visit.chosen, drawn))
     logit = jnp.sum(states * wanted.vectors, axis=-1) + wanted.bias
-    expected = known.log_drawn[drawn] + jnp.log(float(h.sampled_items))
+    expected = known.log_drawn[drawn] + jnp.log(float(config.sampled_items))
     hit = visit.chosen[..., None] == drawn
     return sampled_error(logit, states @ others.vectors.T + others.bias, expected, hit)
 

@@ -45,22 +45,24 @@ def all_items(acting: Acting) -> jax.Array:
     return jnp.concatenate([items.vectors, items.bias[:, None]], axis=1)
 
 
-def seek(h: Any, acting: Acting, seen: Histories, key: jax.Array | None) -> jax.Array:
+def seek(config: Any, acting: Acting, seen: Histories, key: jax.Array | None) -> jax.Array:
     """What to look for after histories: queries [B, 1 + n, D + 1], likelihood first, then n ideas."""
     states = state_after(acting, seen)
     queries = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1)[:, None]
     if acting.imagination is None or acting.latents is None:
         return queries
-    latents = acting.latents if key is None else clipped(h, key, acting.latents.shape)
-    made = envisaged(h, acting.imagination, states[:, None], latents[None])
+    latents = acting.latents if key is None else clipped(config, key, acting.latents.shape)
+    made = envisaged(config, acting.imagination, states[:, None], latents[None])
     return jnp.concatenate([queries, jnp.pad(made, ((0, 0), (0, 0), (0, 1)))], axis=1)
 
 
-def weigh(h: Any, acting: Acting, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array) -> Weighed:
+def weigh(
+    config: Any, acting: Acting, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
+) -> Weighed:
     """What found items [B, K] are worth after histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
     there = jnp.isfinite(logits)
     known = jnp.where(there, logits, -1e30)
-    first = supported(known, h.threshold, there) if acting.imagination is None else ideas & there
+    first = supported(known, config.threshold, there) if acting.imagination is None else ideas & there
     vectors = acting.recall.table(found, acting.features).vectors
     q = acting.critic(state_after(acting, seen)[:, None], vectors)[..., 0]
     likelihood = jnp.where(there, known - jnp.max(known, axis=-1, keepdims=True), -jnp.inf)
@@ -74,13 +76,13 @@ def state_after(acting: Acting, seen: Histories) -> jax.Array:
     return state
 
 
-def recipe_of(h: Any, acting: Acting) -> dict[str, Any]:
+def recipe_of(config: Any, acting: Acting) -> dict[str, Any]:
     """How lists are made, as a recipe (`networks/recipe.py`); ExportError for a reader of one's own."""
     idea = acting.imagination and {
         "kind": "imagination",
         "outward": recipe.pair(acting.imagination.generator.outward),
         "perturbation": recipe.pair(acting.imagination.perturbation.body),
-        "phi": float(h.phi),
+        "phi": float(config.phi),
         "latents": acting.latents,
     }
     act = {
@@ -89,9 +91,9 @@ def recipe_of(h: Any, acting: Acting) -> dict[str, Any]:
         "reader": recipe.reader(acting.recall.reader),
         "critic": recipe.pair(acting.critic),
         "imagination": idea,
-        "threshold": float(h.threshold),
-        "history": h.history,
-        "width": h.candidates,
+        "threshold": float(config.threshold),
+        "history": config.history,
+        "width": config.candidates,
         "q_weight": float(acting.weight),
     }
     return whole(act)

@@ -69,46 +69,46 @@ from tidelog.types import Catalogue, Histories, Spec
 # The updates.
 
 
-def pretrain_step(h: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
+def pretrain_step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of table and reader; the target reader is the reader."""
-    state, told = recalled(h, state, batch, jax.random.fold_in(state.key, state.step))
+    state, told = recalled(config, state, batch, jax.random.fold_in(state.key, state.step))
     stepped = state._replace(target_reader=state.recall.reader, step=state.step + 1)
     return stepped, Feedback(told)
 
 
-def recalled(h: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
+def recalled(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
     """The state with table and reader moved."""
-    rate = h.learning_rate * h.schedule(progress(state))
-    recall, memory, _, told = gradient_step(
-        recall_loss, state.recall, state.optimisers.recall, rate, h, batch, state.known, key
+    rate = config.learning_rate * config.schedule(progress(state))
+    recall, opt_state, _, told = gradient_step(
+        recall_loss, state.recall, state.opt_states.recall, rate, config, batch, state.known, key
     )
-    return state._replace(recall=recall, optimisers=state.optimisers._replace(recall=memory)), told
+    return state._replace(recall=recall, opt_states=state.opt_states._replace(recall=opt_state)), told
 
 
-def step(h: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
+def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of table and reader (if `joint`), generator, critics, perturbation and targets, in this order."""
     visit: Visit = batch.data
     keys = jax.random.split(jax.random.fold_in(state.key, state.step), 5)
-    due = (state.step + 1) % h.policy_delay == 0
-    state, told = recalled(h, state, batch, keys[0]) if h.joint else (state, {})
+    due = (state.step + 1) % config.policy_delay == 0
+    state, told = recalled(config, state, batch, keys[0]) if config.joint else (state, {})
     if state.rewards is not None:
         state = state._replace(rewards=counted(state.rewards, batch))
     seen = scene(state.recall, state.target_reader, state.known, visit)
     if state.imagination is not None:
-        state, made = generated(h, state, batch, seen, keys[1])
+        state, made = generated(config, state, batch, seen, keys[1])
         told = told | made
-    value, chosen = values(h, state, batch, seen, keys[2])
-    target = target_value(h, state, visit, value)
+    value, chosen = values(config, state, batch, seen, keys[2])
+    target = target_value(config, state, visit, value)
     negatives = None
-    if h.negative_weight is not None:
-        negatives = passed_over(h, state, visit, seen, value, keys[3])
-    rate = h.critic_learning_rate * h.schedule(progress(state))
-    critic, memory, q_loss, q = gradient_step(
-        critic_loss, state.critic, state.optimisers.critic, rate, h, batch, seen, target, negatives
+    if config.negative_weight is not None:
+        negatives = passed_over(config, state, visit, seen, value, keys[3])
+    rate = config.critic_learning_rate * config.schedule(progress(state))
+    critic, opt_state, q_loss, q = gradient_step(
+        critic_loss, state.critic, state.opt_states.critic, rate, config, batch, seen, target, negatives
     )
-    state = state._replace(critic=critic, optimisers=state.optimisers._replace(critic=memory))
+    state = state._replace(critic=critic, opt_states=state.opt_states._replace(critic=opt_state))
     if state.imagination is not None:
-        state, made = perturbed(h, state, batch, seen, keys[4], due)
+        state, made = perturbed(config, state, batch, seen, keys[4], due)
         told = told | made
     coverage, entropy = variety(chosen[:, 1:], batch.valid, len(state.known.cumulative))
     metrics = told | {
@@ -119,10 +119,10 @@ def step(h: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback
         "coverage": coverage,
         "entropy": entropy,
     }
-    return followed(h, state, jnp.where(due, h.target_rate, 0.0)), Feedback(metrics)
+    return followed(config, state, jnp.where(due, config.target_rate, 0.0)), Feedback(metrics)
 
 
-def followed(h: RecommenderBCQ, state: State, rate: jax.Array) -> State:
+def followed(config: RecommenderBCQ, state: State, rate: jax.Array) -> State:
     """The state with its targets moved by `rate` of their gaps, and one update further."""
     perturbation = state.imagination and polyak_update(state.target_perturbation, state.imagination.perturbation, rate)
     return state._replace(
@@ -133,22 +133,22 @@ def followed(h: RecommenderBCQ, state: State, rate: jax.Array) -> State:
     )
 
 
-def pretrain_losses(h: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+def pretrain_losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """The cross-entropy without a step, nothing silenced."""
-    loss, _ = recall_loss(state.recall, h, batch, state.known, None)
+    loss, _ = recall_loss(state.recall, config, batch, state.known, None)
     return {"imitation_loss": loss}
 
 
-def losses(h: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """All losses of the networks as they stand, without a step, on noise that the state fixes."""
     keys = jax.random.split(state.key, 3)
     seen = scene(state.recall, state.target_reader, state.known, batch.data)
-    value, _ = values(h, state, batch, seen, keys[0])
-    loss, _ = critic_loss(state.critic, h, batch, seen, target_value(h, state, batch.data, value), None)
-    found = pretrain_losses(h, state, batch, key) | {"critic_loss": loss}
+    value, _ = values(config, state, batch, seen, keys[0])
+    loss, _ = critic_loss(state.critic, config, batch, seen, target_value(config, state, batch.data, value), None)
+    found = pretrain_losses(config, state, batch, key) | {"critic_loss": loss}
     if state.imagination is not None:
-        noise = jax.random.normal(keys[1], (*batch.data.reward.shape, h.latent_size))
-        found["generator_loss"], _ = generator_loss(state.imagination.generator, h, batch, seen, noise)
+        noise = jax.random.normal(keys[1], (*batch.data.reward.shape, config.latent_size))
+        found["generator_loss"], _ = generator_loss(state.imagination.generator, config, batch, seen, noise)
     return found
 
 
@@ -240,7 +240,9 @@ class RecommenderBCQ:
     def phases(self) -> tuple[Phase, ...]:
         """Telling the next item alone, so many updates; then everything."""
         draw = Sampler("log", self.batch_size, Windows(self.history, self.targets, self.discount))
-        first = Phase("pretrain", draw, pretrain_step, pretrain_losses, lambda h, visit: 0 if visit else h.pretrain)
+        first = Phase(
+            "pretrain", draw, pretrain_step, pretrain_losses, lambda config, visit: 0 if visit else config.pretrain
+        )
         return (first, Phase("main", draw, step, losses))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:

@@ -60,8 +60,8 @@ def learn(
     `start` is a policy (or a run) that fresh members begin as: `start_updates` steps (3,000) down their divergence from
     it on `start_decisions` (16,384) that it plays first, uncounted.
     `ahead` lets a thread play an environment on the host one round before what it plays is learnt from.
-    `phase_memory` "device", "host" or "disk" says where segments wait for the auxiliary phase (the results are the
-    same, but for rounding where they are too many to be looked at at once), `phase_memory_limit` how many GB they may
+    `phase_buffer` "device", "host" or "disk" says where segments wait for the auxiliary phase (the results are the
+    same, but for rounding where they are too many to be looked at at once), `phase_buffer_limit` how many GB they may
     take.
     Of a run also `offline`, the share of a minibatch that comes from its log (0.5), `updates` a decision (1), and
     `collect_every`, how many decisions are made before updates follow (10). Learning rates are constant there, or with
@@ -102,8 +102,8 @@ def prepare_learning(
     start_decisions: int | None = None,
     start_updates: int | None = None,
     ahead: bool = False,
-    phase_memory: str = "device",
-    phase_memory_limit: float | None = None,
+    phase_buffer: str = "device",
+    phase_buffer_limit: float | None = None,
 ) -> Run:
     """Check everything and make a run that has not played a step; `run.stream()` trains it chunk by chunk."""
     use_cache()
@@ -113,8 +113,8 @@ def prepare_learning(
     begin = Start.of(start, decisions=start_decisions, updates=start_updates)
     if isinstance(algorithm, Run):
         _check_goes_on(algorithm, seeds, begin, ahead)
-        if phase_memory != "device" or phase_memory_limit is not None:
-            raise ConfigError("phase_memory: a run that goes on from a log has no phases; leave it away")
+        if phase_buffer != "device" or phase_buffer_limit is not None:
+            raise ConfigError("phase_buffer: a run that goes on from a log has no phases; leave it away")
         plan = FinetuneSettings(evaluate or {}, every, best, patience, sinks, log_out, save_seconds, keep, together)
         return prepare_tuning(algorithm, env, steps, out, tuned_by(mix), plan)
     given = [name for name, value in mix.items() if value is not None]
@@ -139,8 +139,8 @@ def prepare_learning(
         keep=keep,
         together=together,
         ahead=ahead,
-        phase_memory=phase_memory,
-        phase_memory_limit=phase_memory_limit,
+        phase_buffer=phase_buffer,
+        phase_buffer_limit=phase_buffer_limit,
     )
     members = as_members(algorithms, settings.seeds)
     storage = _storage(settings, out, algorithms[0])
@@ -258,7 +258,7 @@ def _check_plays(env: Any, algorithm: Any) -> None:
 
 
 def _storage(settings: Settings, out: str | Path | None, algorithm: Any) -> Storage:
-    where, limit = settings.phase_memory, settings.phase_memory_limit
+    where, limit = settings.phase_buffer, settings.phase_buffer_limit
     return storage_for(where, out, limit, settings.keep, algorithm, settings.together)
 
 

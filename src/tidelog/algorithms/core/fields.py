@@ -105,7 +105,7 @@ def picture_width(default: int) -> Any:
     return static(default, least=1, help="features that are made of a picture")
 
 
-def memory(default: int | None) -> Any:
+def recurrent_size(default: int | None) -> Any:
     """Whether networks remember, and how much."""
     return static(default, least=1, help="width of a recurrent unit in every network")
 

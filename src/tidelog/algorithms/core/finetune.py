@@ -188,17 +188,17 @@ class Tuned(eqx.Module):
         every = {LOG: draw, OWN: Sampler(OWN, draw.size, own, Uniform())}
         reads = {name: replace(every[name], size=size) for name, size in sizes.items()}
 
-        def step(h: Tuned, state: Any, batch: dict[str, Batch]) -> tuple[Any, Feedback]:
-            state, feedback = phase.step(h.inner, state, joined(batch))
+        def step(config: Tuned, state: Any, batch: dict[str, Batch]) -> tuple[Any, Feedback]:
+            state, feedback = phase.step(config.inner, state, joined(batch))
             if feedback.priority is None or LOG not in sizes:
                 return state, Feedback(feedback.metrics)
             priority: Any = {LOG: feedback.priority[: sizes[LOG]]}
             return state, Feedback(feedback.metrics, priority)
 
-        def losses(h: Tuned, state: Any, batch: dict[str, Batch], key: jax.Array) -> dict[str, jax.Array]:
-            return phase.losses(h.inner, state, joined(batch), key)
+        def losses(config: Tuned, state: Any, batch: dict[str, Batch], key: jax.Array) -> dict[str, jax.Array]:
+            return phase.losses(config.inner, state, joined(batch), key)
 
-        return Phase(phase.name, reads, step, losses, lambda h, round: h.tuning.taken(round))
+        return Phase(phase.name, reads, step, losses, lambda config, round: config.tuning.taken(round))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> Any:
         """A fresh state of the algorithm inside."""

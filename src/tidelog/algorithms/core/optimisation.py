@@ -46,19 +46,19 @@ OPTIMISERS: Mapping[str, Transformation] = {
 }
 
 
-def optimiser_memory(optimiser: Transformation, network: Any) -> Any:
+def init_opt_state(optimiser: Transformation, network: Any) -> Any:
     """The optimiser's fresh state for all arrays of a network, in buffers of its own: training takes both over."""
     arrays = eqx.filter(network, eqx.is_inexact_array)
     shared = {id(leaf) for leaf in jax.tree.leaves(arrays)}
-    memory = optimiser().init(arrays)
-    return jax.tree.map(lambda leaf: jnp.array(leaf) if id(leaf) in shared else leaf, memory)
+    opt_state = optimiser().init(arrays)
+    return jax.tree.map(lambda leaf: jnp.array(leaf) if id(leaf) in shared else leaf, opt_state)
 
 
 def descend(
     optimiser: Transformation,
     network: Network,
     gradient: Any,
-    memory: Any,
+    opt_state: Any,
     rate: jax.Array | float,
     clip: jax.Array | float | None,
 ) -> tuple[Network, Any]:
@@ -67,9 +67,9 @@ def descend(
         norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(gradient)))
         shrink = jnp.minimum(1.0, clip / jnp.maximum(norm, 1e-12))
         gradient = jax.tree.map(lambda g: g * shrink, gradient)
-    direction, memory = optimiser().update(gradient, memory, eqx.filter(network, eqx.is_inexact_array))
+    direction, opt_state = optimiser().update(gradient, opt_state, eqx.filter(network, eqx.is_inexact_array))
     moved = eqx.apply_updates(network, jax.tree.map(lambda d: -rate * d, direction))
-    return moved, memory
+    return moved, opt_state
 
 
 def _slope(loss: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,18 +80,18 @@ class GradientStep(NamedTuple):
     """A network after a step, what its optimiser remembers, and the loss before it with all that it told."""
 
     network: Any
-    memory: Any
+    opt_state: Any
     loss: jax.Array
     told: Any
 
 
 def gradient_step(
-    loss: Callable[..., Any], network: Any, memory: Any, rate: jax.Array | float, h: Any, *inputs: Any
+    loss: Callable[..., Any], network: Any, opt_state: Any, rate: jax.Array | float, config: Any, *inputs: Any
 ) -> GradientStep:
-    """One step of a network down the slope of `loss(network, h, *inputs) -> (loss, told)`, as `h` says."""
-    (value, told), slope = _slope(loss)(network, h, *inputs)
-    network, memory = descend(h.optimiser, network, slope, memory, rate, h.gradient_clip)
-    return GradientStep(network, memory, value, told)
+    """One step of a network down the slope of `loss(network, h, *inputs) -> (loss, told)`, as `config` says."""
+    (value, told), slope = _slope(loss)(network, config, *inputs)
+    network, opt_state = descend(config.optimiser, network, slope, opt_state, rate, config.gradient_clip)
+    return GradientStep(network, opt_state, value, told)
 
 
 def polyak_update(target: Network, network: Network, rate: jax.Array | float) -> Network:

@@ -14,7 +14,7 @@ class Along(Protocol):
     @property
     def batch_size(self) -> int: ...
     @property
-    def memory(self) -> int | None: ...
+    def recurrent_size(self) -> int | None: ...
     @property
     def window(self) -> int: ...
     @property
@@ -34,16 +34,16 @@ class Valued(Along, Protocol):
     def priority_correction(self) -> Any: ...
 
 
-def decisions(h: Along) -> Sampler:
+def decisions(config: Along) -> Sampler:
     """Decisions of the log, or with a memory windows of them, every one equally likely."""
-    return Sampler("log", h.batch_size, _along(h, LoggedAction()))
+    return Sampler("log", config.batch_size, _along(config, LoggedAction()))
 
 
-def transitions(h: Valued) -> Sampler:
+def transitions(config: Valued) -> Sampler:
     """Decisions and what followed, or with a memory windows of them, by priority where there is an exponent."""
-    order = ordered(h.priority_exponent, h.priority_correction)
-    return Sampler("log", h.batch_size, _along(h, NStep(h.n_step, h.discount)), order)
+    order = ordered(config.priority_exponent, config.priority_correction)
+    return Sampler("log", config.batch_size, _along(config, NStep(config.n_step, config.discount)), order)
 
 
-def _along(h: Along, unit: NStep | LoggedAction) -> Unit:
-    return unit if h.memory is None else Window(unit, h.window, h.burn_in)
+def _along(config: Along, unit: NStep | LoggedAction) -> Unit:
+    return unit if config.recurrent_size is None else Window(unit, config.window, config.burn_in)

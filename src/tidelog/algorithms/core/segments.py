@@ -237,27 +237,27 @@ def check_divides(what: str, part: int, whole: str, count: int) -> None:
         raise ConfigError(f"{what} = {part} does not divide {whole} = {count}: every epoch uses every step once")
 
 
-def check_lives(h: Any, store: str, updates: int) -> None:
+def check_lives(config: Any, store: str, updates: int) -> None:
     """Raise ConfigError unless every segment that has just come lives through so many `updates` of its store.
 
-    `h` has the fields `<store>_capacity`, `<store>_max_use` and `<store>_max_staleness`.
+    `config` has the fields `<store>_capacity`, `<store>_max_use` and `<store>_max_staleness`.
     """
-    owner = type(h).__name__
-    capacity, most, oldest = (getattr(h, f"{store}_{name}") for name in ("capacity", "max_use", "max_staleness"))
-    if capacity < h.environments:
+    owner = type(config).__name__
+    capacity, most, oldest = (getattr(config, f"{store}_{name}") for name in ("capacity", "max_use", "max_staleness"))
+    if capacity < config.environments:
         raise ConfigError(
-            f"{owner}.{store}_capacity = {capacity} is less than environments = {h.environments}: "
+            f"{owner}.{store}_capacity = {capacity} is less than environments = {config.environments}: "
             "a collection brings a segment of every environment"
         )
-    each = -(-h.minibatch // h.environments)
+    each = -(-config.minibatch // config.environments)
     if most <= updates * each:
         raise ConfigError(
-            f"{owner}.{store}_max_use = {most} and update_per_collect = {h.update_per_collect}: minibatches of "
-            f"{h.minibatch} segments draw each of {h.environments} new ones up to {each} times an update, so that the "
-            f"{store} store could be empty before the next collection; allow at least {updates * each + 1} uses"
+            f"{owner}.{store}_max_use = {most} and update_per_collect = {config.update_per_collect}: minibatches of "
+            f"{config.minibatch} segments draw each of {config.environments} new ones up to {each} times an update, so that "
+            f"the {store} store could be empty before the next collection; allow at least {updates * each + 1} uses"
         )
     if oldest is not None and oldest < updates:
         raise ConfigError(
-            f"{owner}.{store}_max_staleness = {oldest} and update_per_collect = {h.update_per_collect}: the {store} "
-            f"store would be empty before the next collection; allow at least {updates} updates"
+            f"{owner}.{store}_max_staleness = {oldest} and update_per_collect = {config.update_per_collect}: the "
+            f"{store} store would be empty before the next collection; allow at least {updates} updates"
         )

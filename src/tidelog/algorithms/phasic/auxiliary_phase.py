@@ -35,23 +35,23 @@ class Rewards(NamedTuple):
 # What a rollout is turned into.
 
 
-def scale_rewards(h: Any, state: Any, columns: Columns) -> tuple[Any, jax.Array]:
+def scale_rewards(config: Any, state: Any, columns: Columns) -> tuple[Any, jax.Array]:
     """Rewards [C, T] divided by the running deviation of the discounted return, and cut."""
     if state.rewards is None:
         return state, columns["reward"]
     ended = columns["terminated"] | columns["truncated"]
     valid = columns["valid"]
-    returns, sums = discounted(state.rewards.sums, columns["reward"], ended, valid, h.reward_discount)
+    returns, sums = discounted(state.rewards.sums, columns["reward"], ended, valid, config.reward_discount)
     running = merged(state.rewards.returns, returns, valid.astype(jnp.float32))
     state = state._replace(rewards=Rewards(running, sums))
-    return state, scaled(h, state, columns["reward"])
+    return state, scaled(config, state, columns["reward"])
 
 
-def scaled(h: Any, state: Any, reward: jax.Array) -> jax.Array:
+def scaled(config: Any, state: Any, reward: jax.Array) -> jax.Array:
     """Rewards of any shape in units of their spread so far."""
     if state.rewards is None:
         return reward
-    return jnp.clip(reward / deviation(state.rewards.returns), -h.reward_clip, h.reward_clip)
+    return jnp.clip(reward / deviation(state.rewards.returns), -config.reward_clip, config.reward_clip)
 
 
 def standardised(values: jax.Array, valid: jax.Array) -> jax.Array:
@@ -93,12 +93,12 @@ def explained(target: jax.Array, value: jax.Array, batch: Batch) -> jax.Array:
 # Before and after the auxiliary phase: the policy that is to stay, and how far it went.
 
 
-def freeze(h: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
+def freeze(config: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
     """The policy's distributions over the whole memory."""
     return state, {"old": seen_by(state.network.policy, columns["observation"], columns.get("mask"), *past_of(columns))}
 
 
-def drift(h: Any, state: Any, columns: Columns) -> dict[str, jax.Array]:
+def drift(config: Any, state: Any, columns: Columns) -> dict[str, jax.Array]:
     """The divergence [C, T] from the frozen policy over the whole memory, after the phase."""
 
     def one(observation: Observation, mask: jax.Array | None, old: Any, *past: Past) -> jax.Array:
@@ -110,7 +110,7 @@ def drift(h: Any, state: Any, columns: Columns) -> dict[str, jax.Array]:
 
 
 def auxiliary_loss(
-    network: Any, h: Any, batch: Batch, unit: jax.Array | float
+    network: Any, config: Any, batch: Batch, unit: jax.Array | float
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Both values' errors, and what holds the policy."""
     data = batch.data
@@ -119,5 +119,5 @@ def auxiliary_loss(
     clone = batch.mean(data["old"].divergence(policy))
     error = 0.5 * batch.mean(jnp.square(value - target))
     extra = error if auxiliary is None else 0.5 * batch.mean(jnp.square(auxiliary - target))
-    loss = extra + h.beta_clone * clone + (0.0 if auxiliary is None else error)
+    loss = extra + config.beta_clone * clone + (0.0 if auxiliary is None else error)
     return loss, {"aux_value_loss": extra, "value_loss": error, "clone_kl": clone}

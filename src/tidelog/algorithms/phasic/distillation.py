@@ -17,39 +17,45 @@ import jax.numpy as jnp
 
 from tidelog.algorithms.core.choosing_actions import in_blocks
 from tidelog.algorithms.core.contract import DistillationTarget
-from tidelog.algorithms.core.optimisation import gradient_step, linear, optimiser_memory
+from tidelog.algorithms.core.optimisation import gradient_step, init_opt_state, linear
 
 MINIBATCH = 256
 RATE = 3e-3  # of the first step; it falls to 0 along a line
 BLOCK = 4_096  # decisions that a network looks at once
 
 
-def clone_loss(network: Any, h: Any, lesson: DistillationTarget) -> tuple[jax.Array, dict[str, jax.Array]]:
+def clone_loss(network: Any, config: Any, lesson: DistillationTarget) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The mean divergence from the teacher to the network's policy."""
     divergence = jnp.mean(lesson.old.divergence(network.policy(lesson.observation, lesson.mask)))
     return divergence, {}
 
 
-def cloned(h: Any, network: Any, lesson: DistillationTarget, key: jax.Array, updates: int) -> tuple[Any, jax.Array]:
+def cloned(
+    config: Any, network: Any, lesson: DistillationTarget, key: jax.Array, updates: int
+) -> tuple[Any, jax.Array]:
     """The network after `updates` steps on minibatches of a lesson, and its mean divergence over the whole of it."""
-    numbers = jax.tree.map(jnp.float32, h)
+    numbers = jax.tree.map(jnp.float32, config)
     found: tuple[Any, jax.Array] = _cloned(
-        numbers, network, optimiser_memory(h.optimiser, network), lesson, key, jnp.int32(updates)
+        numbers, network, init_opt_state(config.optimiser, network), lesson, key, jnp.int32(updates)
     )
     return found
 
 
 @eqx.filter_jit
-def _cloned(h: Any, network: Any, memory: Any, lesson: DistillationTarget, key: jax.Array, updates: jax.Array) -> Any:
-    moving, fixed = eqx.partition((network, memory), eqx.is_array)
+def _cloned(
+    config: Any, network: Any, opt_state: Any, lesson: DistillationTarget, key: jax.Array, updates: jax.Array
+) -> Any:
+    moving, fixed = eqx.partition((network, opt_state), eqx.is_array)
     count = len(jax.tree.leaves(lesson.observation)[0])
 
     def one(update: jax.Array, moving: Any) -> Any:
-        network, memory = eqx.combine(moving, fixed)
+        network, opt_state = eqx.combine(moving, fixed)
         rows = jax.random.randint(jax.random.fold_in(key, update), (MINIBATCH,), 0, count)
         rate = RATE * linear(update / updates)
-        found = gradient_step(clone_loss, network, memory, rate, h, jax.tree.map(lambda leaf: leaf[rows], lesson))
-        return eqx.filter((found.network, found.memory), eqx.is_array)
+        found = gradient_step(
+            clone_loss, network, opt_state, rate, config, jax.tree.map(lambda leaf: leaf[rows], lesson)
+        )
+        return eqx.filter((found.network, found.opt_state), eqx.is_array)
 
     network, _ = eqx.combine(jax.lax.fori_loop(0, updates, one, moving), fixed)
 

@@ -1,6 +1,6 @@
 """What both phasic algorithms do alike: how a state begins, one step down a loss, and acting by the policy's network.
 
-`h` are the hyper-parameters of either; their states have `network`, `optimisers`, `rewards`, `values`, `step` and
+`config` are the hyper-parameters of either; their states have `network`, `opt_states`, `rewards`, `values`, `step` and
 `updates`. The contract's functions stand in the classes as they stand here.
 """
 
@@ -28,41 +28,43 @@ from tidelog.types import Act, Observation, Spec
 # A fresh state.
 
 
-def fresh_network(h: Any, spec: Spec, key: jax.Array, memory: int | None = None) -> Any:
-    """The user's network, or one of the named architecture, with a `memory` of that width or None.
+def fresh_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int | None = None) -> Any:
+    """The user's network, or one of the named architecture, with a `opt_state` of that width or None.
 
     SpecError where there are several rewards, ConfigError where the user's has a memory.
     """
-    one_reward(type(h).__name__, spec)
-    sight = EncoderConfig(h.embedding, h.picture_width, h.convolutions, memory)
-    shape = Shape(h.hidden, h.activation, h.layer_norm, sight)
+    one_reward(type(config).__name__, spec)
+    sight = EncoderConfig(config.embedding, config.picture_width, config.convolutions, recurrent_size)
+    shape = Shape(config.hidden, config.activation, config.layer_norm, sight)
     generator = host_generator(key)
-    network = build_or_default(h.network, lambda: phasic.create(h.architecture, generator, spec, shape), spec, key)
-    if memory is None and isinstance(network, Phasic) and network.start(1) is not None:
+    network = build_or_default(
+        config.network, lambda: phasic.create(config.architecture, generator, spec, shape), spec, key
+    )
+    if recurrent_size is None and isinstance(network, Phasic) and network.start(1) is not None:
         raise ConfigError(
-            f"{type(h).__name__}.network makes a network with a memory, which it learns nothing by: leave the memory "
-            "away there, or network, as in PPG(memory=64)"
+            f"{type(config).__name__}.network makes a recurrent network: custom recurrent networks are not supported. "
+            "fix: use PPG(recurrent_size=64)"
         )
     return network
 
 
-def unseen_rewards(h: Any) -> Rewards | None:
+def unseen_rewards(config: Any) -> Rewards | None:
     """Nothing seen of rewards, or None where they are taken as they are."""
-    return Rewards(nothing_seen(), jnp.zeros(h.environments)) if h.reward_normalisation else None
+    return Rewards(nothing_seen(), jnp.zeros(config.environments)) if config.reward_normalisation else None
 
 
-def unseen_values(h: Any) -> Running | None:
+def unseen_values(config: Any) -> Running | None:
     """Nothing seen of value targets, or None where values are in their own units."""
-    return nothing_seen() if h.value_normalisation else None
+    return nothing_seen() if config.value_normalisation else None
 
 
-def taught(h: Any, state: Any, lesson: DistillationTarget, key: jax.Array, updates: int) -> tuple[Any, jax.Array]:
+def taught(config: Any, state: Any, lesson: DistillationTarget, key: jax.Array, updates: int) -> tuple[Any, jax.Array]:
     """A fresh state whose policy does what a lesson says, and its mean divergence from that; values begin fresh."""
-    network, divergence = cloned(h, state.network, lesson, key, updates)
+    network, divergence = cloned(config, state.network, lesson, key, updates)
     return state._replace(network=network), divergence
 
 
-def begun_anew(h: Any, state: Any) -> Any:
+def begun_anew(config: Any, state: Any) -> Any:
     """The state where all copies begin new episodes: what their returns were so far is forgotten."""
     if state.rewards is None:
         return state
@@ -73,32 +75,32 @@ def begun_anew(h: Any, state: Any) -> Any:
 
 
 def descended(
-    h: Any, state: Any, seen: Any, loss: Callable[..., Any], optimiser: str, rate: Any
+    config: Any, state: Any, seen: Any, loss: Callable[..., Any], optimiser: str, rate: Any
 ) -> tuple[Any, Feedback]:
     """The state one step down `loss(network, h, seen, unit)`, by the optimiser of this name and the schedule's rate."""
-    rate = rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
-    memory = getattr(state.optimisers, optimiser)
-    found = gradient_step(loss, state.network, memory, rate, h, seen, value_unit(state))
-    optimisers = state.optimisers._replace(**{optimiser: found.memory})
-    moved = state._replace(network=found.network, optimisers=optimisers, step=state.step + 1)
+    rate = rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
+    opt_state = getattr(state.opt_states, optimiser)
+    found = gradient_step(loss, state.network, opt_state, rate, config, seen, value_unit(state))
+    opt_states = state.opt_states._replace(**{optimiser: found.opt_state})
+    moved = state._replace(network=found.network, opt_states=opt_states, step=state.step + 1)
     return moved, Feedback({**found.told, "learning_rate": rate})
 
 
 # What the contract asks for.
 
 
-def acting(h: Any, state: Any) -> Any:
+def acting(config: Any, state: Any) -> Any:
     """The network."""
     return state.network
 
 
-def start(h: Any, acting: Any, batch: int) -> Any:
+def start(config: Any, acting: Any, batch: int) -> Any:
     """What the policy's memory carries before anything was seen; None without one."""
     return acting.start(batch) if isinstance(acting, Phasic) else None
 
 
 def act(
-    h: Any,
+    config: Any,
     acting: Any,
     observation: Observation,
     *,
@@ -113,7 +115,7 @@ def act(
 
 
 def distribution(
-    h: Any, acting: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+    config: Any, acting: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
 ) -> Distribution:
     """The sampled policy."""
     return _seen(acting, observation, mask, carry)[0]
@@ -127,11 +129,11 @@ def _seen(acting: Any, observation: Observation, mask: jax.Array | None, carry: 
     return acting.step(observation, mask, carry)
 
 
-def q_values(h: Any, acting: Any, observation: Observation) -> None:
+def q_values(config: Any, acting: Any, observation: Observation) -> None:
     """None: it rates states, not actions."""
 
 
-def recipe_of(h: Any, acting: Any) -> dict[str, Any]:
+def recipe_of(config: Any, acting: Any) -> dict[str, Any]:
     """How the policy acts, as plain nodes."""
-    carry = start(h, acting, 1)
+    carry = start(config, acting, 1)
     return recipe.whole(recipe.likely(acting), carry=None if carry is None else carry.shape[1])

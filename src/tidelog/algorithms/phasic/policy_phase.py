@@ -27,27 +27,27 @@ from tidelog.losses.returns import advantages, value_error
 # Before the policy phase: rewards in units of their spread, advantages, value targets.
 
 
-def estimate(h: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
+def estimate(config: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
     """Advantages, value targets and values [C, T] of a fresh rollout, by the value network.
 
     Where its unit moves with these targets, `value` is told in the new one: what the network says as losses read it.
     """
-    state, reward = scale_rewards(h, state, columns)
+    state, reward = scale_rewards(config, state, columns)
     unit = value_unit(state)
-    state, value, following, begins = valued(h, state, columns)
+    state, value, following, begins = valued(config, state, columns)
     value, following = unit * value, unit * following
     flags = columns["terminated"], columns["truncated"], columns["valid"]
-    advantage = advantages(reward, value, following, *flags, h.discount, h.gae_lambda)
+    advantage = advantages(reward, value, following, *flags, config.discount, config.gae_lambda)
     target = value + advantage
     if state.values is not None:
         state = state._replace(values=merged(state.values, target, columns["valid"].astype(jnp.float32)))
         value = value * (value_unit(state) / unit)
-    if h.advantage_normalisation:
+    if config.advantage_normalisation:
         advantage = standardised(advantage, columns["valid"])
     return state, {"advantage": advantage, "target": target, "value": value, **begins}
 
 
-def valued(h: Any, state: Any, columns: Columns) -> tuple[Any, jax.Array, jax.Array, Columns]:
+def valued(config: Any, state: Any, columns: Columns) -> tuple[Any, jax.Array, jax.Array, Columns]:
     """The network's values [C, T] of all steps and of what followed them, in its own units.
 
     Where the value has a memory of its own, the state takes over what it carried into the rollout and carries out of
@@ -61,7 +61,7 @@ def valued(h: Any, state: Any, columns: Columns) -> tuple[Any, jax.Array, jax.Ar
     value, following, carries = seen_by(state.network.worth_along, seen, later, past._replace(value=state.carry))
     if state.carry is None:
         return state, value, following, {}
-    each = carries.shape[1] // h.pieces
+    each = carries.shape[1] // config.pieces
     into = jnp.concatenate([state.carry[:, None], carries[:, each - 1 : -1 : each]], axis=1)
     return state._replace(carry=carries[:, -1]), value, following, {"value_carry": into}
 
@@ -69,32 +69,38 @@ def valued(h: Any, state: Any, columns: Columns) -> tuple[Any, jax.Array, jax.Ar
 # Losses of the policy phase: each returns the mean over the minibatch and its metrics.
 
 
-def policy_loss(network: Any, h: Any, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
+def policy_loss(
+    network: Any, config: Any, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The clipped surrogate with its entropy bonus, and the divergence of the ratio where it has a weight."""
     data = batch.data
-    return _policy_loss(network.policy(data["observation"], data.get("mask"), *past_of(data)), h, batch)
+    return _policy_loss(network.policy(data["observation"], data.get("mask"), *past_of(data)), config, batch)
 
 
-def value_loss(network: Any, h: Any, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
+def value_loss(
+    network: Any, config: Any, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The weighted squared error of the value, in units of the value network."""
     data = batch.data
-    return _value_loss(network(data["observation"], data.get("mask"), *past_of(data))[1], h, batch, unit)
+    return _value_loss(network(data["observation"], data.get("mask"), *past_of(data))[1], config, batch, unit)
 
 
-def joint_loss(network: Any, h: Any, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
+def joint_loss(
+    network: Any, config: Any, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Both at once."""
     policy, value = network(batch.data["observation"], batch.data.get("mask"), *past_of(batch.data))
-    (p_loss, p_told), (v_loss, v_told) = _policy_loss(policy, h, batch), _value_loss(value, h, batch, unit)
+    (p_loss, p_told), (v_loss, v_told) = _policy_loss(policy, config, batch), _value_loss(value, config, batch, unit)
     return p_loss + v_loss, p_told | v_told
 
 
-def _policy_loss(policy: Any, h: Any, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+def _policy_loss(policy: Any, config: Any, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
     log_ratio = policy.log_probability(batch.data["action"]) - batch.data["log_probability"]
-    gain, entropy = batch.mean(surrogate(log_ratio, batch.data["advantage"], h.clip)), batch.mean(policy.entropy())
+    gain, entropy = batch.mean(surrogate(log_ratio, batch.data["advantage"], config.clip)), batch.mean(policy.entropy())
     divergence = batch.mean(ratio_divergence(log_ratio))
-    loss = gain - h.entropy_bonus * entropy
-    beyond = 0.0 if h.clip is None else jnp.abs(jnp.exp(log_ratio) - 1.0) > h.clip
-    return loss if h.divergence_weight is None else loss + h.divergence_weight * divergence, {
+    loss = gain - config.entropy_bonus * entropy
+    beyond = 0.0 if config.clip is None else jnp.abs(jnp.exp(log_ratio) - 1.0) > config.clip
+    return loss if config.divergence_weight is None else loss + config.divergence_weight * divergence, {
         "policy_loss": gain,
         "entropy": entropy,
         "approx_kl": divergence,
@@ -104,9 +110,9 @@ def _policy_loss(policy: Any, h: Any, batch: Batch) -> tuple[jax.Array, dict[str
 
 
 def _value_loss(
-    value: jax.Array, h: Any, batch: Batch, unit: jax.Array | float
+    value: jax.Array, config: Any, batch: Batch, unit: jax.Array | float
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     target, old = batch.data["target"] / unit, batch.data["value"] / unit
-    error = batch.mean(value_error(value, target, old, h.value_clip))
+    error = batch.mean(value_error(value, target, old, config.value_clip))
     told = {"value_loss": 0.5 * error, "explained_variance": explained(target, old, batch)}
-    return h.value_weight * error, told
+    return config.value_weight * error, told

@@ -21,30 +21,30 @@ from tidelog.losses.vtrace import vtrace
 # Before every update: what its segments are worth, by the networks as they stand.
 
 
-def count_rewards(h: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
+def count_rewards(config: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
     """The spread of rewards with a fresh rollout in it."""
-    return scale_rewards(h, state, columns)[0], {}
+    return scale_rewards(config, state, columns)[0], {}
 
 
-def traced(h: Any, state: Any, batch: Batch) -> Batch:
+def traced(config: Any, state: Any, batch: Batch) -> Batch:
     """The batch with `target`, `advantage`, `value`, and `log_behaviour`, pi over mu; all [B, T]."""
     data, unit = batch.data, value_unit(state)
     value, following = (unit * state.network.worth(data[name]) for name in ("observation", "following"))
     policy = state.network.policy(data["observation"], data.get("mask"))
     log_behaviour = policy.log_probability(data["action"]) - data["log_probability"]
     flags = data["terminated"], data["truncated"], data["valid"]
-    dials = h.discount, h.gae_lambda, h.rho_bar, h.c_bar
-    target, advantage = vtrace(log_behaviour, scaled(h, state, data["reward"]), value, following, *flags, *dials)
+    dials = config.discount, config.gae_lambda, config.rho_bar, config.c_bar
+    target, advantage = vtrace(log_behaviour, scaled(config, state, data["reward"]), value, following, *flags, *dials)
     found = {"target": target, "advantage": advantage, "value": value, "log_behaviour": log_behaviour}
     return batch._replace(data=data | found)
 
 
-def judged(h: Any, state: Any, batch: Batch) -> Batch:
+def judged(config: Any, state: Any, batch: Batch) -> Batch:
     """The policy's batch with what its loss reads besides: `log_proximal`, prox over mu, and advantages of one unit."""
-    batch = traced(h, state, batch)
+    batch = traced(config, state, batch)
     data = batch.data
     proximal = state.proximal.network.policy(data["observation"], data.get("mask")).log_probability(data["action"])
-    if h.advantage_normalisation:
+    if config.advantage_normalisation:
         data = data | {"advantage": standardised(data["advantage"], data["valid"])}
     return batch._replace(data=data | {"log_proximal": proximal - data["log_probability"]})
 
@@ -52,29 +52,29 @@ def judged(h: Any, state: Any, batch: Batch) -> Batch:
 # Losses: each returns the mean over the minibatch and its metrics.
 
 
-def policy_loss(network: Any, h: Any, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+def policy_loss(network: Any, config: Any, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The decoupled surrogate with its entropy bonus."""
     data = batch.data
     policy = network.policy(data["observation"], data.get("mask"))
     log_weight, advantage = data["log_proximal"], data["advantage"]
     log_ratio = policy.log_probability(data["action"]) - data["log_probability"] - log_weight
-    gain = batch.mean(decoupled_surrogate(log_ratio, log_weight, advantage, h.clip, h.most_weight))
+    gain = batch.mean(decoupled_surrogate(log_ratio, log_weight, advantage, config.clip, config.most_weight))
     entropy = batch.mean(policy.entropy())
-    beyond = 0.0 if h.clip is None else jnp.abs(jnp.exp(log_ratio) - 1.0) > h.clip
-    return gain - h.entropy_bonus * entropy, {
+    beyond = 0.0 if config.clip is None else jnp.abs(jnp.exp(log_ratio) - 1.0) > config.clip
+    return gain - config.entropy_bonus * entropy, {
         "policy_loss": gain,
         "entropy": entropy,
         "approx_kl": batch.average(ratio_divergence(log_ratio)),
         "clip_fraction": batch.average(jnp.broadcast_to(beyond, log_ratio.shape)),
         "advantage_max": jnp.max(jnp.abs(advantage)),
-        **weights_told(h, batch, log_ratio, log_weight),
+        **weights_told(config, batch, log_ratio, log_weight),
     }
 
 
-def weights_told(h: Any, batch: Batch, log_ratio: jax.Array, log_weight: jax.Array) -> dict[str, jax.Array]:
+def weights_told(config: Any, batch: Batch, log_ratio: jax.Array, log_weight: jax.Array) -> dict[str, jax.Array]:
     """How far the policy is from who played, and how old the segments are."""
-    used = jnp.exp(truncated_weight(log_ratio, log_weight, h.most_weight) + log_ratio)
-    cut = (log_weight + jnp.maximum(log_ratio, 0.0)) > jnp.log(h.most_weight)
+    used = jnp.exp(truncated_weight(log_ratio, log_weight, config.most_weight) + log_ratio)
+    cut = (log_weight + jnp.maximum(log_ratio, 0.0)) > jnp.log(config.most_weight)
     mean = batch.average(used)
     return {
         "effective_share": jnp.square(mean) / jnp.maximum(batch.average(jnp.square(used)), 1e-12),
@@ -84,11 +84,13 @@ def weights_told(h: Any, batch: Batch, log_ratio: jax.Array, log_weight: jax.Arr
     }
 
 
-def value_loss(network: Any, h: Any, batch: Batch, unit: jax.Array | float) -> tuple[jax.Array, dict[str, jax.Array]]:
+def value_loss(
+    network: Any, config: Any, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The weighted squared error of the value, in units of the value network."""
     data = batch.data
     value = network(data["observation"], data.get("mask"))[1]
     target, old = data["target"] / unit, data["value"] / unit
     error = batch.mean(value_error(value, target, old, None))
     told = {"value_loss": 0.5 * error, "explained_variance": explained(target, old, batch)}
-    return h.value_weight * error, told | {"value_staleness": jnp.mean(data["age"].astype(jnp.float32))}
+    return config.value_weight * error, told | {"value_staleness": jnp.mean(data["age"].astype(jnp.float32))}

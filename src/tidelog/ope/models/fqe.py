@@ -38,7 +38,7 @@ from tidelog.algorithms.core.optimisation import (
     copied,
     cosine,
     descend,
-    optimiser_memory,
+    init_opt_state,
     polyak_update,
 )
 from tidelog.algorithms.core.sampling import Batch, NStep, Sampler
@@ -55,7 +55,7 @@ class State(NamedTuple):
 
     critic: Critic
     target_critic: Critic
-    memory: Any  # the optimiser's
+    opt_state: Any  # the optimiser's
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedule
     key: jax.Array
@@ -88,37 +88,39 @@ def evaluation_loss(critic: Critic, batch: Batch, target: jax.Array) -> tuple[ja
     return batch.mean(jnp.mean(jnp.square(q - jax.lax.stop_gradient(target)), axis=-1)), q
 
 
-def targets(h: FQE, state: State, row: Transition, key: jax.Array) -> jax.Array:
+def targets(config: FQE, state: State, row: Transition, key: jax.Array) -> jax.Array:
     """`r + discount V(s')` of the old target critic, less what all values start from: [B, P]."""
-    later = h.centre + followed_value(state.target_critic, row, h.policies, key)
-    return row.reward[:, None] + row.discount[:, None] * later - h.centre
+    later = config.centre + followed_value(state.target_critic, row, config.policies, key)
+    return row.reward[:, None] + row.discount[:, None] * later - config.centre
 
 
-def step(h: FQE, state: State, batch: Batch) -> tuple[State, Feedback]:
+def step(config: FQE, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of the critic and its slow copy."""
-    target = targets(h, state, batch.data, jax.random.fold_in(state.key, state.step))
+    target = targets(config, state, batch.data, jax.random.fold_in(state.key, state.step))
     (loss, q), slope = eqx.filter_value_and_grad(evaluation_loss, has_aux=True)(state.critic, batch, target)
-    rate = h.learning_rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
-    critic, memory = descend(h.optimiser, state.critic, slope, state.memory, rate, None)
-    target_critic = polyak_update(state.target_critic, critic, h.target_rate)
-    moved = State(critic, target_critic, memory, state.step + 1, state.updates, state.key)
-    return moved, Feedback({"evaluation_loss": loss, "q_mean": batch.average(jnp.mean(q, axis=-1)) + h.centre})
+    rate = config.learning_rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
+    critic, opt_state = descend(config.optimiser, state.critic, slope, state.opt_state, rate, None)
+    target_critic = polyak_update(state.target_critic, critic, config.target_rate)
+    moved = State(critic, target_critic, opt_state, state.step + 1, state.updates, state.key)
+    return moved, Feedback({"evaluation_loss": loss, "q_mean": batch.average(jnp.mean(q, axis=-1)) + config.centre})
 
 
-def losses(h: FQE, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+def losses(config: FQE, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """The loss of the critic as it stands, without a step."""
-    return {"evaluation_loss": evaluation_loss(state.critic, batch, targets(h, state, batch.data, key))[0]}
+    return {"evaluation_loss": evaluation_loss(state.critic, batch, targets(config, state, batch.data, key))[0]}
 
 
-def init(h: FQE, spec: Spec, key: jax.Array, updates: int) -> State:
+def init(config: FQE, spec: Spec, key: jax.Array, updates: int) -> State:
     """A fresh critic, which does not see what the policies would do, and its copy."""
     network_key, training_key = jax.random.split(key)
     seen = {name: leaf for name, leaf in spec.observation.items() if name != ANSWERS}
-    rated = replace(spec, observation=seen, rewards=h.policies)
-    sight = EncoderConfig(h.embedding, h.hidden[0])
-    critic = Critic.create(host_generator(network_key), rated, hidden=h.hidden, layer_norm=h.layer_norm, sight=sight)
-    memory = optimiser_memory(h.optimiser, critic)
-    return State(critic, copied(critic), memory, jnp.int32(0), jnp.int32(updates), training_key)
+    rated = replace(spec, observation=seen, rewards=config.policies)
+    sight = EncoderConfig(config.embedding, config.hidden[0])
+    critic = Critic.create(
+        host_generator(network_key), rated, hidden=config.hidden, layer_norm=config.layer_norm, sight=sight
+    )
+    opt_state = init_opt_state(config.optimiser, critic)
+    return State(critic, copied(critic), opt_state, jnp.int32(0), jnp.int32(updates), training_key)
 
 
 @hyper

@@ -128,8 +128,8 @@ def fold_values(
     made = derived(log, policies, discount, learnt)
     mine = made.log.take_episodes(learnt)
     width = 128 if mine.steps >= WIDE else 64
-    h = FQE(discount=discount, centre=made.centre, policies=len(policies), hidden=(width, width))
-    critic = trained(h, mine, updates_for(mine), seed, tell)
+    config = FQE(discount=discount, centre=made.centre, policies=len(policies), hidden=(width, width))
+    critic = trained(config, mine, updates_for(mine), seed, tell)
     return _rated(critic, made, rows, len(policies))
 
 
@@ -139,9 +139,9 @@ def updates_for(log: Log) -> int:
     return int(np.clip(max(EPOCHS * log.steps // FQE().batch_size, SWEEPS * longest), FEWEST, MOST))
 
 
-def trained(h: FQE, log: Log, updates: int, seed: int, tell: Callable[[float], None] | None = None) -> Critic:
+def trained(config: FQE, log: Log, updates: int, seed: int, tell: Callable[[float], None] | None = None) -> Critic:
     """The critic after so many updates on a derived log; DivergenceError where its loss is not finite."""
-    trainer = Trainer.fresh([Member(0, h, seed)], log.spec, stores_of(h, log, Scaler()), updates)
+    trainer = Trainer.fresh([Member(0, config, seed)], log.spec, stores_of(config, log, Scaler()), updates)
     while trainer.update < updates:
         trainer.advance(CHUNK_UPDATES)
         for _, at in trainer.failures():
@@ -151,7 +151,7 @@ def trained(h: FQE, log: Log, updates: int, seed: int, tell: Callable[[float], N
             )
         if tell is not None:
             tell(trainer.update / updates)
-    critic: Critic = h.acting(trainer.learners[0].state).critic
+    critic: Critic = config.acting(trainer.learners[0].state).critic
     return critic
 
 

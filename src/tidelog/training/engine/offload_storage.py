@@ -20,7 +20,7 @@ from tidelog.training.engine.plan import waiting
 from tidelog.training.engine.segment_offload import OffloadedStore, size
 
 PLACES = ("device", "host", "disk")
-FOLDER = "memory"  # in a run's folder
+FOLDER = "phase_buffer"  # in a run's folder
 Planned = Mapping[str, tuple[Columns, StoreSpec]]
 
 
@@ -57,18 +57,18 @@ def storage_for(
 ) -> Storage:
     """Where a run's phase memory is to lie; ConfigError where it cannot lie there."""
     if where not in PLACES:
-        raise ConfigError(f"phase_memory = {where!r}: {nearest(str(where), PLACES)}")
+        raise ConfigError(f"phase_buffer = {where!r}: {nearest(str(where), PLACES)}")
     if limit is not None and not limit > 0:
-        raise ConfigError(f"phase_memory_limit = {limit!r}: expected a number of GB above 0")
+        raise ConfigError(f"phase_buffer_limit = {limit!r}: expected a number of GB above 0")
     if where == "disk" and out is None:
-        raise ConfigError("phase_memory = 'disk' lies in the run's folder: name one, as in out='runs/name'")
+        raise ConfigError("phase_buffer = 'disk' lies in the run's folder: name one, as in out='runs/name'")
     if where != "device" and not waiting(algorithm):
         raise ConfigError(
-            f"phase_memory = {where!r}: {type(algorithm).__name__} as it is set keeps no segments from phase to phase "
+            f"phase_buffer = {where!r}: {type(algorithm).__name__} as it is set keeps no segments from phase to phase "
             "(PPG with an auxiliary phase does); leave it on the device"
         )
     if where != "device" and together:
-        raise ConfigError(f"phase_memory = {where!r} and together: members under one vmap keep theirs on the device")
+        raise ConfigError(f"phase_buffer = {where!r} and together: members under one vmap keep theirs on the device")
     return Storage(where, None if out is None else Path(out), limit, keep, together)
 
 
@@ -84,7 +84,7 @@ def check_room(storage: Storage, algorithm: Collecting, planned: Planned, member
     if not waits:
         what, mend = "the stores of segments take", "ask for less capacity, fewer environments, rollout_steps or steps"
     if storage.limit is not None and needed > storage.limit * 1e9:
-        raise SpaceError(f"{what} {words}, more than phase_memory_limit = {storage.limit:g} GB: {mend}")
+        raise SpaceError(f"{what} {words}, more than phase_buffer_limit = {storage.limit:g} GB: {mend}")
     demands = [_demand(storage, needed, stacked)]
     if storage.where == "host" and storage.folder is not None:  # checkpoints make files of it
         demands.append(_demand(replace(storage, where="disk"), needed, False))
@@ -126,7 +126,7 @@ def store_bytes(shapes: Columns, keep: StoreSpec) -> int:
 
 def _free(storage: Storage) -> tuple[int | None, str, str]:
     """Bytes that are free where it is to lie (None: unknown), how that place is called, and where else it could lie."""
-    elsewhere = ", or set phase_memory to 'disk'"
+    elsewhere = ", or set phase_buffer to 'disk'"
     if storage.where == "disk":
         there = storage.folder or Path()
         while not there.exists():
@@ -137,7 +137,7 @@ def _free(storage: Storage) -> tuple[int | None, str, str]:
     if storage.where == "device" and jax.default_backend() != "cpu":
         told = jax.devices()[0].memory_stats() or {}
         free = told["bytes_limit"] - told.get("bytes_in_use", 0) if "bytes_limit" in told else None
-        return free, "the device", ", or set phase_memory to 'host' or 'disk'"
+        return free, "the device", ", or set phase_buffer to 'host' or 'disk'"
     return available_memory(), "this machine's memory", elsewhere
 
 

@@ -35,13 +35,13 @@ class Settings:
     keep: int = 3  # checkpoints kept
     together: bool | None = None  # members under one vmap; None: where there is an accelerator
     ahead: bool = False  # whether a thread plays one round before what it plays is learnt from
-    phase_memory: str = "device"  # where segments wait between phases: device, host or disk
-    phase_memory_limit: float | None = None  # GB beyond which a run is refused
+    phase_buffer: str = "device"  # where segments wait between phases: device, host or disk
+    phase_buffer_limit: float | None = None  # GB beyond which a run is refused
 
     def __post_init__(self) -> None:
         for name in ("steps", "every", "split_seed", "keep", *(("patience",) if self.patience is not None else ())):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
-        limited = ("phase_memory_limit",) if self.phase_memory_limit is not None else ()
+        limited = ("phase_buffer_limit",) if self.phase_buffer_limit is not None else ()
         for name in ("held_out", "save_seconds", *limited):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
         if not 1 <= self.steps <= MOST:

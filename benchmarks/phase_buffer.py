@@ -1,6 +1,6 @@
 """What the phase memory takes at the paper's shapes, on the device (here the same memory), the host, and on disk.
 
-`python -m benchmarks.phase_memory`. 64 environments, 256 steps, pictures of 64 x 64 x 3 bytes, 15 actions; one process
+`python -m benchmarks.phase_buffer`. 64 environments, 256 steps, pictures of 64 x 64 x 3 bytes, 15 actions; one process
 a case, which plays `policy_iterations` rounds and one auxiliary epoch. The network is a dense layer on coarse pictures:
 what is measured is memory, not learning. Memory is that of the process beyond what it had before the run: its own
 pages, and pages of mapped files.
@@ -29,7 +29,7 @@ from tidelog.training.engine.offload_storage import FOLDER, store_bytes
 from tidelog.training.engine.plan import planned_stores
 from tidelog.types import Discrete, Image, Spec
 
-COMMAND = "python -m benchmarks.phase_memory"
+COMMAND = "python -m benchmarks.phase_buffer"
 CASES = [(place, rounds) for place in ("device", "host", "disk") for rounds in (2, 4)] + [("host", 8), ("disk", 8)]
 STATED = (32, 16, 8, 4, 2)  # policy_iterations whose size is said without being tried
 
@@ -126,7 +126,7 @@ def one(place: str, rounds: int) -> dict:
     h, size = paper(rounds), 64 * 256
     with tempfile.TemporaryDirectory() as folder:
         run = tl.prepare_learning(
-            h, Pictures(), rounds * size, out=f"{folder}/run", every=rounds * size, phase_memory=place, save_seconds=1e9
+            h, Pictures(), rounds * size, out=f"{folder}/run", every=rounds * size, phase_buffer=place, save_seconds=1e9
         )
         watched, peaks, begin = Watched(), {}, time.monotonic()
         for _ in run.stream():
@@ -151,11 +151,11 @@ def study() -> dict:
     """Every case in a process of its own."""
     rows = []
     for place, rounds in CASES:
-        command = [sys.executable, "-m", "benchmarks.phase_memory", place, str(rounds)]
+        command = [sys.executable, "-m", "benchmarks.phase_buffer", place, str(rounds)]
         rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
         print(rows[-1], flush=True)
     content = {"environments": 64, "steps": 256, "stated": {rounds: stated(rounds) for rounds in STATED}}
-    keep("phase_memory", COMMAND, content, rows=rows)
+    keep("phase_buffer", COMMAND, content, rows=rows)
     return content | {"rows": rows}
 
 
