@@ -241,7 +241,7 @@ def population(folder: Path) -> Any:
     log = log_of("discrete")
     several = [small(tl.IQL, temperature=t, expectile=e)() for t, e in ((1.0, 0.6), (3.0, 0.8))]
     run = tl.fit(several, log, UPDATES, seeds=[0, 3], every=UPDATES, progress=False)
-    return learnt(run, log), [floats(run.policy(0, member).acting) for member in (0, 1)]
+    return learnt(run, log), [floats(run.policy(0, member).params) for member in (0, 1)]
 
 
 @case("options: resumed")
@@ -253,7 +253,7 @@ def resumed(folder: Path) -> Any:
     next(now for now in stream if now.rows)
     stream.close()
     run = tl.resume(folder / "run", log, progress=False)
-    return learnt(run, log), floats(tl.load(folder / "run", log).policy().acting)
+    return learnt(run, log), floats(tl.load(folder / "run", log).policy().params)
 
 
 @case("options: warm start")

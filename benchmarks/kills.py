@@ -134,7 +134,7 @@ def _state(place: Path) -> tuple:
     run = tl.load(place)
     best = [run.best_policy(member.seed) for member in run.members]
     rows = [{name: value for name, value in row.items() if not name.startswith("time/")} for row in run.metrics]
-    return [fingerprint(learner) for learner in run.learners()], rows, [fingerprint(p.acting) for p in best]
+    return [fingerprint(learner) for learner in run.learners()], rows, [fingerprint(p.params) for p in best]
 
 
 if __name__ == "__main__":

@@ -57,16 +57,16 @@ def collecting(algorithm: tl.PPG, env: str) -> dict:
     """Decisions a second of playing alone."""
     run = prepare_learning(algorithm, env, 10**6)
     state, steps = run._trainer.learners[0].state, algorithm.rollout_steps
-    acting = algorithm.acting(state)
+    params = algorithm.policy_params(state)
     if env.startswith("jax:"):
         source = functional(env)
         names = ("observation", "action", "log_probability", "following")
         worlds = unplayed(source, algorithm.environments, jax.random.key(0)).worlds
-        play = jax.jit(lambda worlds, key: rollout(source, algorithm, acting, worlds, key, steps, names))
+        play = jax.jit(lambda worlds, key: rollout(source, algorithm, params, worlds, key, steps, names))
         once = lambda i: jax.block_until_ready(play(worlds, jax.random.key(i)))  # noqa: E731
     else:
         (host,) = run._trainer._places.hosts
-        once = lambda i: host.rollout(algorithm, acting, jax.random.key(i), i, steps)  # noqa: E731
+        once = lambda i: host.rollout(algorithm, params, jax.random.key(i), i, steps)  # noqa: E731
     once(0)
     rates = []
     for i in range(REPEATS):

@@ -47,9 +47,9 @@ def made(place: Path, name: str) -> Path:
         return path
     algorithm, space, _, _ = POLICIES[name]
     spec = Spec(SEEN, space)
-    acting = algorithm.acting(algorithm.init(spec, jax.random.key(0), 1))
+    params = algorithm.policy_params(algorithm.init(spec, jax.random.key(0), 1))
     scaler = Scaler({"numeric": np.full(20, 0.5, np.float32)}, {"numeric": np.full(20, 2.0, np.float32)})
-    export(Policy(algorithm, spec, scaler, acting), path)
+    export(Policy(algorithm, spec, scaler, params), path)
     return path
 
 

@@ -63,19 +63,19 @@ class Diary:
     def init(self, spec, key, updates):
         return Page(jnp.zeros(updates, int), jnp.full((updates, LEFT + RIGHT), -1), jnp.int32(0))
 
-    def acting(self, state):
+    def policy_params(self, state):
         return ()
 
-    def start(self, acting, batch):
+    def start(self, params, batch):
         return None
 
-    def act(self, acting, observation, *, mask=None, carry=None, key=None):
+    def act(self, params, observation, *, mask=None, carry=None, key=None):
         return Act(jnp.zeros(len(next(iter(observation.values()))), int))
 
-    def distribution(self, acting, observation, mask=None):
+    def distribution(self, params, observation, mask=None):
         return None
 
-    def q_values(self, acting, observation):
+    def q_values(self, params, observation):
         return None
 
 

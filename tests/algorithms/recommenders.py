@@ -79,4 +79,4 @@ def after(h: RecommenderBCQ, log: Interactions, updates: int = 2, phase: int = 1
 
 
 def policy(h: RecommenderBCQ, log: Interactions, state: Any = None) -> Policy:
-    return Policy(h, log.spec, Scaler(), h.acting(fresh(h, log) if state is None else state))
+    return Policy(h, log.spec, Scaler(), h.policy_params(fresh(h, log) if state is None else state))

@@ -65,7 +65,7 @@ def test_no_two_networks_of_a_state_share_a_buffer(part, make):
 
 def test_discrete_own_critics_rate_no_actions_unless_they_say_how():
     h = small("iql", critic_network=own_critic)
-    assert h.q_values(h.acting(h.init(LOG.spec, jax.random.key(0), 1)), LOG.observation) is None
+    assert h.q_values(h.policy_params(h.init(LOG.spec, jax.random.key(0), 1)), LOG.observation) is None
 
 
 def test_an_optimiser_that_remembers_parameters_shares_no_buffer_with_the_network():

@@ -56,17 +56,17 @@ class Restarting(PointMass):
 
 def played(h, state, source):
     """Two rollouts in a row, leaves [W, T, ...]; the second begins in the middle of episodes."""
-    acting = h.acting(state)
+    params = h.policy_params(state)
     if not hasattr(source, "observe"):
         host = Host(source, 0, True)
-        carried, found = unplayed(None, source.count, jax.random.key(0), h.start(acting, source.count)).carried, []
+        carried, found = unplayed(None, source.count, jax.random.key(0), h.start(params, source.count)).carried, []
         for round in range(2):
-            columns, carried = host.rollout(h, acting, jax.random.key(round), round, STEPS, carried, h.pieces)
+            columns, carried = host.rollout(h, params, jax.random.key(round), round, STEPS, carried, h.pieces)
             found.append(columns)
         return [jax.tree.map(jnp.asarray, columns) for columns in found]
-    now, found = unplayed(source, h.environments, jax.random.key(1), h.start(acting, h.environments)), []
+    now, found = unplayed(source, h.environments, jax.random.key(1), h.start(params, h.environments)), []
     for round in range(2):
-        now, columns = rollout(source, h, acting, now, jax.random.key(round), STEPS, NAMES, h.pieces)
+        now, columns = rollout(source, h, params, now, jax.random.key(round), STEPS, NAMES, h.pieces)
         found.append(columns)
     return found
 
@@ -214,7 +214,7 @@ def test_a_run_stopped_in_the_middle_goes_on_bit_equal(env, where, stop, tmp_pat
 def test_a_saved_policy_carries_its_memory(tmp_path):
     h, state = fresh(functional(ENV).spec)
     columns = played(h, state, functional(ENV))[0]
-    policy = Policy(h, functional(ENV).spec, Scaler(), h.acting(state))
+    policy = Policy(h, functional(ENV).spec, Scaler(), h.policy_params(state))
     policy.save(tmp_path / "policy")
     again = tl.load_policy(tmp_path / "policy")
     assert again.is_recurrent
@@ -240,7 +240,7 @@ def test_a_memory_of_ours_and_a_network_of_your_own_are_refused_together():
 def test_a_network_of_your_own_with_a_memory_is_refused(algorithm):
     spec = functional(ENV).spec
     network = tiny(recurrent_size=4).init(spec, jax.random.key(0), 1).network
-    with pytest.raises(tl.ConfigError, match=rf"{algorithm.__name__}\.network makes a network with a memory"):
+    with pytest.raises(tl.ConfigError, match=rf"{algorithm.__name__}\.network makes a recurrent network"):
         algorithm(network=lambda spec, key: network).init(spec, jax.random.key(0), 1)
 
 
@@ -258,6 +258,6 @@ def test_what_is_played_ahead_carries_on_and_resumes(tmp_path, monkeypatch):
 
 def test_a_policy_with_a_memory_begins_as_no_other():
     teacher = tiny().init(functional(ENV).spec, jax.random.key(0), 1)
-    policy = Policy(tiny(), functional(ENV).spec, Scaler(), tiny().acting(teacher))
+    policy = Policy(tiny(), functional(ENV).spec, Scaler(), tiny().policy_params(teacher))
     with pytest.raises(tl.ConfigError, match="start: PPG with a memory cannot begin as another"):
         begin(ENV, None, start=policy)

@@ -8,8 +8,8 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL
-from tests.judging.cases import best_treatments, mostly, treated
-from tests.judging.made import evidence_of
+from tests.ope.cases import best_treatments, mostly, treated
+from tests.ope.made import evidence_of
 from tidelog.data.overlap import Sketch
 from tidelog.ope.estimators.risk import risk_of
 from tidelog.policies.statistics import Interval

@@ -70,11 +70,11 @@ class Case:
     def chosen(self, state: Any, observation: Any, mask: Any = None, seed: int | None = None) -> Any:
         """What the policy does; with a seed, a sample."""
         key = None if seed is None else jax.random.key(seed)
-        return _act(as_arrays(self.algorithm), self.algorithm.acting(state), observation, mask, key)
+        return _act(as_arrays(self.algorithm), self.algorithm.policy_params(state), observation, mask, key)
 
     def policy(self, state: Any, observation: Any, mask: Any = None) -> Any:
         """The sampled policy's distribution."""
-        return _distribution(as_arrays(self.algorithm), self.algorithm.acting(state), observation, mask)
+        return _distribution(as_arrays(self.algorithm), self.algorithm.policy_params(state), observation, mask)
 
     def trainer(self, *members: tuple[Any, int], together: bool = False, steps: int = 300) -> Trainer:
         """A trainer of (algorithm, seed) pairs."""
@@ -96,13 +96,13 @@ CASES = [
 
 
 @eqx.filter_jit
-def _act(algorithm: Any, acting: Any, observation: Any, mask: Any, key: Any) -> Any:
-    return algorithm.act(acting, observation, mask=mask, key=key)
+def _act(algorithm: Any, params: Any, observation: Any, mask: Any, key: Any) -> Any:
+    return algorithm.act(params, observation, mask=mask, key=key)
 
 
 @eqx.filter_jit
-def _distribution(algorithm: Any, acting: Any, observation: Any, mask: Any) -> Any:
-    return algorithm.distribution(acting, observation, mask)
+def _distribution(algorithm: Any, params: Any, observation: Any, mask: Any) -> Any:
+    return algorithm.distribution(params, observation, mask)
 
 
 def same(one: Any, two: Any, rtol: float = 0.0, atol: float = 0.0) -> None:

@@ -83,7 +83,7 @@ def test_samples_are_as_frequent_as_probabilities_say(case, epsilon):
 
 @discrete
 def test_q_values_rate_every_action_or_there_are_none(case):
-    found = case.algorithm.q_values(case.algorithm.acting(case.init()), case.observation)
+    found = case.algorithm.q_values(case.algorithm.policy_params(case.init()), case.observation)
     assert found is None or found.shape == (len(case.log), ACTIONS)
     if hasattr(case.init(), "critic"):
         critic = case.init().critic

@@ -66,9 +66,9 @@ def told(h, log):
 @cache
 def ideas(h, log):
     """What the fresh policy looks for."""
-    acting = h.acting(fresh(h, log))
+    params = h.policy_params(fresh(h, log))
     steps = np.ones((2, h.history), np.int32)
-    return h.seek(acting, Histories(steps, steps, np.ones((2, 6), np.float32)))
+    return h.seek(params, Histories(steps, steps, np.ones((2, 6), np.float32)))
 
 
 @cache
@@ -236,9 +236,9 @@ def test_reports_hold_both_phases_and_the_held_out_lists(whole):
 def test_the_weight_of_q_is_chosen_on_the_held_out_period_and_saved(whole):
     folder, run = whole
     for seed in range(2):
-        found = float(run.policy(seed=seed).acting.weight)
+        found = float(run.policy(seed=seed).params.weight)
         assert found == run.metrics[-2 + seed]["held_out/q_weight"]
-        assert float(tl.load(folder / "run").policy(seed=seed).acting.weight) == found
+        assert float(tl.load(folder / "run").policy(seed=seed).params.weight) == found
 
 
 def test_the_chosen_weight_is_the_best_of_those_tried():
@@ -293,5 +293,5 @@ def test_new_items_are_ranked_by_their_features():
     h, log = small(content=True), described()
     found = policy(h, log).recommend([["i1"]], 9, exclude_seen=True)
     assert "i9" in found.items
-    items = h.acting(fresh(h, log)).recall.table(None, fresh(h, log).known.features)
+    items = h.policy_params(fresh(h, log)).recall.table(None, fresh(h, log).known.features)
     assert np.abs(np.asarray(items.vectors[10] - items.vectors[1:10]).sum(axis=1)).min() > 0.0

@@ -25,8 +25,8 @@ def test_compiled_is_what_is_not_compiled(case):
 
 def test_the_same_seed_is_the_same_state_and_another_is_another(case):
     same(case.init(3), case.init(3))
-    acting = case.algorithm.acting
-    assert differ(acting(case.init(3)), acting(case.init(4)), by=0.1)
+    params = case.algorithm.params
+    assert differ(params(case.init(3)), params(case.init(4)), by=0.1)
 
 
 def test_a_batch_of_one(case):

@@ -47,7 +47,7 @@ def after(h, log, updates=5):
 def test_phi_0_acts_exactly_as_the_generator():
     h = small("bcq", phi=0.0, samples=1)
     state = after(h, MOVES)
-    found = h.act(h.acting(state), SHOWN).action
+    found = h.act(h.policy_params(state), SHOWN).action
     latent = jnp.broadcast_to(state.latents, (len(MOVES), state.latents.shape[1]))
     equal(found, state.generator.decode(SHOWN, latent))
 
@@ -55,7 +55,7 @@ def test_phi_0_acts_exactly_as_the_generator():
 def test_every_action_is_a_candidate_and_the_first_critics_best():
     h = small("bcq", samples=7)
     state = after(h, MOVES)
-    found = h.act(h.acting(state), SHOWN).action
+    found = h.act(h.policy_params(state), SHOWN).action
     latents = jnp.broadcast_to(state.latents[:, None], (7, len(MOVES), state.latents.shape[1]))
     made = [state.generator.decode(SHOWN, z) for z in latents]
     made = [jnp.clip(a + 0.05 * state.perturbation(SHOWN, a), -1, 1) for a in made]
@@ -67,8 +67,8 @@ def test_every_action_is_a_candidate_and_the_first_critics_best():
 def test_a_small_phi_moves_by_no_more_than_phi():
     h = small("bcq", phi=0.05, samples=1)
     state = after(h, MOVES)
-    far = h.act(h.acting(state), SHOWN).action
-    near = dataclasses.replace(h, phi=0.0).act(h.acting(state), SHOWN).action
+    far = h.act(h.policy_params(state), SHOWN).action
+    near = dataclasses.replace(h, phi=0.0).act(h.policy_params(state), SHOWN).action
     assert 0.0 < float(jnp.abs(far - near).max()) <= 0.05 + 1e-6
 
 
@@ -124,12 +124,12 @@ def test_a_row_acts_alone_as_in_company_and_large_batches_are_cut_up():
     h = small("bcq", samples=5)
     state = after(h, MOVES, 1)
     many = {name: np.concatenate([leaf] * 12)[:600] for name, leaf in SHOWN.items()}
-    together = h.act(h.acting(state), many).action
+    together = h.act(h.policy_params(state), many).action
     assert together.shape == (600, 2)
     for row in (0, 255, 256, 599):
-        alone = h.act(h.acting(state), {name: leaf[row : row + 1] for name, leaf in many.items()}).action
+        alone = h.act(h.policy_params(state), {name: leaf[row : row + 1] for name, leaf in many.items()}).action
         close(alone[0], together[row], atol=1e-5)
-    sampled = h.act(h.acting(state), many, key=jax.random.key(0)).action
+    sampled = h.act(h.policy_params(state), many, key=jax.random.key(0)).action
     same_row = len(MOVES)
     assert (np.asarray(sampled[0]) != np.asarray(sampled[same_row])).any()
     close(together[0], together[same_row], atol=1e-6)
@@ -137,9 +137,9 @@ def test_a_row_acts_alone_as_in_company_and_large_batches_are_cut_up():
 
 def test_there_is_no_density():
     h = small("bcq")
-    acting = h.acting(fresh(h, MOVES))
-    assert h.distribution(acting, SHOWN) is None
-    assert h.act(acting, SHOWN, key=jax.random.key(0)).log_probability is None
+    params = h.policy_params(fresh(h, MOVES))
+    assert h.distribution(params, SHOWN) is None
+    assert h.act(params, SHOWN, key=jax.random.key(0)).log_probability is None
 
 
 # Discrete.
@@ -177,8 +177,8 @@ def test_threshold_0_is_double_q_learning():
 def test_threshold_1_is_greedy_cloning_with_ties_by_q():
     h = small("discrete-bcq", threshold=1.0)
     state = after(h, LOG)
-    found = h.act(h.acting(state), SEEN, mask=ALLOWED).action
-    logits = seeing(h.acting(state))(SEEN).logits
+    found = h.act(h.policy_params(state), SEEN, mask=ALLOWED).action
+    logits = seeing(h.policy_params(state))(SEEN).logits
     equal(found, jnp.argmax(jnp.where(ALLOWED, logits, -jnp.inf), axis=1))
     tied = Among(jnp.array([[1.0, 3.0, 9.0]]), supported(jnp.array([[2.0, 2.0, 1.0]]), 1.0), 0.0)
     equal(tied.mode(), [1])
@@ -219,8 +219,8 @@ def test_epsilon_is_over_supported_actions():
     policy = Among(jnp.array([[1.0, 2.0, 3.0, 4.0]]), jnp.array([[True, True, True, False]]), 0.3)
     close(policy.probabilities(), [[0.1, 0.1, 0.8, 0.0]], rtol=1e-6)
     h = small("discrete-bcq", threshold=1.0, epsilon=1.0)
-    acting = h.acting(after(h, LOG))
-    equal(h.act(acting, SEEN, mask=ALLOWED, key=jax.random.key(0)).action, h.act(acting, SEEN, mask=ALLOWED).action)
+    params = h.policy_params(after(h, LOG))
+    equal(h.act(params, SEEN, mask=ALLOWED, key=jax.random.key(0)).action, h.act(params, SEEN, mask=ALLOWED).action)
 
 
 def test_a_shared_trunk_for_pictures_and_the_same_target():
@@ -229,7 +229,7 @@ def test_a_shared_trunk_for_pictures_and_the_same_target():
     state = shared.init(spec, jax.random.key(0), 1)
     assert state.imitator.encoder is None
     picture = np.random.default_rng(0).integers(0, 256, (3, 40, 40, 1)).astype(np.uint8)
-    assert shared.act(shared.acting(state), {"picture": picture}).action.shape == (3,)
+    assert shared.act(shared.policy_params(state), {"picture": picture}).action.shape == (3,)
     apart = dataclasses.replace(shared, shared="never").init(spec, jax.random.key(0), 1)
     assert apart.imitator.encoder is not None
     assert after(small("discrete-bcq"), LOG, 0).imitator.encoder is not None
@@ -238,14 +238,14 @@ def test_a_shared_trunk_for_pictures_and_the_same_target():
 
 def test_hidden_states_are_apart():
     h = small("discrete-bcq", recurrent_size=3, shared="always")
-    acting = h.acting(fresh(h, LOG))
-    first = h.act(acting, SEEN, mask=ALLOWED)
+    params = h.policy_params(fresh(h, LOG))
+    first = h.act(params, SEEN, mask=ALLOWED)
     assert first.carry.shape == (len(LOG), 6)
-    values, logits, _ = step_along(acting, SEEN, first.carry)
-    others, same_logits, _ = step_along(acting, SEEN, first.carry.at[:, :3].set(0.0))
+    values, logits, _ = step_along(params, SEEN, first.carry)
+    others, same_logits, _ = step_along(params, SEEN, first.carry.at[:, :3].set(0.0))
     assert (others != values).any()
     equal(same_logits, logits)
-    same_values, others, _ = step_along(acting, SEEN, first.carry.at[:, 3:].set(0.0))
+    same_values, others, _ = step_along(params, SEEN, first.carry.at[:, 3:].set(0.0))
     assert (others != logits).any()
     equal(same_values, values)
 

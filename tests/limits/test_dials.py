@@ -82,7 +82,7 @@ def test_every_head_clones_one_action_of_one_state(head):
     one = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], len(leaf), axis=0), batch)
     for _ in range(60):
         state, _ = cloned(h, state, one)
-    found = h.act(h.acting(state), one.data.observation).action
+    found = h.act(h.policy_params(state), one.data.observation).action
     np.testing.assert_allclose(found, one.data.action, atol=0.1)
 
 

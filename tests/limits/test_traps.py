@@ -69,7 +69,7 @@ def test_targets_read_the_target_perturbation_and_not_the_one_that_learns():
 def test_logits_of_imitation_are_of_both_signs():
     h = small("discrete-bcq")
     state = fresh(h, LOG)
-    logits = seeing(h.acting(state))({name: leaf[LOG.position] for name, leaf in LOG.observation.items()}).logits
+    logits = seeing(h.policy_params(state))({name: leaf[LOG.position] for name, leaf in LOG.observation.items()}).logits
     assert float(logits.min()) < -1e-3
     assert float(logits.max()) > 1e-3
     assert (np.asarray(logits) != 0.0).mean() > 0.99

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from tests.data.visits import mapping, visits
-from tests.judging.made import evidence_of
+from tests.ope.made import evidence_of
 from tests.report.crafted import estimate, played, put, verdict
 from tests.report.pages import Page, alone
 from tests.training.runs import EVERY, bc, begin, finish

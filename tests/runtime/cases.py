@@ -61,10 +61,10 @@ def policy(name):
     spec = Spec(leaves, space, rewards=2 if "several" in name else None)
     mean, std = np.asarray([1.0, -2.0, 0.5, 0.1], np.float32), np.asarray([2.0, 0.5, 1.5, 0.3], np.float32)
     scaler = Scaler({"numeric": mean}, {"numeric": std}) if "numeric" in leaves else Scaler()
-    acting = algorithm.acting(algorithm.init(spec, jax.random.key(len(name)), 1))
+    params = algorithm.policy_params(algorithm.init(spec, jax.random.key(len(name)), 1))
     generator = np.random.default_rng(len(name))
-    acting = jax.tree.map(lambda leaf: leaf + 0.3 * generator.standard_normal(leaf.shape, np.float32), acting)
-    return Policy(algorithm, spec, scaler, acting, {"data": "none", "learnt_from": {"x": [1, 2]}})
+    params = jax.tree.map(lambda leaf: leaf + 0.3 * generator.standard_normal(leaf.shape, np.float32), params)
+    return Policy(algorithm, spec, scaler, params, {"data": "none", "learnt_from": {"x": [1, 2]}})
 
 
 @cache
@@ -72,6 +72,6 @@ def listing(name):
     """A policy that ranks ten items, moved as far from where networks begin."""
     algorithm, log = small(**LISTS[name]), described()
     generator = np.random.default_rng(len(name))
-    acting = algorithm.acting(fresh(algorithm, log))
-    moved = jax.tree.map(lambda leaf: leaf + 0.3 * generator.standard_normal(leaf.shape, np.float32), acting)
-    return Policy(algorithm, log.spec, Scaler(), moved._replace(weight=acting.weight), {"data": "none"})
+    params = algorithm.policy_params(fresh(algorithm, log))
+    moved = jax.tree.map(lambda leaf: leaf + 0.3 * generator.standard_normal(leaf.shape, np.float32), params)
+    return Policy(algorithm, log.spec, Scaler(), moved._replace(weight=params.weight), {"data": "none"})

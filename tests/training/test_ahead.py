@@ -53,9 +53,9 @@ def test_a_rollout_is_by_the_policy_of_exactly_one_round_before(monkeypatch):
     by, after, playing_threads = {}, {}, {}
     real = collect.Host.rollout
 
-    def told(self, algorithm, acting, key, round, *rest):
-        by[round], playing_threads[round] = fingerprint(acting), threading.current_thread().name
-        return real(self, algorithm, acting, key, round, *rest)
+    def told(self, algorithm, params, key, round, *rest):
+        by[round], playing_threads[round] = fingerprint(params), threading.current_thread().name
+        return real(self, algorithm, params, key, round, *rest)
 
     monkeypatch.setattr(collect.Host, "rollout", told)
     run = begin(HOST, ahead=True)

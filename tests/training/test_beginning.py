@@ -87,7 +87,7 @@ def test_a_gaussian_is_cloned_with_its_spread_and_in_the_environments_units():
     assert run.record.data["start"]["divergence"][0] < 0.01
     space = policy.spec.action
     half = Continuous(tuple(0.5 * b for b in space.low), tuple(0.5 * b for b in space.high), space.names)
-    timid = tl.Policy(policy.algorithm, replace(policy.spec, action=half), policy.scaler, policy.acting)
+    timid = tl.Policy(policy.algorithm, replace(policy.spec, action=half), policy.scaler, policy.params)
     one, two = (lesson_of(p, make(HOST, 2), 8, 0).old for p in (policy, timid))
     np.testing.assert_allclose(two.mean[:2], 0.5 * one.mean[:2], rtol=1e-5)  # of the same first observations
     np.testing.assert_allclose(two.log_std[:2], one.log_std[:2] + np.log(0.5), rtol=1e-5)

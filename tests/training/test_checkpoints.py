@@ -183,4 +183,4 @@ def test_what_a_kill_left_half_written_is_ignored_and_cleaned_up(run):
 def test_many_members_remember_their_best(origin, tmp_path):
     run = finish(begin(bc(), origin, tmp_path / "run", seeds=11, best="imitation_loss", steps=1))
     again = load(run.folder)  # eleven: as words, 10 comes before 2
-    assert fingerprint(again.best_policy().acting) == fingerprint(run.best_policy().acting)
+    assert fingerprint(again.best_policy().params) == fingerprint(run.best_policy().params)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.acting.permuted import permuted
+from tests.policies.permuted import permuted
 from tests.training.runs import LOSS, bc, begin, finish
 from tidelog import ConfigError, Log, SpecError, collect
 from tidelog.policies.named_arrays import fingerprint
@@ -16,7 +16,7 @@ from tidelog.training.runs.policies import policy_of_run
 def test_the_policy_of_a_folder_is_the_policy_of_the_run(log, tmp_path):
     run = finish(begin(bc(), log, tmp_path / "run", seeds=[4, 2]))
     for given, seed in ((None, 4), (4, 4), (2, 2)):
-        assert fingerprint(policy_of_run(tmp_path / "run", given).acting) == fingerprint(run.policy(seed).acting)
+        assert fingerprint(policy_of_run(tmp_path / "run", given).params) == fingerprint(run.policy(seed).params)
     with pytest.raises(ConfigError, match=r"has no seed 3: seeds are \[4, 2\]"):
         policy_of_run(tmp_path / "run", 3)
 
@@ -27,7 +27,7 @@ def test_the_best_policy_of_a_folder_is_the_best_of_all_its_members(log, tmp_pat
     run = finish(begin([bc(), bc(learning_rate=0.5)], log, tmp_path / "run", best="worth", evaluate=evaluate))
     found = policy_of_run(tmp_path / "run")
     assert found.algorithm.learning_rate == 0.5
-    assert fingerprint(found.acting) == fingerprint(run.best_policy().acting)
+    assert fingerprint(found.params) == fingerprint(run.best_policy().params)
 
 
 def test_before_any_report_the_last_checkpoint_acts(log, tmp_path):

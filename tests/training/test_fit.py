@@ -150,7 +150,7 @@ def test_the_best_report_keeps_its_policy_and_patience_ends_the_run(best, patien
 
     def told(policy):
         update = policy.origin["update"]
-        seen[update] = fingerprint(policy.acting)
+        seen[update] = fingerprint(policy.params)
         return SCRIPT[update // 14 - 1]
 
     options = {"steps": 84, "best": best, "patience": patience, "evaluate": {"told": told}}
@@ -159,7 +159,7 @@ def test_the_best_report_keeps_its_policy_and_patience_ends_the_run(best, patien
     assert run.update == end
     assert len(set(seen.values())) == len(seen)
     kept = [run.best_policy(), run.best_policy(seed=0), tl.load_policy(tmp_path / "run" / "best" / "member-0")]
-    assert [fingerprint(policy.acting) for policy in kept] == [seen[at]] * 3
+    assert [fingerprint(policy.params) for policy in kept] == [seen[at]] * 3
 
 
 def test_the_best_of_all_members_is_a_members_best(origin):

@@ -70,7 +70,7 @@ def test_the_log_holds_every_decision_with_its_propensity(whole):
     assert not list(folder.glob("*.pieces"))
     ends = np.append(log.episode[1:] != log.episode[:-1], True)
     np.testing.assert_array_equal(log.terminated | log.truncated, ends)
-    policy = tl.Policy(tiny(), run.record.spec, run.record.scaler, tiny().acting(fresh_state(run)))
+    policy = tl.Policy(tiny(), run.record.spec, run.record.scaler, tiny().policy_params(fresh_state(run)))
     first = np.flatnonzero(np.arange(log.steps) < 8)  # of the first copy's first rollout, by the fresh policy
     rows = log.transitions
     seen = {name: leaf[first] for name, leaf in rows.observation.items()}

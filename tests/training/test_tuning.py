@@ -70,7 +70,7 @@ def test_it_goes_on_where_the_run_stood(offline, whole):
         assert int(after.state.step) == 0
         assert int(after.state.updates) == STEPS
     moved = tuned.learners()[0].state
-    acted = [run.members[0].algorithm.acting(state) for state in (run.learners()[0].state, moved)]
+    acted = [run.members[0].algorithm.policy_params(state) for state in (run.learners()[0].state, moved)]
     assert differ(*acted, by=1e-4)
     assert [row["decisions"] for row in tuned.metrics if row["member"] == 0] == [30, 60]
     assert any(name.startswith("held_out/") for name in tuned.metrics[-1])
@@ -270,7 +270,7 @@ def test_scales_are_the_logs(offline):
     raw = {name: np.ones((3, leaf.size), np.float32) for name, leaf in run.record.spec.observation.items()}
     for name, leaf in player.scales.observation(raw).items():
         np.testing.assert_allclose(leaf, scaler.observation(raw)[name], rtol=1e-6)
-    inner, acting = run.members[0].algorithm, run.members[0].algorithm.acting(run.learners()[0].state)
-    one = player.act(acting, raw, key=jax.random.key(0)).action
-    two = inner.act(acting, scaler.observation(raw), key=jax.random.key(0)).action
+    inner, params = run.members[0].algorithm, run.members[0].algorithm.policy_params(run.learners()[0].state)
+    one = player.act(params, raw, key=jax.random.key(0)).action
+    two = inner.act(params, scaler.observation(raw), key=jax.random.key(0)).action
     np.testing.assert_allclose(one, two, rtol=1e-5)

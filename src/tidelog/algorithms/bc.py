@@ -48,7 +48,7 @@ class State(NamedTuple):
     key: jax.Array
 
 
-class Acting(NamedTuple):
+class PolicyParams(NamedTuple):
     """What acting reads."""
 
     actor: Actor
@@ -135,17 +135,17 @@ class BC:
         """A fresh actor for a run of `updates` steps."""
         return init(self, spec, key, updates)
 
-    def acting(self, state: State) -> Acting:
+    def policy_params(self, state: State) -> PolicyParams:
         """The actor."""
-        return Acting(state.actor)
+        return PolicyParams(state.actor)
 
-    def start(self, acting: Acting, batch: int) -> Any:
+    def start(self, params: PolicyParams, batch: int) -> Any:
         """What the actor's memory holds before anything was seen."""
-        return start(acting.actor, batch)
+        return start(params.actor, batch)
 
     def act(
         self,
-        acting: Acting,
+        params: PolicyParams,
         observation: Observation,
         *,
         mask: jax.Array | None = None,
@@ -153,17 +153,17 @@ class BC:
         key: jax.Array | None = None,
     ) -> Act:
         """The actor's mode, or with a key a sample."""
-        return choose(acting.actor, observation, mask, carry, key, self.epsilon)
+        return choose(params.actor, observation, mask, carry, key, self.epsilon)
 
     def distribution(
-        self, acting: Acting, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+        self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
     ) -> Distribution:
         """The sampled policy."""
-        return sampled(acting.actor, observation, mask, carry, self.epsilon)[0]
+        return sampled(params.actor, observation, mask, carry, self.epsilon)[0]
 
-    def q_values(self, acting: Acting, observation: Observation) -> None:
+    def q_values(self, params: PolicyParams, observation: Observation) -> None:
         """None: cloning rates no action."""
 
-    def recipe(self, acting: Acting) -> dict[str, Any]:
+    def recipe(self, params: PolicyParams) -> dict[str, Any]:
         """How the actor acts, as plain nodes."""
-        return recipe.whole(recipe.likely(acting.actor, self.epsilon), carry=self.recurrent_size)
+        return recipe.whole(recipe.likely(params.actor, self.epsilon), carry=self.recurrent_size)

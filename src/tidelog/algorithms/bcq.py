@@ -35,7 +35,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.bcq_candidates import Acting, candidates, clipped_normal, drawn, favourite, rated_by_all
+from tidelog.algorithms.bcq_candidates import PolicyParams, candidates, clipped_normal, drawn, favourite, rated_by_all
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core import samplers as reads
 from tidelog.algorithms.core.choosing_actions import in_blocks
@@ -294,17 +294,17 @@ class BCQ:
         """Fresh networks for a run of `updates` steps."""
         return init(self, spec, key, updates)
 
-    def acting(self, state: State) -> Acting:
+    def policy_params(self, state: State) -> PolicyParams:
         """Generator, perturbation, the first critic and the fixed latents."""
-        return Acting(state.generator, state.perturbation, state.critic.members[0], state.latents)
+        return PolicyParams(state.generator, state.perturbation, state.critic.members[0], state.latents)
 
-    def start(self, acting: Acting, batch: int) -> jax.Array | None:
+    def start(self, params: PolicyParams, batch: int) -> jax.Array | None:
         """What three memories hold before anything was seen, side by side; None without them."""
         return None if self.recurrent_size is None else jnp.zeros((batch, 3 * self.recurrent_size))
 
     def act(
         self,
-        acting: Acting,
+        params: PolicyParams,
         observation: Observation,
         *,
         mask: jax.Array | None = None,
@@ -313,32 +313,32 @@ class BCQ:
     ) -> Act:
         """The best of `samples` candidates: of the fixed latents, or with a key of random ones."""
         rows = len(next(iter(observation.values())))
-        carry = self.start(acting, rows) if carry is None else carry
-        shape = (rows, *acting.latents.shape)
-        latents = jnp.broadcast_to(acting.latents, shape) if key is None else clipped_normal(self, key, shape)
+        carry = self.start(params, rows) if carry is None else carry
+        shape = (rows, *params.latents.shape)
+        latents = jnp.broadcast_to(params.latents, shape) if key is None else clipped_normal(self, key, shape)
 
         def some(part: tuple[Observation, jax.Array | None, jax.Array]) -> tuple[jax.Array, jax.Array | None]:
-            return favourite(acting, *part[:2], jnp.swapaxes(part[2], 0, 1), self.phi)
+            return favourite(params, *part[:2], jnp.swapaxes(part[2], 0, 1), self.phi)
 
         action, carry = in_blocks(some, (observation, carry, latents), ROWS)
         return Act(action, None, carry)
 
     def distribution(
-        self, acting: Acting, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+        self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
     ) -> None:
         """None: what the best of random candidates will be has no density."""
 
-    def q_values(self, acting: Acting, observation: Observation) -> None:
+    def q_values(self, params: PolicyParams, observation: Observation) -> None:
         """None: continuous actions cannot all be rated."""
 
-    def recipe(self, acting: Acting) -> dict[str, Any]:
+    def recipe(self, params: PolicyParams) -> dict[str, Any]:
         """How candidates are made, moved and rated, as plain nodes."""
         act = {
             "kind": "candidates",
-            "generator": recipe.network(acting.generator),
-            "perturbation": recipe.network(acting.perturbation),
-            "critic": recipe.network(acting.critic),
-            "latents": acting.latents,
+            "generator": recipe.network(params.generator),
+            "perturbation": recipe.network(params.perturbation),
+            "critic": recipe.network(params.critic),
+            "latents": params.latents,
             "clip": float(self.latent_clip),
             "reach": float(self.phi),
         }

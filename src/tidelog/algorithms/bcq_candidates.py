@@ -20,7 +20,7 @@ from tidelog.networks.vae import Generator
 from tidelog.types import Observation
 
 
-class Acting(NamedTuple):
+class PolicyParams(NamedTuple):
     """What acting reads."""
 
     generator: Generator
@@ -76,21 +76,23 @@ def rated_by_all(critics: Ensemble, seen: list[Seen], actions: jax.Array) -> jax
     return jnp.stack([rated(critic, sight, actions) for critic, sight in zip(critics.members, seen, strict=True)])
 
 
-def look(acting: Acting, observation: Observation, carry: jax.Array | None) -> tuple[list[Seen], jax.Array | None]:
+def look(
+    params: PolicyParams, observation: Observation, carry: jax.Array | None
+) -> tuple[list[Seen], jax.Array | None]:
     """What generator, perturbation and critic see, and what they carry on [B, 3H], side by side."""
     if carry is None:
         return [observation] * 3, None
     units = jnp.split(carry, 3, axis=1)
-    networks: tuple[Any, ...] = acting[:3]
+    networks: tuple[Any, ...] = params[:3]
     seen = [network.encoder.step(observation, unit)[0] for network, unit in zip(networks, units, strict=True)]
     return seen, jnp.concatenate(seen, axis=1)
 
 
 def favourite(
-    acting: Acting, observation: Observation, carry: jax.Array | None, latents: jax.Array, reach: Any
+    params: PolicyParams, observation: Observation, carry: jax.Array | None, latents: jax.Array, reach: Any
 ) -> tuple[jax.Array, jax.Array | None]:
     """The candidate [B, A] of latents [C, B, L] that the first critic rates highest; also what is carried on."""
-    (seen, also_seen, rating), carry = look(acting, observation, carry)
-    actions = candidates(acting.generator, seen, acting.perturbation, also_seen, latents, reach)
-    best = jnp.argmax(rated(acting.critic, rating, actions), axis=0)
+    (seen, also_seen, rating), carry = look(params, observation, carry)
+    actions = candidates(params.generator, seen, params.perturbation, also_seen, latents, reach)
+    best = jnp.argmax(rated(params.critic, rating, actions), axis=0)
     return jnp.take_along_axis(actions, best[None, :, None], axis=0)[0], carry

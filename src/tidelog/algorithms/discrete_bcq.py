@@ -87,7 +87,7 @@ class State(NamedTuple):
     key: jax.Array
 
 
-Acting = Networks  # what acting reads
+PolicyParams = Networks  # what acting reads
 
 # What the networks say.
 
@@ -102,10 +102,10 @@ def seeing(networks: Networks) -> Any:
     )
 
 
-def step_along(acting: Acting, observation: Observation, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
+def step_along(params: PolicyParams, observation: Observation, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
     """Q and logits [B, A] of one more observation, and what is carried on."""
-    critic: Any = acting.critic
-    imitator = seeing(acting)
+    critic: Any = params.critic
+    imitator = seeing(params)
     if carry is None:
         return critic.all_actions(observation), imitator(observation).logits, None
     values, one = critic.step(observation, carry[:, : carry.shape[1] // 2])
@@ -302,17 +302,17 @@ class DiscreteBCQ:
         """Fresh networks for a run of `updates` steps."""
         return init(self, spec, key, updates)
 
-    def acting(self, state: State) -> Acting:
+    def policy_params(self, state: State) -> PolicyParams:
         """Critic and imitator."""
-        return Acting(state.critic, state.imitator)
+        return PolicyParams(state.critic, state.imitator)
 
-    def start(self, acting: Acting, batch: int) -> jax.Array | None:
+    def start(self, params: PolicyParams, batch: int) -> jax.Array | None:
         """What both memories hold before anything was seen, side by side; None without them."""
         return None if self.recurrent_size is None else jnp.zeros((batch, 2 * self.recurrent_size))
 
     def act(
         self,
-        acting: Acting,
+        params: PolicyParams,
         observation: Observation,
         *,
         mask: jax.Array | None = None,
@@ -320,35 +320,35 @@ class DiscreteBCQ:
         key: jax.Array | None = None,
     ) -> Act:
         """The best supported action; with a key, at rate epsilon any supported one."""
-        policy, carry = self._policy(acting, observation, mask, carry)
+        policy, carry = self._policy(params, observation, mask, carry)
         action = policy.mode() if key is None else policy.sample(key)
         return Act(action, policy.log_probability(action), carry)
 
     def distribution(
-        self, acting: Acting, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+        self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
     ) -> Among:
         """The sampled policy."""
-        return self._policy(acting, observation, mask, carry)[0]
+        return self._policy(params, observation, mask, carry)[0]
 
     def _policy(
-        self, acting: Acting, observation: Observation, mask: jax.Array | None, carry: Any
+        self, params: PolicyParams, observation: Observation, mask: jax.Array | None, carry: Any
     ) -> tuple[Among, Any]:
-        carry = self.start(acting, len(next(iter(observation.values())))) if carry is None else carry
-        values, logits, carry = step_along(acting, observation, carry)
+        carry = self.start(params, len(next(iter(observation.values())))) if carry is None else carry
+        values, logits, carry = step_along(params, observation, carry)
         return Among(values, supported(logits, self.threshold, mask), self.epsilon), carry
 
-    def q_values(self, acting: Acting, observation: Observation) -> jax.Array | None:
+    def q_values(self, params: PolicyParams, observation: Observation) -> jax.Array | None:
         """The critic's values [B, A], unsupported actions too; None with a memory."""
-        return acting.critic.all_actions(observation) if self.recurrent_size is None else None
+        return params.critic.all_actions(observation) if self.recurrent_size is None else None
 
-    def recipe(self, acting: Acting) -> dict[str, Any]:
+    def recipe(self, params: PolicyParams) -> dict[str, Any]:
         """How critic and imitator act together, as plain nodes."""
         act = {
             "kind": "supported",
-            "critic": recipe.network(acting.critic),
-            "imitator": recipe.imitator(seeing(acting)),
+            "critic": recipe.network(params.critic),
+            "imitator": recipe.imitator(seeing(params)),
             "threshold": float(self.threshold),
             "epsilon": float(self.epsilon),
         }
-        values = recipe.smallest([acting.critic]) if self.recurrent_size is None else None
+        values = recipe.smallest([params.critic]) if self.recurrent_size is None else None
         return recipe.whole(act, values, self.recurrent_size and 2 * self.recurrent_size)

@@ -88,7 +88,7 @@ class State(NamedTuple):
     key: jax.Array
 
 
-class Acting(NamedTuple):
+class PolicyParams(NamedTuple):
     """What acting and rating read."""
 
     actor: Actor
@@ -292,17 +292,17 @@ class IQL:
         """Fresh networks for a run of `updates` steps."""
         return init(self, spec, key, updates)
 
-    def acting(self, state: State) -> Acting:
+    def policy_params(self, state: State) -> PolicyParams:
         """Actor and critics."""
-        return Acting(state.actor, state.critic)
+        return PolicyParams(state.actor, state.critic)
 
-    def start(self, acting: Acting, batch: int) -> Any:
+    def start(self, params: PolicyParams, batch: int) -> Any:
         """What the actor's memory holds before anything was seen."""
-        return start(acting.actor, batch)
+        return start(params.actor, batch)
 
     def act(
         self,
-        acting: Acting,
+        params: PolicyParams,
         observation: Observation,
         *,
         mask: jax.Array | None = None,
@@ -310,29 +310,29 @@ class IQL:
         key: jax.Array | None = None,
     ) -> Act:
         """The actor's mode, or with a key a sample."""
-        return choose(acting.actor, observation, mask, carry, key, self.epsilon)
+        return choose(params.actor, observation, mask, carry, key, self.epsilon)
 
     def distribution(
-        self, acting: Acting, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+        self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
     ) -> Distribution:
         """The sampled policy."""
-        return sampled(acting.actor, observation, mask, carry, self.epsilon)[0]
+        return sampled(params.actor, observation, mask, carry, self.epsilon)[0]
 
-    def q_values(self, acting: Acting, observation: Observation) -> jax.Array | None:
+    def q_values(self, params: PolicyParams, observation: Observation) -> jax.Array | None:
         """The smallest critic's values [B, A] of discrete actions; None for continuous ones or with a memory."""
-        rates_all = all(getattr(member, "actions", None) for member in acting.critic.members)
+        rates_all = all(getattr(member, "actions", None) for member in params.critic.members)
         if not rates_all or self.recurrent_size is not None:
             return None
-        found = acting.critic.all_actions(observation)
+        found = params.critic.all_actions(observation)
         if found.ndim == 3:
             return jnp.min(found, axis=0)
         weights = jnp.ones(found.shape[2]) if self.reward_weights is None else jnp.asarray(self.reward_weights)
         return jnp.min(jnp.sum(found * weights[:, None], axis=2), axis=0)
 
-    def recipe(self, acting: Acting) -> dict[str, Any]:
+    def recipe(self, params: PolicyParams) -> dict[str, Any]:
         """How the actor acts, and how discrete actions are rated, as plain nodes."""
-        members, values = acting.critic.members, None
+        members, values = params.critic.members, None
         if all(getattr(member, "actions", None) for member in members) and self.recurrent_size is None:
             ones = None if members[0].rewards is None else [1.0] * members[0].rewards
             values = recipe.smallest(members, list(self.reward_weights) if ones and self.reward_weights else ones)
-        return recipe.whole(recipe.likely(acting.actor, self.epsilon), values, self.recurrent_size)
+        return recipe.whole(recipe.likely(params.actor, self.epsilon), values, self.recurrent_size)

@@ -285,7 +285,7 @@ class OffPolicyPPG:
         return state._replace(proximal=restarted(copied(state.network))), divergence
 
     begun_anew = phasic.begun_anew
-    acting = phasic.acting
+    params = phasic.policy_params
     start = phasic.start
     act = phasic.act
     distribution = phasic.distribution

@@ -262,7 +262,7 @@ class PPG:
 
     taught = phasic.taught
     begun_anew = phasic.begun_anew
-    acting = phasic.acting
+    params = phasic.policy_params
     start = phasic.start
     act = phasic.act
     distribution = phasic.distribution

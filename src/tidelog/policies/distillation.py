@@ -59,7 +59,7 @@ def _distribution(policy: Policy, aligned: Aligned, spec: Spec, leaves: Any, mas
     """What the policy would do [N], in the environment's order and units."""
     seen, allowed = aligned.translated(leaves, mask)
     numbers = jax.tree.map(jnp.float32, policy.algorithm)
-    found = _plain_in_blocks(numbers, policy.acting, policy.scaler.observation(seen), allowed)
+    found = _plain_in_blocks(numbers, policy.params, policy.scaler.observation(seen), allowed)
     if found is None:
         raise SpecError(
             f"this {type(policy.algorithm).__name__} policy has no density, and so no divergence that could be made "
@@ -76,8 +76,8 @@ def _distribution(policy: Policy, aligned: Aligned, spec: Spec, leaves: Any, mas
 
 
 @eqx.filter_jit
-def _plain_in_blocks(algorithm: Any, acting: Any, leaves: Any, mask: Any) -> Any:
-    return in_blocks(lambda rows: _plain(algorithm.distribution(acting, *rows)), (leaves, mask), BLOCK)
+def _plain_in_blocks(algorithm: Any, params: Any, leaves: Any, mask: Any) -> Any:
+    return in_blocks(lambda rows: _plain(algorithm.distribution(params, *rows)), (leaves, mask), BLOCK)
 
 
 def _plain(found: Any) -> Categorical | Several | Gaussian | None:

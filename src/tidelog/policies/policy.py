@@ -44,52 +44,52 @@ SPARE = 1 << 24  # weights of networks that learning has and acting has not
 
 
 @eqx.filter_jit
-def _mode(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: None, carry: Any) -> Any:
-    act = algorithm.act(acting, leaves, mask=mask, carry=carry)
+def _mode(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, key: None, carry: Any) -> Any:
+    act = algorithm.act(params, leaves, mask=mask, carry=carry)
     return act.action, act.carry
 
 
 @eqx.filter_jit
-def _sample(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: Any, carry: Any) -> Any:
-    act = algorithm.act(acting, leaves, mask=mask, key=key, carry=carry)
+def _sample(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, key: Any, carry: Any) -> Any:
+    act = algorithm.act(params, leaves, mask=mask, key=key, carry=carry)
     return act.action, act.carry
 
 
 @eqx.filter_jit
-def _probabilities(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: None, carry: Any) -> Any:
-    return algorithm.distribution(acting, leaves, mask, carry).probabilities(), None
+def _probabilities(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, key: None, carry: Any) -> Any:
+    return algorithm.distribution(params, leaves, mask, carry).probabilities(), None
 
 
 @eqx.filter_jit
-def _log_probability(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: Any, key: None, carry: Any) -> Any:
-    policy = algorithm.distribution(acting, leaves, mask, carry)
+def _log_probability(algorithm: Any, params: Any, leaves: Any, mask: Any, action: Any, key: None, carry: Any) -> Any:
+    policy = algorithm.distribution(params, leaves, mask, carry)
     return (None if policy is None else policy.log_probability(action)), None
 
 
 @eqx.filter_jit
-def _q_values(algorithm: Any, acting: Any, leaves: Any, mask: Any, action: None, key: None, carry: None) -> Any:
-    return algorithm.q_values(acting, leaves), None
+def _q_values(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, key: None, carry: None) -> Any:
+    return algorithm.q_values(params, leaves), None
 
 
 class Policy:
     """Acts on raw observations: one, a batch, a mapping by name, or a data frame."""
 
     def __init__(
-        self, algorithm: Any, spec: Spec, scaler: Scaler, acting: Any, origin: Mapping[str, Any] | None = None
+        self, algorithm: Any, spec: Spec, scaler: Scaler, params: Any, origin: Mapping[str, Any] | None = None
     ) -> None:
         self.algorithm = algorithm
         self.spec = spec
         self.scaler = scaler
-        self.acting = acting
+        self.params = params
         self.origin = dict(origin or {})
         self.is_recurrent = (
-            algorithm.start(acting, 1) is not None
+            algorithm.start(params, 1) is not None
         )  # then `start` makes a memory, and every step takes it
         self._numbers = jax.tree.map(jnp.float32, algorithm)
 
     def start(self, count: int = 1) -> Memory:
         """A memory for `count` episodes side by side, at their start; SpecError where the policy has none."""
-        carry = self.algorithm.start(self.acting, count)
+        carry = self.algorithm.start(self.params, count)
         if carry is None:
             raise SpecError(f"this {type(self.algorithm).__name__} policy has no memory: call it without one")
         return Memory(np.array(carry))
@@ -178,7 +178,7 @@ class Policy:
     def ranker(self, supervised: bool = False) -> Ranker:
         """What ranks item indices; `supervised`: by likelihood alone. SpecError where the policy ranks no items."""
         Vocabulary(self.spec)
-        return ranker(self.algorithm, self.acting, supervised)
+        return ranker(self.algorithm, self.params, supervised)
 
     @cached_property
     def _ranker(self) -> Ranker:
@@ -206,7 +206,7 @@ class Policy:
             leaves = {name: leaf[rows] for name, leaf in intake.leaves.items()}
             mask, given, state = (None if x is None else x[rows] for x in (intake.mask, action, carry))
             key = None if seed is None else jax.random.fold_in(jax.random.key(seed), i)
-            part, moved = function(self._numbers, self.acting, leaves, mask, given, key, state)
+            part, moved = function(self._numbers, self.params, leaves, mask, given, key, state)
             parts.append(part)
             carries.append(moved)
         if memory is not None and carries[0] is not None:
@@ -257,7 +257,7 @@ def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
     if algorithm is None:
         _check_widths(made_by, sum(array.size for array in arrays.values()), saved.where)
     try:
-        template = made_by.acting(made_by.init(spec, jax.random.key(0), 1))
+        template = made_by.policy_params(made_by.init(spec, jax.random.key(0), 1))
     except (MemoryError, OverflowError) as error:
         raise CheckpointError(f"{saved.where} speaks of networks that its weights were not made for") from error
     return Policy(made_by, spec, scaler, fill(template, arrays, str(path)), origin)

@@ -20,7 +20,7 @@ from tidelog.support import supported
 from tidelog.types import Histories
 
 
-class Acting(NamedTuple):
+class PolicyParams(NamedTuple):
     """What ranking reads."""
 
     recall: Recall
@@ -39,61 +39,61 @@ class Weighed(NamedTuple):
     first: jax.Array  # [B, K] bool
 
 
-def all_items(acting: Acting) -> jax.Array:
+def all_items(params: PolicyParams) -> jax.Array:
     """Rows [N + 1, D + 1] whose inner product with a query is a likelihood or a nearness; the last is the bias."""
-    items = acting.recall.table(None, acting.features)
+    items = params.recall.table(None, params.features)
     return jnp.concatenate([items.vectors, items.bias[:, None]], axis=1)
 
 
-def seek(config: Any, acting: Acting, seen: Histories, key: jax.Array | None) -> jax.Array:
+def seek(config: Any, params: PolicyParams, seen: Histories, key: jax.Array | None) -> jax.Array:
     """What to look for after histories: queries [B, 1 + n, D + 1], likelihood first, then n ideas."""
-    states = state_after(acting, seen)
+    states = state_after(params, seen)
     queries = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1)[:, None]
-    if acting.imagination is None or acting.latents is None:
+    if params.imagination is None or params.latents is None:
         return queries
-    latents = acting.latents if key is None else clipped(config, key, acting.latents.shape)
-    made = envisaged(config, acting.imagination, states[:, None], latents[None])
+    latents = params.latents if key is None else clipped(config, key, params.latents.shape)
+    made = envisaged(config, params.imagination, states[:, None], latents[None])
     return jnp.concatenate([queries, jnp.pad(made, ((0, 0), (0, 0), (0, 1)))], axis=1)
 
 
 def weigh(
-    config: Any, acting: Acting, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
+    config: Any, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
 ) -> Weighed:
     """What found items [B, K] are worth after histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
     there = jnp.isfinite(logits)
     known = jnp.where(there, logits, -1e30)
-    first = supported(known, config.threshold, there) if acting.imagination is None else ideas & there
-    vectors = acting.recall.table(found, acting.features).vectors
-    q = acting.critic(state_after(acting, seen)[:, None], vectors)[..., 0]
+    first = supported(known, config.threshold, there) if params.imagination is None else ideas & there
+    vectors = params.recall.table(found, params.features).vectors
+    q = params.critic(state_after(params, seen)[:, None], vectors)[..., 0]
     likelihood = jnp.where(there, known - jnp.max(known, axis=-1, keepdims=True), -jnp.inf)
     return Weighed(likelihood, standardised(q, first), first)
 
 
-def state_after(acting: Acting, seen: Histories) -> jax.Array:
+def state_after(params: PolicyParams, seen: Histories) -> jax.Array:
     """The states [B, D] in which histories leave their users."""
-    vectors = acting.recall.table(seen.items, acting.features).vectors
-    state: jax.Array = acting.recall.reader(vectors, seen.events, user=seen.users)[:, -1]
+    vectors = params.recall.table(seen.items, params.features).vectors
+    state: jax.Array = params.recall.reader(vectors, seen.events, user=seen.users)[:, -1]
     return state
 
 
-def recipe_of(config: Any, acting: Acting) -> dict[str, Any]:
+def recipe_of(config: Any, params: PolicyParams) -> dict[str, Any]:
     """How lists are made, as a recipe (`networks/recipe.py`); ExportError for a reader of one's own."""
-    idea = acting.imagination and {
+    idea = params.imagination and {
         "kind": "imagination",
-        "outward": recipe.pair(acting.imagination.generator.outward),
-        "perturbation": recipe.pair(acting.imagination.perturbation.body),
+        "outward": recipe.pair(params.imagination.generator.outward),
+        "perturbation": recipe.pair(params.imagination.perturbation.body),
         "phi": float(config.phi),
-        "latents": acting.latents,
+        "latents": params.latents,
     }
     act = {
         "kind": "listed",
-        "catalogue": recipe.catalogue(acting.recall.table, acting.features),
-        "reader": recipe.reader(acting.recall.reader),
-        "critic": recipe.pair(acting.critic),
+        "catalogue": recipe.catalogue(params.recall.table, params.features),
+        "reader": recipe.reader(params.recall.reader),
+        "critic": recipe.pair(params.critic),
         "imagination": idea,
         "threshold": float(config.threshold),
         "history": config.history,
         "width": config.candidates,
-        "q_weight": float(acting.weight),
+        "q_weight": float(params.weight),
     }
     return whole(act)

@@ -61,7 +61,7 @@ from tidelog.recommend.next_item import (
     recall_loss,
     variety,
 )
-from tidelog.recommend.ranking import Acting, Weighed
+from tidelog.recommend.ranking import PolicyParams, Weighed
 from tidelog.recommend.state import State, begin, told_of_users
 from tidelog.recommend.windows import Visit, Windows
 from tidelog.types import Catalogue, Histories, Spec
@@ -256,42 +256,46 @@ class RecommenderBCQ:
         recall = state.recall if rows is None else recall_from(state.recall, rows)
         return state._replace(known=known, recall=recall)
 
-    def acting(self, state: State) -> Acting:
+    def policy_params(self, state: State) -> PolicyParams:
         """Table and reader, the first critic, what proposes items, and how much Q counts."""
         features, critic = state.known.features, state.critic.members[0]
-        return Acting(state.recall, critic, state.imagination, state.latents, features, state.weight)
+        return PolicyParams(state.recall, critic, state.imagination, state.latents, features, state.weight)
 
     def weighted(self, state: State, weight: float) -> State:
         """The state with this weight of Q in the score, unless one was given."""
         return state if self.q_weight is not None else state._replace(weight=jnp.float32(weight))
 
-    def start(self, acting: Acting, batch: int) -> None:
+    def start(self, params: PolicyParams, batch: int) -> None:
         """Nothing is carried: the history says all."""
 
-    def distribution(self, acting: Acting, observation: Any, mask: Any = None, carry: Any = None) -> None:
+    def distribution(self, params: PolicyParams, observation: Any, mask: Any = None, carry: Any = None) -> None:
         """A list has no distribution over actions."""
 
-    def q_values(self, acting: Acting, observation: Any) -> None:
+    def q_values(self, params: PolicyParams, observation: Any) -> None:
         """Items are rated by `weigh`."""
 
-    def act(self, acting: Acting, observation: Any, *, mask: Any = None, carry: Any = None, key: Any = None) -> Any:
+    def act(
+        self, params: PolicyParams, observation: Any, *, mask: Any = None, carry: Any = None, key: Any = None
+    ) -> Any:
         """Raise SpecError: items are ranked."""
         raise SpecError("a policy over a catalogue ranks items: call policy.recommend(histories, k)")
 
     # Ranking: what `policy.recommend` calls.
 
-    def all_items(self, acting: Acting) -> jax.Array:
+    def all_items(self, params: PolicyParams) -> jax.Array:
         """Rows [N + 1, D + 1] to search among."""
-        return listing.all_items(acting)
+        return listing.all_items(params)
 
-    def seek(self, acting: Acting, seen: Histories, key: jax.Array | None = None) -> jax.Array:
+    def seek(self, params: PolicyParams, seen: Histories, key: jax.Array | None = None) -> jax.Array:
         """Queries [B, 1 + n, D + 1] after histories: what is likely, then n ideas of the generator's."""
-        return listing.seek(self, acting, seen, key)
+        return listing.seek(self, params, seen, key)
 
-    def weigh(self, acting: Acting, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array) -> Weighed:
+    def weigh(
+        self, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
+    ) -> Weighed:
         """What found items [B, K] are worth after histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
-        return listing.weigh(self, acting, seen, found, logits, ideas)
+        return listing.weigh(self, params, seen, found, logits, ideas)
 
-    def recipe(self, acting: Acting) -> dict[str, Any]:
+    def recipe(self, params: PolicyParams) -> dict[str, Any]:
         """How lists are made, for policies without JAX."""
-        return listing.recipe_of(self, acting)
+        return listing.recipe_of(self, params)

@@ -137,7 +137,7 @@ def prepare(
         check_rewards(algorithms[0], parts.log)
     if warm_start:
         learners = [warm_started(algorithms[0], learner, warm_start) for learner in learners]
-    check_playable(Policy(algorithms[0], log.spec, scaler, algorithms[0].acting(learners[0].state)), episodes)
+    check_playable(Policy(algorithms[0], log.spec, scaler, algorithms[0].policy_params(learners[0].state)), episodes)
     validation = _validation(parts, algorithms[0], scaler)
     if best is not None:
         losses = validation.names(algorithms[0], learners[0].state) if validation else []

@@ -153,7 +153,9 @@ def prepare_learning(
     for one in algorithms:
         check_fit(one, places.spec, "environment")
     learners = fresh_players(members, places.spec, places.source, settings.steps, log_out is not None, storage)
-    check_playable(Policy(algorithms[0], places.spec, Scaler(), algorithms[0].acting(learners[0].state)), episodes)
+    check_playable(
+        Policy(algorithms[0], places.spec, Scaler(), algorithms[0].policy_params(learners[0].state)), episodes
+    )
     if best is not None:
         Selection(settings).check([*reported(learners[0]), *evaluated(episodes, own)])
     recorder = None if log_out is None else CollectedLog(log_out, places.spec, len(members))
@@ -221,8 +223,10 @@ def reopened(
         raise CheckpointError(f"this is not the run's environment: it has {places.spec}, the run's had {record.spec}")
     storage = _storage(settings, path, algorithms[0])
     templates = fresh_players(members, record.spec, places.source, settings.steps, log_out is not None, storage)
-    acting = [m.algorithm.acting(t.state) for m, t in zip(members, templates, strict=True)] if settings.ahead else []
-    found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint, acting)
+    params = (
+        [m.algorithm.policy_params(t.state) for m, t in zip(members, templates, strict=True)] if settings.ahead else []
+    )
+    found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint, params)
     recorder = None if log_out is None else CollectedLog(log_out, record.spec, len(members))
     if recorder is not None:
         recorder.go_on(int(found.learners[0].played.rounds))

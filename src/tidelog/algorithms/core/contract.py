@@ -19,7 +19,7 @@ from tidelog.errors import SpecError
 from tidelog.types import Act, Histories, Observation, Spec
 
 State = Any  # a pytree: everything that a resumed run needs
-Acting = Any  # a pytree: the part of the state that acting reads, and all that a saved policy holds
+PolicyParams = Any  # a pytree: the part of the state that acting reads, and all that a saved policy holds
 
 
 class Feedback(NamedTuple):
@@ -121,12 +121,12 @@ class Algorithm(Protocol):
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """A fresh state for a run of `updates` steps."""
 
-    def acting(self, state: State) -> Acting:
+    def policy_params(self, state: State) -> PolicyParams:
         """The part of the state that the functions below read."""
 
     def act(
         self,
-        acting: Acting,
+        params: PolicyParams,
         observation: Observation,
         *,
         mask: jax.Array | None = None,
@@ -135,15 +135,15 @@ class Algorithm(Protocol):
     ) -> Act:
         """Choose actions for observations [B, ...]; without a key, deterministically."""
 
-    def start(self, acting: Acting, batch: int) -> Any:
+    def start(self, params: PolicyParams, batch: int) -> Any:
         """What acting carries from step to step before anything was seen, or None where it has no memory."""
 
     def distribution(
-        self, acting: Acting, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+        self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
     ) -> Any:
         """The sampled policy's distribution over actions, or None."""
 
-    def q_values(self, acting: Acting, observation: Observation) -> jax.Array | None:
+    def q_values(self, params: PolicyParams, observation: Observation) -> jax.Array | None:
         """Values of all actions [B, A], or None."""
 
 
@@ -159,13 +159,15 @@ class Ranking(Algorithm, Protocol):
     def weighted(self, state: State, weight: float) -> State:
         """The state with this weight of Q in the score."""
 
-    def all_items(self, acting: Acting) -> jax.Array:
+    def all_items(self, params: PolicyParams) -> jax.Array:
         """Rows [N + 1, Q] to search among."""
 
-    def seek(self, acting: Acting, seen: Histories, key: jax.Array | None = None) -> jax.Array:
+    def seek(self, params: PolicyParams, seen: Histories, key: jax.Array | None = None) -> jax.Array:
         """Queries [B, 1 + n, Q] after histories; the first finds the likeliest items."""
 
-    def weigh(self, acting: Acting, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array) -> Any:
+    def weigh(
+        self, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
+    ) -> Any:
         """Likelihood, standardised value and support of found items [B, K]."""
 
 
@@ -173,7 +175,7 @@ class Ranking(Algorithm, Protocol):
 class Portable(Algorithm, Protocol):
     """An algorithm whose policies act without JAX too, and as ONNX."""
 
-    def recipe(self, acting: Acting) -> dict[str, Any]:
+    def recipe(self, params: PolicyParams) -> dict[str, Any]:
         """How acting is computed (`networks/recipe.py`), with its own arrays; ExportError for a user's own part."""
 
 

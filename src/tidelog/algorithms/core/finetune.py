@@ -204,17 +204,17 @@ class Tuned(eqx.Module):
         """A fresh state of the algorithm inside."""
         return self.inner.init(spec, key, updates)
 
-    def acting(self, state: Any) -> Any:
+    def policy_params(self, state: Any) -> Any:
         """What the algorithm inside acts by."""
-        return self.inner.acting(state)
+        return self.inner.policy_params(state)
 
-    def start(self, acting: Any, batch: int) -> Any:
+    def start(self, params: Any, batch: int) -> Any:
         """Nothing is carried."""
-        return self.inner.start(acting, batch)
+        return self.inner.start(params, batch)
 
     def act(
         self,
-        acting: Any,
+        params: Any,
         observation: Observation,
         *,
         mask: jax.Array | None = None,
@@ -222,18 +222,18 @@ class Tuned(eqx.Module):
         key: jax.Array | None = None,
     ) -> Act:
         """What the algorithm inside does, for observations as the environment shows them."""
-        found: Act = self.inner.act(acting, self.scales.observation(observation), mask=mask, carry=carry, key=key)
+        found: Act = self.inner.act(params, self.scales.observation(observation), mask=mask, carry=carry, key=key)
         return found
 
     def distribution(
-        self, acting: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+        self, params: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
     ) -> Any:
         """The sampled policy, or None."""
-        return self.inner.distribution(acting, self.scales.observation(observation), mask, carry)
+        return self.inner.distribution(params, self.scales.observation(observation), mask, carry)
 
-    def q_values(self, acting: Any, observation: Observation) -> jax.Array | None:
+    def q_values(self, params: Any, observation: Observation) -> jax.Array | None:
         """Values of all actions, or None."""
-        found: jax.Array | None = self.inner.q_values(acting, self.scales.observation(observation))
+        found: jax.Array | None = self.inner.q_values(params, self.scales.observation(observation))
         return found
 
 

@@ -89,19 +89,19 @@ def descended(
 # What the contract asks for.
 
 
-def acting(config: Any, state: Any) -> Any:
+def policy_params(config: Any, state: Any) -> Any:
     """The network."""
     return state.network
 
 
-def start(config: Any, acting: Any, batch: int) -> Any:
+def start(config: Any, params: Any, batch: int) -> Any:
     """What the policy's memory carries before anything was seen; None without one."""
-    return acting.start(batch) if isinstance(acting, Phasic) else None
+    return params.start(batch) if isinstance(params, Phasic) else None
 
 
 def act(
     config: Any,
-    acting: Any,
+    params: Any,
     observation: Observation,
     *,
     mask: jax.Array | None = None,
@@ -109,31 +109,31 @@ def act(
     key: jax.Array | None = None,
 ) -> Act:
     """The policy's mode, or with a key a sample."""
-    policy, carry = _seen(acting, observation, mask, carry)
+    policy, carry = _seen(params, observation, mask, carry)
     action = policy.mode() if key is None else policy.sample(key)
     return Act(action, policy.log_probability(action), carry)
 
 
 def distribution(
-    config: Any, acting: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+    config: Any, params: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
 ) -> Distribution:
     """The sampled policy."""
-    return _seen(acting, observation, mask, carry)[0]
+    return _seen(params, observation, mask, carry)[0]
 
 
-def _seen(acting: Any, observation: Observation, mask: jax.Array | None, carry: Any) -> tuple[Distribution, Any]:
+def _seen(params: Any, observation: Observation, mask: jax.Array | None, carry: Any) -> tuple[Distribution, Any]:
     """The sampled policy, and what is carried on."""
-    if not isinstance(acting, Phasic):
-        return acting.policy(observation, mask), carry
-    carry = acting.start(len(jax.tree.leaves(observation)[0])) if carry is None else carry
-    return acting.step(observation, mask, carry)
+    if not isinstance(params, Phasic):
+        return params.policy(observation, mask), carry
+    carry = params.start(len(jax.tree.leaves(observation)[0])) if carry is None else carry
+    return params.step(observation, mask, carry)
 
 
-def q_values(config: Any, acting: Any, observation: Observation) -> None:
+def q_values(config: Any, params: Any, observation: Observation) -> None:
     """None: it rates states, not actions."""
 
 
-def recipe_of(config: Any, acting: Any) -> dict[str, Any]:
+def recipe_of(config: Any, params: Any) -> dict[str, Any]:
     """How the policy acts, as plain nodes."""
-    carry = start(config, acting, 1)
-    return recipe.whole(recipe.likely(acting), carry=None if carry is None else carry.shape[1])
+    carry = start(config, params, 1)
+    return recipe.whole(recipe.likely(params), carry=None if carry is None else carry.shape[1])

@@ -357,15 +357,15 @@ def _distribution(policy: Policy, observation: Any, mask: Any, rows: Any) -> tup
     for start in range(0, count, CHUNK):
         now = slice(start, start + CHUNK)
         seen = {name: leaf[now] for name, leaf in leaves.items()}
-        parts.append(_ask(policy.algorithm, policy.acting, seen, None if allowed is None else allowed[now]))
+        parts.append(_ask(policy.algorithm, policy.params, seen, None if allowed is None else allowed[now]))
     return tuple(
         np.concatenate([np.asarray(part, np.float64) for part in column]) for column in zip(*parts, strict=True)
     )
 
 
 @eqx.filter_jit
-def _ask(algorithm: Any, acting: Any, leaves: Any, mask: Any) -> tuple[Any, ...]:
-    found = algorithm.distribution(acting, leaves, mask)
+def _ask(algorithm: Any, params: Any, leaves: Any, mask: Any) -> tuple[Any, ...]:
+    found = algorithm.distribution(params, leaves, mask)
     if isinstance(found, Gaussian):
         return found.mean, jnp.exp(jnp.broadcast_to(found.log_std, found.mean.shape))
     return (found.logits,)

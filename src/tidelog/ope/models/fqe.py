@@ -61,7 +61,7 @@ class State(NamedTuple):
     key: jax.Array
 
 
-class Acting(NamedTuple):
+class PolicyParams(NamedTuple):
     """What rating reads."""
 
     critic: Critic
@@ -153,20 +153,20 @@ class FQE:
         """A fresh critic for a run of `updates` steps."""
         return init(self, spec, key, updates)
 
-    def acting(self, state: State) -> Acting:
+    def policy_params(self, state: State) -> PolicyParams:
         """The critic."""
-        return Acting(state.critic)
+        return PolicyParams(state.critic)
 
-    def start(self, acting: Acting, batch: int) -> None:
+    def start(self, params: PolicyParams, batch: int) -> None:
         """None: there is no memory."""
 
-    def act(self, acting: Acting, observation: Observation, **how: Any) -> Any:
+    def act(self, params: PolicyParams, observation: Observation, **how: Any) -> Any:
         """TypeError: this learns what policies are worth, and has none itself."""
         raise TypeError("fitted Q evaluation rates policies and is none: it cannot act")
 
-    def distribution(self, acting: Acting, observation: Observation, mask: Any = None, carry: Any = None) -> None:
+    def distribution(self, params: PolicyParams, observation: Observation, mask: Any = None, carry: Any = None) -> None:
         """None: there is no policy."""
 
-    def q_values(self, acting: Acting, observation: Observation) -> jax.Array | None:
+    def q_values(self, params: PolicyParams, observation: Observation) -> jax.Array | None:
         """Values of all actions under the first policy, [B, A]; None for continuous ones."""
-        return None if acting.critic.actions is None else acting.critic.all_actions(observation)[:, 0] + self.centre
+        return None if params.critic.actions is None else params.critic.all_actions(observation)[:, 0] + self.centre

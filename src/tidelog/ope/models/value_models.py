@@ -151,7 +151,7 @@ def trained(config: FQE, log: Log, updates: int, seed: int, tell: Callable[[floa
             )
         if tell is not None:
             tell(trainer.update / updates)
-    critic: Critic = config.acting(trainer.learners[0].state).critic
+    critic: Critic = config.policy_params(trainer.learners[0].state).critic
     return critic
 
 

@@ -35,20 +35,20 @@ def contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
         "onnx": None,
         "parity": None,
     }
-    return {WEIGHTS: array_file(policy.acting)}, manifest
+    return {WEIGHTS: array_file(policy.params)}, manifest
 
 
 def recipe_of(policy: Any) -> Mapping[str, Any]:
     """How a policy acts, as nodes with arrays; ExportError where it, or a part of it, cannot say so."""
     if not isinstance(policy.algorithm, Portable):
         raise ExportError(f"{type(policy.algorithm).__name__} does not say how its policies act without JAX")
-    return policy.algorithm.recipe(policy.acting)
+    return policy.algorithm.recipe(policy.params)
 
 
 def plain_recipe(policy: Any) -> dict[str, Any] | None:
     """The recipe with the names of arrays in their places, or None where there is none."""
     try:
-        found: dict[str, Any] = named(recipe_of(policy), policy.acting)
+        found: dict[str, Any] = named(recipe_of(policy), policy.params)
     except ExportError:
         return None
     return found

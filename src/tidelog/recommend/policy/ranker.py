@@ -17,35 +17,35 @@ from tidelog.types import Histories
 NumpyArray = np.ndarray[Any, Any]
 
 
-def ranker(algorithm: Any, acting: Any, supervised: bool = False) -> Ranker:
+def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
     """What ranks item indices after histories; `supervised`: by likelihood alone."""
     numbers = jax.tree.map(jnp.float32, algorithm)
     reading = Reading(
-        table=np.asarray(_items(numbers, acting), np.float32),
-        seek=partial(_padded, partial(_seek, numbers, acting)),
-        weigh=partial(_padded, partial(_weigh, numbers, acting)),
+        table=np.asarray(_items(numbers, params), np.float32),
+        seek=partial(_padded, partial(_seek, numbers, params)),
+        weigh=partial(_padded, partial(_weigh, numbers, params)),
         history=algorithm.history,
-        kinds=len(acting.recall.reader.events) - 1,
-        features=0 if acting.recall.reader.about is None else len(acting.recall.reader.about),
+        kinds=len(params.recall.reader.events) - 1,
+        features=0 if params.recall.reader.about is None else len(params.recall.reader.about),
         width=algorithm.candidates,
-        q_weight=float(acting.weight),
+        q_weight=float(params.weight),
     )
     return Ranker(reading, supervised)
 
 
 @eqx.filter_jit
-def _items(algorithm: Any, acting: Any) -> Any:
-    return algorithm.all_items(acting)
+def _items(algorithm: Any, params: Any) -> Any:
+    return algorithm.all_items(params)
 
 
 @eqx.filter_jit
-def _seek(algorithm: Any, acting: Any, seen: Histories) -> Any:
-    return algorithm.seek(acting, seen)
+def _seek(algorithm: Any, params: Any, seen: Histories) -> Any:
+    return algorithm.seek(params, seen)
 
 
 @eqx.filter_jit
-def _weigh(algorithm: Any, acting: Any, seen: Histories, found: Any, logits: Any, ideas: Any) -> Any:
-    return algorithm.weigh(acting, seen, found, logits, ideas)
+def _weigh(algorithm: Any, params: Any, seen: Histories, found: Any, logits: Any, ideas: Any) -> Any:
+    return algorithm.weigh(params, seen, found, logits, ideas)
 
 
 def _padded(function: Callable[..., Any], seen: Histories, *arrays: NumpyArray) -> Any:

@@ -95,7 +95,7 @@ def planned_stores(
 ) -> dict[str, tuple[Columns, StoreSpec]]:
     """What each store is to hold, as shapes [any, T, ...], with what phases prepare among it."""
     collection = algorithm.collection()
-    found_shapes = shapes(algorithm, algorithm.acting(state), spec, collection, recorded)
+    found_shapes = shapes(algorithm, algorithm.policy_params(state), spec, collection, recorded)
     keeps = {name: keep for name, keep in algorithm.stores(spec).items() if keep.capacity is not None}
     if recorded:
         keeps = {**keeps, RECORDING: StoreSpec(RECORDED, collection.environments)}
@@ -181,9 +181,9 @@ def collect(errand: RoundInputs, learner: LearnerState) -> LearnerState:
     columns = errand.rollout or {}
     if errand.source is not None:
         key = played_key(learner.key, played.rounds)
-        acting, asked = algorithm.acting(learner.state), algorithm.collection()
+        params, asked = algorithm.policy_params(learner.state), algorithm.collection()
         names = frozenset().union(*(learner.segments[name].columns for name in _fed_of(learner, algorithm)))
-        played, columns = rollout(errand.source, algorithm, acting, played, key, asked.steps, names, asked.pieces)
+        played, columns = rollout(errand.source, algorithm, params, played, key, asked.steps, names, asked.pieces)
     played, sums, episodes = counted(played, columns)
     fed = {name: added(learner.segments[name], columns) for name in _fed_of(learner, algorithm)}
     segments = learner.segments | fed
@@ -290,5 +290,5 @@ run_rounds_together = eqx.filter_jit(_side_by_side, donate="all-except-first")
 def played_at_first(algorithm: Collecting, state: Any, source: Functional | None, seed: int) -> Played:
     """Where a learner with this seed begins in its environment."""
     count = algorithm.collection().environments
-    carry = algorithm.start(algorithm.acting(state), count)
+    carry = algorithm.start(algorithm.policy_params(state), count)
     return unplayed(source, count, jax.random.fold_in(jax.random.key(seed), 2), carry)

@@ -221,7 +221,7 @@ class Rounds:
         """Columns of the shapes and types that the host brings; never read."""
         algorithm, state = self._algorithms[0], self._learners[0].state
         recorded = self._recorder is not None
-        found = shapes(algorithm, algorithm.acting(state), self._places.spec, self._collection, recorded)
+        found = shapes(algorithm, algorithm.policy_params(state), self._places.spec, self._collection, recorded)
         return {name: jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), found[name]) for name in found}
 
     def _record(self, recorder: CollectedLog) -> None:

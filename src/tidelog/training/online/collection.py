@@ -58,7 +58,7 @@ def unplayed(source: Functional | None, count: int, key: jax.Array, carry: Any =
 
 def decide(
     algorithm: Any,
-    acting: Any,
+    params: Any,
     spec: Spec,
     observation: Any,
     mask: Any,
@@ -74,15 +74,15 @@ def decide(
     """
     begins, before = {}, None
     if carried is not None:
-        before = _begun(algorithm.start(acting, carried.first.shape[0]), carried)
+        before = _begun(algorithm.start(params, carried.first.shape[0]), carried)
         begins = {"carry": before, "first": carried.first}
-    act = algorithm.act(acting, observation, mask=mask, key=key, carry=before)
+    act = algorithm.act(params, observation, mask=mask, key=key, carry=before)
     row = {"action": act.action, "log_probability": act.log_probability, "executed": act.action}
     likely = act.log_probability
     if isinstance(spec.action, Continuous):
         cut = jnp.clip(act.action, -1.0, 1.0)
         row["executed"] = spec.action.executed(cut)
-        policy = algorithm.distribution(acting, observation, mask, before) if recorded else None
+        policy = algorithm.distribution(params, observation, mask, before) if recorded else None
         likely = None if policy is None else policy.log_probability(cut)
     row |= {"likely": likely} if recorded else {}
     return {name: leaf for name, leaf in row.items() if leaf is not None} | begins, act.carry
@@ -100,7 +100,7 @@ def _begun(start: Any, carried: Carried) -> Any:
 def rollout(
     source: Functional,
     algorithm: Any,
-    acting: Any,
+    params: Any,
     played: Played,
     key: jax.Array,
     steps: int,
@@ -118,7 +118,7 @@ def rollout(
         worlds, carried = now
         deciding, moving = jax.random.split(key)
         observation, mask = look(source, worlds)
-        row, carry = decide(algorithm, acting, source.spec, observation, mask, deciding, "likely" in wanted, carried)
+        row, carry = decide(algorithm, params, source.spec, observation, mask, deciding, "likely" in wanted, carried)
         moved = advance(source, worlds, row.pop("executed"), moving)
         row |= {"observation": observation, "mask": mask, "reward": moved.reward, "terminated": moved.terminated}
         row |= {"truncated": moved.truncated, "valid": jnp.ones_like(moved.terminated)}
@@ -140,13 +140,13 @@ def _into_pieces(columns: Columns, pieces: int) -> Columns:
     return columns | {"carry": into}
 
 
-def shapes(algorithm: Any, acting: Any, spec: Spec, collection: contract.Collection, recorded: bool) -> Columns:
+def shapes(algorithm: Any, params: Any, spec: Spec, collection: contract.Collection, recorded: bool) -> Columns:
     """The columns that a rollout brings, as shapes [W, T, ...] and types, whatever the environment is."""
     count, steps = collection.environments, collection.steps
     seen = {name: _blank(leaf, count) for name, leaf in spec.observation.items()}
     mask = jnp.ones((count, spec.action.n), bool) if spec.masked else None  # type: ignore[union-attr]
-    carried = unplayed(None, count, jax.random.key(0), algorithm.start(acting, count)).carried
-    row, _ = jax.eval_shape(lambda: decide(algorithm, acting, spec, seen, mask, jax.random.key(0), recorded, carried))
+    carried = unplayed(None, count, jax.random.key(0), algorithm.start(params, count)).carried
+    row, _ = jax.eval_shape(lambda: decide(algorithm, params, spec, seen, mask, jax.random.key(0), recorded, carried))
     row.pop("executed")
     carry = row.pop("carry", {})
     flag = jnp.zeros(count, bool)
@@ -202,7 +202,7 @@ class Host:
     def rollout(
         self,
         algorithm: Any,
-        acting: Any,
+        params: Any,
         key: jax.Array,
         round: int,
         steps: int,
@@ -215,7 +215,7 @@ class Host:
         EnvironmentFailure.
         """
         observed = self._begin(round)
-        arrays, fixed = eqx.partition((algorithm, acting), eqx.is_array)
+        arrays, fixed = eqx.partition((algorithm, params), eqx.is_array)
         leaves, form = jax.tree.flatten(arrays)  # once, not in each of the calls
         if self._act is None:
             self._act = _decider(form, fixed, self.environment.spec, self._recorded)
@@ -295,7 +295,7 @@ def _decider(form: Any, fixed: Any, spec: Spec, recorded: bool) -> Any:
     def act(
         leaves: list[Any], observation: Any, mask: Any, key: jax.Array, step: int, carried: Carried | None
     ) -> tuple[dict[str, Any], Any]:
-        algorithm, acting = eqx.combine(jax.tree.unflatten(form, leaves), fixed)
-        return decide(algorithm, acting, spec, observation, mask, jax.random.fold_in(key, step), recorded, carried)
+        algorithm, params = eqx.combine(jax.tree.unflatten(form, leaves), fixed)
+        return decide(algorithm, params, spec, observation, mask, jax.random.fold_in(key, step), recorded, carried)
 
     return act

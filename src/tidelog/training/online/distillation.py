@@ -75,7 +75,7 @@ def begun_as(
     is learnt from is not finite.
     """
     first = members[0].algorithm
-    if first.start(first.acting(learners[0].state), 1) is not None:
+    if first.start(first.policy_params(learners[0].state), 1) is not None:
         raise ConfigError(f"start: {type(first).__name__} with a memory cannot begin as another: leave one away")
     count = members[0].algorithm.collection().environments
     environment = places.hosts[0].environment if places.source is None else Hosted(places.source, count)

@@ -29,9 +29,9 @@ from tidelog.training.online.env_assignment import EnvAssignment
 class Coming:
     """A rollout of every member that is played ahead."""
 
-    def __init__(self, round: int, acting: list[Any], carried: list[Any]) -> None:
-        """`acting` and `carried` of each member, in buffers of their own: learners' are taken over."""
-        self.round, self.acting, self.carried = round, _kept(acting), _kept(carried)
+    def __init__(self, round: int, params: list[Any], carried: list[Any]) -> None:
+        """`params` and `carried` of each member, in buffers of their own: learners' are taken over."""
+        self.round, self.params, self.carried = round, _kept(params), _kept(carried)
         self.played: Future[list[Rollout]] | None = None
 
 
@@ -69,7 +69,7 @@ class HostRollouts:
         if coming is not None and coming.played is None:
             self._remember()
             thread = ThreadPoolExecutor(1, thread_name_prefix="tidelog-play")
-            coming.played = thread.submit(self._play, coming.round, coming.acting, coming.carried)
+            coming.played = thread.submit(self._play, coming.round, coming.params, coming.carried)
             thread.shutdown(wait=False)
 
     def rollouts(
@@ -79,20 +79,21 @@ class HostRollouts:
 
         Raises EnvironmentFailure where an environment broke, and plays anew if it is asked again.
         """
-        acting = [
-            algorithm.acting(learner.state) for algorithm, learner in zip(self._algorithms, learners, strict=True)
+        params = [
+            algorithm.policy_params(learner.state)
+            for algorithm, learner in zip(self._algorithms, learners, strict=True)
         ]
         carried = [learner.played.carried for learner in learners]
-        played = self._taken() if self._coming is not None else self._now(round, acting, carried)
+        played = self._taken() if self._coming is not None else self._now(round, params, carried)
         self.began = [one.began for one in played]
         if self._ahead and not last:
-            self._coming = Coming(round + 1, acting, [one.carried for one in played])
+            self._coming = Coming(round + 1, params, [one.carried for one in played])
             self.begin()
         return [(one.columns, one.carried) for one in played]
 
-    def _now(self, round: int, acting: list[Any], carried: list[Any]) -> list[Rollout]:
+    def _now(self, round: int, params: list[Any], carried: list[Any]) -> list[Rollout]:
         self._remember()
-        return self._play(round, acting, carried)
+        return self._play(round, params, carried)
 
     def _taken(self) -> list[Rollout]:
         self.begin()
@@ -102,13 +103,13 @@ class HostRollouts:
         self._coming = None
         return found
 
-    def _play(self, round: int, acting: list[Any], carried: list[Any]) -> list[Rollout]:
+    def _play(self, round: int, params: list[Any], carried: list[Any]) -> list[Rollout]:
         """A rollout of every member; EnvironmentFailure says whose environment broke."""
         asked = self._collection
 
         def one(index: int) -> Rollout:
             host, key = self._hosts[index], played_key(self._keys[index], round)
-            algorithm, mine = self._algorithms[index], (acting[index], key, round)
+            algorithm, mine = self._algorithms[index], (params[index], key, round)
             try:
                 return Rollout(*host.rollout(algorithm, *mine, asked.steps, carried[index], asked.pieces), host.began)
             except EnvironmentFailure as error:
@@ -131,7 +132,7 @@ class HostRollouts:
 
     def waiting(self) -> list[Any]:
         """What acts in rollouts that are played ahead, of each member; nothing where none is."""
-        return [] if self._coming is None else self._coming.acting
+        return [] if self._coming is None else self._coming.params
 
     def environments(self) -> list[Named]:
         """What environments are, as checkpoints hold it; of each {} where it has nothing to offer."""

@@ -46,7 +46,7 @@ class Checkpoints:
         }
         for i, arrays in enumerate(checkpoint.environments):
             files |= {f"environment-{i}.safetensors": array_file(arrays)} if arrays else {}
-        files |= {f"ahead-{i}.safetensors": array_file(acting) for i, acting in enumerate(checkpoint.waiting)}
+        files |= {f"ahead-{i}.safetensors": array_file(params) for i, params in enumerate(checkpoint.waiting)}
         manifest = {
             "position": list(checkpoint.position),
             "memory": checkpoint.memory,
@@ -62,17 +62,17 @@ class Checkpoints:
         for later in [u for u in self.updates() if u > update]:
             shutil.rmtree(self._folder / f"{later:010d}")
 
-    def load(self, templates: list[LearnerState], update: int | None = None, acting: Sequence[Any] = ()) -> Checkpoint:
+    def load(self, templates: list[LearnerState], update: int | None = None, params: Sequence[Any] = ()) -> Checkpoint:
         """The last checkpoint, or the one at `update`; a corrupt one is refused and the one before it offered.
 
-        `acting` are templates of what acts in rollouts that are played ahead, where there may be any.
+        `params` are templates of what acts in rollouts that are played ahead, where there may be any.
         """
         last, there = self._last(), self.updates()
         wanted = last if update is None else update
         if wanted not in there:
             raise CheckpointError(f"no checkpoint at update {wanted}: there are {', '.join(map(str, there))}")
         try:
-            return self._read(self._folder / f"{wanted:010d}", templates, acting)
+            return self._read(self._folder / f"{wanted:010d}", templates, params)
         except CheckpointError as error:
             before = [u for u in there if u < wanted]
             offer = f"; the one before it, at update {before[-1]}, can be asked for" if before else ""
@@ -93,7 +93,7 @@ class Checkpoints:
             raise CheckpointError(f"{self._folder} holds no complete checkpoint: start the run anew")
         return there[-1]
 
-    def _read(self, folder: Path, templates: list[LearnerState], acting: Sequence[Any]) -> Checkpoint:
+    def _read(self, folder: Path, templates: list[LearnerState], params: Sequence[Any]) -> Checkpoint:
         manifest = CHECKPOINT.manifest(folder)
         if sum(name.startswith("member-") for name in manifest["files"]) != len(templates):
             raise CheckpointError(f"{folder} does not hold the {len(templates)} members of this run")
@@ -103,8 +103,8 @@ class Checkpoints:
             return fill(template, read_arrays(file), str(file))
 
         learners = [filled(f"member-{i}.safetensors", template) for i, template in enumerate(templates)]
-        there = [f"ahead-{i}.safetensors" for i in range(len(acting)) if f"ahead-{i}.safetensors" in manifest["files"]]
-        waiting = [filled(name, template) for name, template in zip(there, acting, strict=False)]
+        there = [f"ahead-{i}.safetensors" for i in range(len(params)) if f"ahead-{i}.safetensors" in manifest["files"]]
+        waiting = [filled(name, template) for name, template in zip(there, params, strict=False)]
         environments = [_environment(folder, i, manifest) for i in range(len(templates))]
         position, deposited = Position(*manifest["position"]), manifest.get("deposited", [])
         return Checkpoint(learners, position, manifest["memory"], environments, waiting, deposited)

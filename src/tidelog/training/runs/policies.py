@@ -35,4 +35,4 @@ def member_policy(path: Path, record: Record, index: int, algorithm: Any = None)
     made_by = record.algorithms(algorithm)[index // len(record.settings.seeds)]
     state = fill(made_by.init(record.spec, jax.random.key(0), record.settings.steps), arrays, str(file))
     origin = record.origin(run=path.name, update=update, member=index)
-    return Policy(made_by, record.spec, record.scaler, made_by.acting(state), origin)
+    return Policy(made_by, record.spec, record.scaler, made_by.policy_params(state), origin)

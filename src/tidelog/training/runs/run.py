@@ -120,9 +120,9 @@ class Run:
         return self.members[member * len(seeds) + (0 if seed is None else seeds.index(seed))]
 
     def _policy_of(self, member: Member, *, best: bool = False) -> Policy:
-        acting = member.algorithm.acting(self._trainer.state(member.index))
+        params = member.algorithm.policy_params(self._trainer.state(member.index))
         origin = self.record.origin(best=best, update=self.update, seed=member.seed)
-        return Policy(member.algorithm, self.record.spec, self.record.scaler, _copy(acting), origin)
+        return Policy(member.algorithm, self.record.spec, self.record.scaler, _copy(params), origin)
 
     def stream(self) -> Iterator[Progress]:
         """Train until the end, yielding after every chunk.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.judging.made import random_log
+from tests.ope.made import random_log
 from tidelog import Limits, Log, judge
 from tidelog.ope.assumptions.dependence import with_found_clusters
 from tidelog.ope.estimators.ratios import Ratios, means

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 import tidelog as tl
-from tests.judging.made import evidence_of
-from tests.judging.test_slates import LOGGER, REWARD, TARGET
+from tests.ope.made import evidence_of
+from tests.ope.test_slates import LOGGER, REWARD, TARGET
 from tests.shared import shared
 from tidelog import ConfigError, SpecError
 from tidelog.ope.estimators.bandit import doubly_robust

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tests.judging.played import better, policy_of, treated
+from tests.ope.played import better, policy_of, treated
 from tidelog import DivergenceError
 from tidelog.algorithms.core.contract import Algorithm
 from tidelog.algorithms.core.optimisation import OPTIMISERS, constant
@@ -162,13 +162,13 @@ def small():
 def test_it_satisfies_the_contract_and_cannot_act(small):
     h = FQE(policies=2, centre=1.5, **QUICK)
     assert isinstance(h, Algorithm)
-    acting = h.acting(h.init(small.spec, jax.random.key(0), 10))
+    params = h.policy_params(h.init(small.spec, jax.random.key(0), 10))
     seen = {name: leaf[:5] for name, leaf in small.observation.items()}
-    assert h.q_values(acting, seen) == pytest.approx(acting.critic.all_actions(seen)[:, 0] + 1.5)
-    assert h.distribution(acting, seen) is None
-    assert h.start(acting, 1) is None
+    assert h.q_values(params, seen) == pytest.approx(params.critic.all_actions(seen)[:, 0] + 1.5)
+    assert h.distribution(params, seen) is None
+    assert h.start(params, 1) is None
     with pytest.raises(TypeError, match="it cannot act"):
-        h.act(acting, seen)
+        h.act(params, seen)
 
 
 EFFECTS = {

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.judging.made import random_log
+from tests.ope.made import random_log
 from tidelog.errors import SpecError
 from tidelog.ope.estimators.bandit import BANDIT
 from tidelog.ope.estimators.ratios import Ratios, means

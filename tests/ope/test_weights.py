@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import genpareto
 
-from tests.judging.made import evidence_of, random_log
+from tests.ope.made import evidence_of, random_log
 from tidelog.errors import SpecError
 from tidelog.ope.evidence.weights import (
     effective_sample_size,

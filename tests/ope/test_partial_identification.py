@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.judging.cases import QUICK, bandit, episodes, outcome, rules
-from tests.judging.made import evidence_of
+from tests.ope.cases import QUICK, bandit, episodes, outcome, rules
+from tests.ope.made import evidence_of
 from tidelog import Limits
 from tidelog.ope.assumptions.partial_identification import (
     excess_unshown,

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.judging.cases import (
+from tests.ope.cases import (
     NOTHING_KNOWN,
     QUICK,
     Told,

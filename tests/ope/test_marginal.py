@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.judging.played import better, played, policy_of, random_policy, random_problem, treated
-from tests.judging.test_tabular import exact_counts
+from tests.ope.played import better, played, policy_of, random_policy, random_problem, treated
+from tests.ope.test_tabular import exact_counts
 from tidelog import Log
 from tidelog.envs.treatment import treatment
 from tidelog.ope.evidence.evidence import Evidence

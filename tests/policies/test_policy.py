@@ -254,7 +254,7 @@ def test_a_saved_policy_is_the_same_to_the_last_bit(clinic, steering, rater, tmp
     for name, policy in {"clinic": clinic, "steering": steering, "rater": rater}.items():
         again = tl.load_policy(policy.save(tmp_path / name))
         observation = seen["numeric"][:, :2] if name == "steering" else seen
-        assert fingerprint(again.acting) == fingerprint(policy.acting)
+        assert fingerprint(again.params) == fingerprint(policy.params)
         assert again.spec == policy.spec
         assert again.origin == policy.origin
         np.testing.assert_array_equal(again(observation), policy(observation))
@@ -343,8 +343,8 @@ def test_modules_of_ones_own_need_their_algorithm_again(log, tmp_path):
 def test_a_policy_does_not_change_while_its_run_goes_on(log):
     run = begin(bc(learning_rate=0.1), log)
     before = run.policy()
-    kept = named_arrays(before.acting)
+    kept = named_arrays(before.params)
     finish(run)
-    for name, array in named_arrays(before.acting).items():
+    for name, array in named_arrays(before.params).items():
         np.testing.assert_array_equal(array, kept[name])
-    assert fingerprint(run.policy().acting) != fingerprint(before.acting)
+    assert fingerprint(run.policy().params) != fingerprint(before.params)

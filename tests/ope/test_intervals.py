@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap, norm, t
 
-from tests.judging.made import bandit, evidence_of, random_log
+from tests.ope.made import bandit, evidence_of, random_log
 from tidelog.errors import ConfigError
 from tidelog.ope.estimators.bandit import doubly_robust, ips, snips
 from tidelog.ope.estimators.intervals import METHODS, Confidence, interval, replicates

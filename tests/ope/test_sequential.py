@@ -4,7 +4,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.judging.made import evidence_of, random_log
+from tests.ope.made import evidence_of, random_log
 from tidelog.errors import SpecError
 from tidelog.ope.estimators import sequential
 from tidelog.ope.estimators.bandit import doubly_robust, ips, self_normalised_dr, snips

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.judging.noise import noise, random_policies
+from tests.ope.noise import noise, random_policies
 from tidelog import CheckpointError, ConfigError, Ledger, judge, open_log
 from tidelog.ope.verdict.ledger import FILE, state_folder
 from tidelog.ope.verdict.limits import Limits
@@ -196,7 +196,7 @@ def test_ledgers_that_are_none_are_refused(file):
 
 TAKING = """
 import sys
-from tests.judging.noise import noise
+from tests.ope.noise import noise
 from tidelog import Ledger
 ledger = Ledger.of(noise(50), sys.argv[1])
 for place in range(25):

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.judging.cases import episodes as chain
-from tests.judging.cases import outcome, rules, treated
+from tests.ope.cases import episodes as chain
+from tests.ope.cases import outcome, rules, treated
 from tidelog import Log
 from tidelog.envs.treatment import clinician
 from tidelog.ope.assumptions.action_counts import new_habit
@@ -139,7 +139,7 @@ def test_no_time_and_no_history_no_question():
     ],
 )
 def test_what_fails_refuses_what_rests_on_it(where, estimated, horizon, rule):
-    from tests.judging.cases import QUICK
+    from tests.ope.cases import QUICK
 
     one = Dependence(REWARDS if where == "history" else LOGGER, "the last action 1", 1e-6, 0.1, 0.3, fails=True)
     told = {"drift": [one]} if where == "drift" else {"history": [one]}

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.judging.cases import Told, bandit, best_treatments, episodes, mostly, treated
-from tests.judging.made import evidence_of
+from tests.ope.cases import Told, bandit, best_treatments, episodes, mostly, treated
+from tests.ope.made import evidence_of
 from tests.shared import shared
 from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge, read_log
 from tidelog.envs.treatment import clinician, exact_value

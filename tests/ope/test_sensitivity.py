@@ -4,7 +4,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.judging.made import evidence_of, random_log
+from tests.ope.made import evidence_of, random_log
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.assumptions.sensitivity import factor_bounds, shifted, worst_factors
 from tidelog.ope.estimators import sequential

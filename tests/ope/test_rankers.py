@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.judging.events import events_of
+from tests.ope.events import events_of
 from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity
 
 # Counts: item 1 four times, 2 three times, 3 and 4 twice each, 5 once, 6 never.

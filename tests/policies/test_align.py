@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.acting.permuted import permuted
+from tests.policies.permuted import permuted
 from tests.training.runs import bc, begin
 from tidelog import SpecError, rollout
 from tidelog.envs import make, play

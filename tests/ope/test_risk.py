@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.judging.made import evidence_of
+from tests.ope.made import evidence_of
 from tidelog import ConfigError, SpecError
 from tidelog.ope.estimators.intervals import Confidence
 from tidelog.ope.estimators.risk import Compared, Risk, Sample, bands_of, risk_of, tail_refusal, tail_sentence

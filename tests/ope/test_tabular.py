@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.judging.played import better, played, policy_of, random_policy, random_problem, treated
+from tests.ope.played import better, played, policy_of, random_policy, random_problem, treated
 from tests.shared import shared
 from tidelog import Log
 from tidelog.envs import icu_sepsis

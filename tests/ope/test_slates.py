@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.judging.made import evidence_of
+from tests.ope.made import evidence_of
 from tests.shared import shared
 from tidelog.errors import SpecError
 from tidelog.ope.estimators.bandit import direct_method, doubly_robust, ips, snips

@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.judging.made import bandit, evidence_of, random_log
+from tests.ope.made import bandit, evidence_of, random_log
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.estimators.bandit import (
     BANDIT,

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.judging.made import evidence_of
+from tests.ope.made import evidence_of
 from tests.shared import shared
 from tidelog.ope.estimators.bandit import ips, snips
 from tidelog.ope.evidence.weights import episode_weights, support_of

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.judging.noise import Table, noise, random_policies
+from tests.ope.noise import Table, noise, random_policies
 from tidelog import ConfigError, SpecError, Verdicts, judge
 from tidelog.ope.evidence import gather as gathering
 from tidelog.ope.verdict import comparisons

@@ -7,7 +7,7 @@ import pytest
 
 import tidelog as tl
 from tests.algorithms.worlds import world
-from tests.judging.played import better, policy_of, treated
+from tests.ope.played import better, policy_of, treated
 from tidelog import ConfigError, SpecError
 from tidelog.envs.treatment import clinician, treatment
 from tidelog.ope.evidence import propensities

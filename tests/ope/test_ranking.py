@@ -7,7 +7,7 @@ import pytest
 from benchmarks import entree, online_retail
 from benchmarks.events import numbered
 from tests.algorithms.recommenders import described
-from tests.judging.events import events_of
+from tests.ope.events import events_of
 from tests.shared import shared
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.estimators.intervals import Confidence

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tests.acting.permuted import ACTIONS, permuted
 from tests.algorithms.worlds import small, world
-from tests.judging.played import better, policy_of, treated
+from tests.ope.played import better, policy_of, treated
+from tests.policies.permuted import ACTIONS, permuted
 from tidelog import ConfigError, SpecError
 from tidelog.envs import play
 from tidelog.envs.toys import PointMass

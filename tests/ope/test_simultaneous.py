@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from tests.judging.noise import differences
+from tests.ope.noise import differences
 from tidelog import ConfigError
 from tidelog.ope.estimators.intervals import Confidence, interval, replicates
 from tidelog.ope.estimators.ratios import Ratios, means

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import softmax
 
 import tidelog as tl
-from tests.judging.cases import QUICK, Told
-from tests.judging.played import played, treated
+from tests.ope.cases import QUICK, Told
+from tests.ope.played import played, treated
 from tests.shared import shared
 from tidelog import ConfigError, LogError, SpecError
 from tidelog.envs import icu_sepsis, play
