@@ -95,11 +95,11 @@ def joint_loss(
     network: Any, config: OffPolicyPPG, drawn: Drawn, unit: jax.Array | float
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """The decoupled surrogate with its entropy bonus on one minibatch, the value's error on the other."""
-    (p_loss, p_told), (v_loss, v_told) = (
+    (p_loss, policy_metrics), (v_loss, value_metrics) = (
         policy_loss(network, config, drawn.policy),
         value_loss(network, config, drawn.value, unit),
     )
-    return p_loss + v_loss, p_told | v_told
+    return p_loss + v_loss, policy_metrics | value_metrics
 
 
 # The updates.
@@ -144,14 +144,14 @@ def restarted(network: Any) -> Proximal:
 def losses(config: OffPolicyPPG, state: State, batch: dict[str, Batch], key: jax.Array) -> dict[str, jax.Array]:
     """The losses of policy and value as the networks stand, without a step."""
     state, drawn = prepared(config, state, batch)
-    told = joint_loss(state.network, config, drawn, value_unit(state))[1]
-    return {name: told[name] for name in ("policy_loss", "value_loss")}
+    metrics = joint_loss(state.network, config, drawn, value_unit(state))[1]
+    return {name: metrics[name] for name in ("policy_loss", "value_loss")}
 
 
 def auxiliary_losses(config: OffPolicyPPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """The losses of the auxiliary phase as the networks stand, without a step."""
-    told = auxiliary_loss(state.network, config, traced(config, state, batch), value_unit(state))[1]
-    return {name: told[name] for name in ("aux_value_loss", "value_loss")}
+    metrics = auxiliary_loss(state.network, config, traced(config, state, batch), value_unit(state))[1]
+    return {name: metrics[name] for name in ("aux_value_loss", "value_loss")}
 
 
 # A fresh state.
@@ -285,7 +285,7 @@ class OffPolicyPPG:
         return state._replace(proximal=restarted(copied(state.network))), divergence
 
     begun_anew = phasic.begun_anew
-    params = phasic.policy_params
+    policy_params = phasic.policy_params
     start = phasic.start
     act = phasic.act
     distribution = phasic.distribution

@@ -91,8 +91,8 @@ def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
     """The losses of a phase as the networks stand, without a step."""
 
     def losses(config: PPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-        told: dict[str, jax.Array] = loss(state.network, config, batch, value_unit(state))[1]
-        return {name: value for name, value in told.items() if name.endswith("loss")}
+        metrics: dict[str, jax.Array] = loss(state.network, config, batch, value_unit(state))[1]
+        return {name: value for name, value in metrics.items() if name.endswith("loss")}
 
     return losses
 
@@ -262,7 +262,7 @@ class PPG:
 
     taught = phasic.taught
     begun_anew = phasic.begun_anew
-    params = phasic.policy_params
+    policy_params = phasic.policy_params
     start = phasic.start
     act = phasic.act
     distribution = phasic.distribution

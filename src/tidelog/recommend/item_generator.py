@@ -48,12 +48,12 @@ def generated(config: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array
     """The state with its generator moved."""
     noise = jax.random.normal(key, (*batch.data.reward.shape, config.latent_size))
     rate = config.generator_learning_rate * config.schedule(progress(state))
-    generator, opt_state, loss, told = gradient_step(
+    generator, opt_state, loss, metrics = gradient_step(
         generator_loss, state.imagination.generator, state.opt_states.generator, rate, config, batch, seen, noise
     )  # fmt: skip
     imagination = state.imagination._replace(generator=generator)
     moved = state._replace(imagination=imagination, opt_states=state.opt_states._replace(generator=opt_state))
-    return moved, told | {"generator_loss": loss}
+    return moved, metrics | {"generator_loss": loss}
 
 
 def perturbed(

@@ -62,7 +62,7 @@ from tidelog.recommend.next_item import (
     variety,
 )
 from tidelog.recommend.ranking import PolicyParams, Weighed
-from tidelog.recommend.state import State, begin, told_of_users
+from tidelog.recommend.state import State, begin, sees_users
 from tidelog.recommend.windows import Visit, Windows
 from tidelog.types import Catalogue, Histories, Spec
 
@@ -71,18 +71,18 @@ from tidelog.types import Catalogue, Histories, Spec
 
 def pretrain_step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     """One update of table and reader; the target reader is the reader."""
-    state, told = recalled(config, state, batch, jax.random.fold_in(state.key, state.step))
+    state, metrics = recalled(config, state, batch, jax.random.fold_in(state.key, state.step))
     stepped = state._replace(target_reader=state.recall.reader, step=state.step + 1)
-    return stepped, Feedback(told)
+    return stepped, Feedback(metrics)
 
 
 def recalled(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
     """The state with table and reader moved."""
     rate = config.learning_rate * config.schedule(progress(state))
-    recall, opt_state, _, told = gradient_step(
+    recall, opt_state, _, metrics = gradient_step(
         recall_loss, state.recall, state.opt_states.recall, rate, config, batch, state.known, key
     )
-    return state._replace(recall=recall, opt_states=state.opt_states._replace(recall=opt_state)), told
+    return state._replace(recall=recall, opt_states=state.opt_states._replace(recall=opt_state)), metrics
 
 
 def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
@@ -90,13 +90,13 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
     visit: Visit = batch.data
     keys = jax.random.split(jax.random.fold_in(state.key, state.step), 5)
     due = (state.step + 1) % config.policy_delay == 0
-    state, told = recalled(config, state, batch, keys[0]) if config.joint else (state, {})
+    state, metrics = recalled(config, state, batch, keys[0]) if config.joint else (state, {})
     if state.rewards is not None:
         state = state._replace(rewards=counted(state.rewards, batch))
     seen = scene(state.recall, state.target_reader, state.known, visit)
     if state.imagination is not None:
         state, made = generated(config, state, batch, seen, keys[1])
-        told = told | made
+        metrics = metrics | made
     value, chosen = values(config, state, batch, seen, keys[2])
     target = target_value(config, state, visit, value)
     negatives = None
@@ -109,9 +109,9 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
     state = state._replace(critic=critic, opt_states=state.opt_states._replace(critic=opt_state))
     if state.imagination is not None:
         state, made = perturbed(config, state, batch, seen, keys[4], due)
-        told = told | made
+        metrics = metrics | made
     coverage, entropy = variety(chosen[:, 1:], batch.valid, len(state.known.cumulative))
-    metrics = told | {
+    metrics = metrics | {
         "critic_loss": q_loss,
         "td_error": batch.average(jnp.mean(jnp.abs(q - target), axis=0)),
         "q_mean": batch.average(jnp.mean(q, axis=0)),
@@ -234,7 +234,7 @@ class RecommenderBCQ:
         if self.content and not spec.action.features:  # type: ignore[union-attr]
             raise SpecError("content=True reads item features, and these interactions have none: item_features=...")
         slates = () if self.negative_weight is None else ("slate",)
-        users = ("user",) if told_of_users(self, spec) else ()
+        users = ("user",) if sees_users(self, spec) else ()
         return {"log": StoreSpec(("reward", "terminated", *slates, *users), targets=self.targets)}
 
     def phases(self) -> tuple[Phase, ...]:

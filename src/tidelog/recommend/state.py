@@ -51,7 +51,7 @@ class State(NamedTuple):
     key: jax.Array
 
 
-def told_of_users(config: Any, spec: Spec) -> bool:
+def sees_users(config: Any, spec: Spec) -> bool:
     """Whether the reader is told who the user is."""
     return config.profile and "user" in spec.observation
 
@@ -63,7 +63,7 @@ def begin(config: Any, spec: Spec, key: jax.Array, updates: int) -> State:
     count, features = catalogue.n, len(catalogue.features) or None  # type: ignore[union-attr]
     table = Table.create(random, count, config.size, features if config.content else None, config.tower_hidden)
     kinds = len(history.events)  # type: ignore[union-attr]
-    described = len(spec.observation["user"].columns) if told_of_users(config, spec) else 0  # type: ignore[union-attr]
+    described = len(spec.observation["user"].columns) if sees_users(config, spec) else 0  # type: ignore[union-attr]
     reader = Reader.create(
         random, config.encoder, config.size, kinds, config.history, config.layers, config.heads, described
     )

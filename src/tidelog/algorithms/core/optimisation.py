@@ -82,16 +82,16 @@ class GradientStep(NamedTuple):
     network: Any
     opt_state: Any
     loss: jax.Array
-    told: Any
+    metrics: Any
 
 
 def gradient_step(
     loss: Callable[..., Any], network: Any, opt_state: Any, rate: jax.Array | float, config: Any, *inputs: Any
 ) -> GradientStep:
     """One step of a network down the slope of `loss(network, h, *inputs) -> (loss, told)`, as `config` says."""
-    (value, told), slope = _slope(loss)(network, config, *inputs)
+    (value, metrics), slope = _slope(loss)(network, config, *inputs)
     network, opt_state = descend(config.optimiser, network, slope, opt_state, rate, config.gradient_clip)
-    return GradientStep(network, opt_state, value, told)
+    return GradientStep(network, opt_state, value, metrics)
 
 
 def polyak_update(target: Network, network: Network, rate: jax.Array | float) -> Network:

@@ -254,7 +254,8 @@ def check_lives(config: Any, store: str, updates: int) -> None:
         raise ConfigError(
             f"{owner}.{store}_max_use = {most} and update_per_collect = {config.update_per_collect}: minibatches of "
             f"{config.minibatch} segments draw each of {config.environments} new ones up to "
-            f"{each} times an update, so that the {store} store could be empty before the next collection; allow at least {updates * each + 1} uses"
+            f"{each} times an update, so that the {store} store could be empty before the next collection; "
+            f"allow at least {updates * each + 1} uses"
         )
     if oldest is not None and oldest < updates:
         raise ConfigError(

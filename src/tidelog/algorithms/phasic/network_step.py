@@ -83,7 +83,7 @@ def descended(
     found = gradient_step(loss, state.network, opt_state, rate, config, seen, value_unit(state))
     opt_states = state.opt_states._replace(**{optimiser: found.opt_state})
     moved = state._replace(network=found.network, opt_states=opt_states, step=state.step + 1)
-    return moved, Feedback({**found.told, "learning_rate": rate})
+    return moved, Feedback({**found.metrics, "learning_rate": rate})
 
 
 # What the contract asks for.

@@ -90,8 +90,11 @@ def joint_loss(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Both at once."""
     policy, value = network(batch.data["observation"], batch.data.get("mask"), *past_of(batch.data))
-    (p_loss, p_told), (v_loss, v_told) = _policy_loss(policy, config, batch), _value_loss(value, config, batch, unit)
-    return p_loss + v_loss, p_told | v_told
+    (p_loss, policy_metrics), (v_loss, value_metrics) = (
+        _policy_loss(policy, config, batch),
+        _value_loss(value, config, batch, unit),
+    )
+    return p_loss + v_loss, policy_metrics | value_metrics
 
 
 def _policy_loss(policy: Any, config: Any, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -114,5 +117,5 @@ def _value_loss(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     target, old = batch.data["target"] / unit, batch.data["value"] / unit
     error = batch.mean(value_error(value, target, old, config.value_clip))
-    told = {"value_loss": 0.5 * error, "explained_variance": explained(target, old, batch)}
-    return config.value_weight * error, told
+    metrics = {"value_loss": 0.5 * error, "explained_variance": explained(target, old, batch)}
+    return config.value_weight * error, metrics

@@ -67,11 +67,11 @@ def policy_loss(network: Any, config: Any, batch: Batch) -> tuple[jax.Array, dic
         "approx_kl": batch.average(ratio_divergence(log_ratio)),
         "clip_fraction": batch.average(jnp.broadcast_to(beyond, log_ratio.shape)),
         "advantage_max": jnp.max(jnp.abs(advantage)),
-        **weights_told(config, batch, log_ratio, log_weight),
+        **weight_metrics(config, batch, log_ratio, log_weight),
     }
 
 
-def weights_told(config: Any, batch: Batch, log_ratio: jax.Array, log_weight: jax.Array) -> dict[str, jax.Array]:
+def weight_metrics(config: Any, batch: Batch, log_ratio: jax.Array, log_weight: jax.Array) -> dict[str, jax.Array]:
     """How far the policy is from who played, and how old the segments are."""
     used = jnp.exp(truncated_weight(log_ratio, log_weight, config.most_weight) + log_ratio)
     cut = (log_weight + jnp.maximum(log_ratio, 0.0)) > jnp.log(config.most_weight)
@@ -92,5 +92,5 @@ def value_loss(
     value = network(data["observation"], data.get("mask"))[1]
     target, old = data["target"] / unit, data["value"] / unit
     error = batch.mean(value_error(value, target, old, None))
-    told = {"value_loss": 0.5 * error, "explained_variance": explained(target, old, batch)}
-    return config.value_weight * error, told | {"value_staleness": jnp.mean(data["age"].astype(jnp.float32))}
+    metrics = {"value_loss": 0.5 * error, "explained_variance": explained(target, old, batch)}
+    return config.value_weight * error, metrics | {"value_staleness": jnp.mean(data["age"].astype(jnp.float32))}
