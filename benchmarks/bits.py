@@ -248,7 +248,7 @@ def population(folder: Path) -> Any:
 def resumed(folder: Path) -> Any:
     """A run that ends halfway, is loaded from its folder and goes on."""
     log = log_of("discrete")
-    run = tl.prepare(small(tl.IQL, **PRIORITISED)(), log, UPDATES, 2, folder / "run", every=UPDATES // 2, held_out=0.25)
+    run = tl.fit(small(tl.IQL, **PRIORITISED)(), log, UPDATES, 2, folder / "run", every=UPDATES // 2, held_out=0.25, train=False)
     stream = run.stream()
     next(now for now in stream if now.rows)
     stream.close()
@@ -417,7 +417,7 @@ def tuned(folder: Path, algorithm: Callable[[], Any], env: str, **options: Any) 
     """A run that learnt from a log and goes on in an environment."""
     log = tl.collect(env.removeprefix("jax:"), episodes=12, seed=0)
     run = tl.fit(algorithm(), log, UPDATES, 2, held_out=0.2, scale="standard", every=UPDATES, progress=False)
-    run = tl.learn(run, env, 60, every=30, log_out=folder / "log", progress=False, **options)
+    run = tl.finetune(run, env, 60, every=30, log_out=folder / "log", progress=False, **options)
     logs = [columns_of(tl.open_log(path)) for path in saved_logs(folder / "log")]
     return [[floats(learner.state) for learner in run.learners()], reports(run), logs]
 

@@ -22,8 +22,9 @@ from tidelog.data.scaling import Scaler
 from tidelog.ope.evidence.target import Target
 from tidelog.ope.models.fqe import FQE
 from tidelog.ope.models.value_models import derived
+from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.members import Member
 from tidelog.training.engine.stores import stores_of
-from tidelog.training.engine.trainer import Member, Trainer
 
 COMMAND = "python -m benchmarks.fqe_speed"
 REPEATS = 5
@@ -59,9 +60,9 @@ def critic_step(part: CriticPart, state: Any, batch: Any) -> Any:
     return moved, Feedback({"critic_loss": loss})
 
 
-def trainer_of(algorithm: Any, log: tl.Log) -> Trainer:
+def trainer_of(algorithm: Any, log: tl.Log) -> Engine:
     """A compiled trainer of one member."""
-    trainer = Trainer.fresh([Member(0, algorithm, 0)], log.spec, stores_of(algorithm, log, Scaler()), 10**9)
+    trainer = Engine.fresh([Member(0, algorithm, 0)], log.spec, stores_of(algorithm, log, Scaler()), 10**9)
     trainer.advance(20)
     return trainer
 

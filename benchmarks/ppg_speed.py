@@ -17,7 +17,7 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.envs.registry import functional
-from tidelog.training.learn import prepare_learning
+from tidelog.training.learn import learn
 from tidelog.training.online.collection import rollout, unplayed
 
 PPO = tl.PPO(environments=64, rollout_steps=128, minibatches=4, discount=0.99, learning_rate=2.5e-3, entropy_bonus=0.0)
@@ -36,7 +36,7 @@ def training(algorithm: tl.PPG, env: str, seconds: float = 4.0) -> dict:
     """Decisions a second while learning, of one seed, in chunks of whole rounds, or of all between auxiliary phases."""
     size = algorithm.environments * algorithm.rollout_steps
     updates = algorithm.policy_epochs * algorithm.minibatches
-    trainer = prepare_learning(algorithm, env, 10**9, every=10**9)._trainer
+    trainer = learn(algorithm, env, 10**9, every=10**9, train=False)._engine
     trainer.compile()
     for _ in range(2 * algorithm.policy_iterations):
         trainer.advance(updates, size)
@@ -55,8 +55,8 @@ def training(algorithm: tl.PPG, env: str, seconds: float = 4.0) -> dict:
 
 def collecting(algorithm: tl.PPG, env: str) -> dict:
     """Decisions a second of playing alone."""
-    run = prepare_learning(algorithm, env, 10**6)
-    state, steps = run._trainer.learners[0].state, algorithm.rollout_steps
+    run = learn(algorithm, env, 10**6, train=False)
+    state, steps = run._engine.learners[0].state, algorithm.rollout_steps
     params = algorithm.policy_params(state)
     if env.startswith("jax:"):
         source = functional(env)
@@ -65,7 +65,7 @@ def collecting(algorithm: tl.PPG, env: str) -> dict:
         play = jax.jit(lambda worlds, key: rollout(source, algorithm, params, worlds, key, steps, names))
         once = lambda i: jax.block_until_ready(play(worlds, jax.random.key(i)))  # noqa: E731
     else:
-        (host,) = run._trainer._places.hosts
+        (host,) = run._engine._places.hosts
         once = lambda i: host.rollout(algorithm, params, jax.random.key(i), i, steps)  # noqa: E731
     once(0)
     rates = []
@@ -79,7 +79,7 @@ def collecting(algorithm: tl.PPG, env: str) -> dict:
 def solved(algorithm: tl.PPG, env: str, seed: int) -> dict:
     """Seconds until the episodes of one report reach 475 on average; `training` has compiled the program before."""
     size = algorithm.environments * algorithm.rollout_steps
-    run = prepare_learning(algorithm, env, 3_000_000, seeds=[seed], every=size)
+    run = learn(algorithm, env, 3_000_000, seeds=[seed], every=size, train=False)
     begin = time.monotonic()
     for now in run.stream():
         if any(row.get("collect/return", 0.0) >= SOLVED for row in now.rows):

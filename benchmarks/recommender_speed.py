@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from tidelog.training.runs.settings import as_members
 
 import tidelog as tl
 from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
-from tidelog.training.engine.trainer import Trainer
-from tidelog.training.runs.settings import as_members
+from tidelog.training.engine.engine import Engine
 from tidelog.training.runs.time_split import TimeSplit
 
 COMMAND = "python -m benchmarks.recommender_speed"
@@ -39,7 +39,7 @@ def measure(log: Any, **settings: Any) -> dict[str, Any]:
     """Updates and events a second of one phase, the median of `REPEATS`, and the most anonymous memory meanwhile."""
     algorithm = tl.RecommenderBCQ(**(SETTINGS | settings))
     parts = TimeSplit(log, 0.0)
-    trainer = Trainer.fresh(
+    trainer = Engine.fresh(
         as_members([algorithm], [0]), log.spec, parts.stores(algorithm, parts.scaler(False, None)), 10**9
     )
     trainer.compile()
@@ -61,7 +61,7 @@ def measure(log: Any, **settings: Any) -> dict[str, Any]:
             "most": max(each), "memory": peak[0]}  # fmt: skip
 
 
-def _rate(trainer: Trainer) -> float:
+def _rate(trainer: Engine) -> float:
     begin, taken = time.perf_counter(), 0
     while time.perf_counter() - begin < SECONDS:
         taken += trainer.advance(2)

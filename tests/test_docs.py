@@ -13,7 +13,6 @@ import pytest
 import tidelog as tl
 from tests.shared import shared
 from tidelog.cli import demo
-from tidelog.training.fit import prepare
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -31,10 +30,7 @@ def exists(name: str) -> bool:
         return True
     if dataclasses.is_dataclass(found):
         return argument in {field.name for field in dataclasses.fields(found)}
-    known = set(inspect.signature(found).parameters) | (
-        set(inspect.signature(prepare).parameters) if found is tl.fit else set()
-    )
-    return argument in known
+    return argument in inspect.signature(found).parameters
 
 
 def test_every_name_in_coming_from_exists() -> None:

@@ -41,7 +41,7 @@ __all__ = [
     "estimate",
     "estimate_slates",
     "export",
-    "finish",
+    "finetune",
     "fit",
     "judge",
     "learn",
@@ -49,8 +49,6 @@ __all__ = [
     "load_policy",
     "open_interactions",
     "open_log",
-    "prepare",
-    "prepare_learning",
     "read_d4rl",
     "read_interactions",
     "read_log",
@@ -108,8 +106,10 @@ if TYPE_CHECKING:
     from tidelog.recommend.interactions.log import Interactions
     from tidelog.recommend.interactions.readers import open_interactions, read_interactions, validate_interactions
     from tidelog.recommend.recommender_bcq import RecommenderBCQ
-    from tidelog.training.fit import finish, fit, load, prepare, resume
-    from tidelog.training.learn import learn, prepare_learning
+    from tidelog.training.finetune import finetune
+    from tidelog.training.fit import fit
+    from tidelog.training.learn import learn
+    from tidelog.training.resume import load, resume
     from tidelog.training.runs.run import Run
 
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -155,8 +155,10 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "ope.estimators.slate_estimates": ("assemble_slates", "estimate_slates", "slot_model"),
     "ope.verdict.judge": ("judge",),
     "ope.verdict.verdicts": ("Verdicts",),
-    "training.fit": ("finish", "fit", "load", "prepare", "resume"),
-    "training.learn": ("learn", "prepare_learning"),
+    "training.finetune": ("finetune",),
+    "training.fit": ("fit",),
+    "training.learn": ("learn",),
+    "training.resume": ("load", "resume"),
     "training.runs.run": ("Run",),
 }
 _HOME = {name: f"tidelog.{module}" for module, names in _NAMES.items() for name in names}

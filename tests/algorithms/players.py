@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from tidelog import PPG, OffPolicyPPG
 from tidelog.envs.functional import Moved
-from tidelog.training.engine.rounds import Rounds
-from tidelog.training.engine.trainer import Member
+from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.members import Member
 from tidelog.training.learn import _places
 from tidelog.training.online.initial_learners import fresh_players
 from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
@@ -40,15 +40,15 @@ def replaying(**changes: Any) -> OffPolicyPPG:
     return OffPolicyPPG(**(REPLAYING | changes))
 
 
-def players(*members: tuple[Any, int], env: Any = ENV, together: bool = False, steps: int = 10_000) -> Rounds:
+def players(*members: tuple[Any, int], env: Any = ENV, together: bool = False, steps: int = 10_000) -> Engine:
     """A trainer of (algorithm, seed) pairs."""
     numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members or ((tiny(), 0),))]
     places = _places(env, numbered, False)
     learners = fresh_players(numbered, places.spec, places.source, steps, False)
-    return Rounds(numbered, places, learners, steps, together=together)
+    return Engine(numbered, learners, steps, places=places, together=together)
 
 
-def moved(training: Rounds, updates: int, most: int = 1_000) -> Rounds:
+def moved(training: Engine, updates: int, most: int = 1_000) -> Engine:
     """The trainer after so many updates, taken at most so many at a time."""
     if training.needs_compiling():
         training.compile()

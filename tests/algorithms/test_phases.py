@@ -9,7 +9,8 @@ from tests.algorithms.worlds import stores, world
 from tidelog import ConfigError
 from tidelog.algorithms.core.contract import Algorithm
 from tidelog.policies.named_arrays import fill, named_arrays
-from tidelog.training.engine.trainer import Member, Position, Trainer, fresh_learners
+from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.members import Member, Position, fresh_learners
 
 RAGGED = world("discrete")
 LOG = world("discrete", terminated=RAGGED.terminated | RAGGED.truncated, truncated=None)  # so that every row is usable
@@ -18,7 +19,7 @@ STEPS = 17
 
 def trainer(*seeds, together=False, **changes):
     members = [Member(i, Diary(**changes), seed) for i, seed in enumerate(seeds or (0,))]
-    return Trainer.fresh(members, LOG.spec, stores(Diary(), LOG), STEPS, together=together)
+    return Engine.fresh(members, LOG.spec, stores(Diary(), LOG), STEPS, together=together)
 
 
 def run(training, updates=STEPS, most=100):
@@ -69,7 +70,7 @@ def test_a_round_resumed_in_the_middle_is_one_never_interrupted(at):
     saved = named_arrays(first.learners[0])
     (template,) = fresh_learners(first.members, LOG.spec, stores(Diary(), LOG), STEPS)
     learner = fill(template, saved, "memory")
-    second = Trainer(first.members, stores(Diary(), LOG), [learner], STEPS, position=Position(*first.position))
+    second = Engine(first.members, [learner], STEPS, stores=stores(Diary(), LOG), position=Position(*first.position))
     run(second, updates=STEPS - at)
     np.testing.assert_array_equal(page(second).rows, page(whole).rows)
     np.testing.assert_array_equal(page(second).phase, page(whole).phase)

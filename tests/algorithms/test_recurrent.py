@@ -17,7 +17,7 @@ from tidelog.envs.registry import functional
 from tidelog.envs.toys import PointMass
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.policies.policy import Policy
-from tidelog.training.learn import prepare_learning
+from tidelog.training.learn import learn
 from tidelog.training.online.collection import RECORDED, Host, rollout, unplayed
 
 WIDTH, STEPS = 5, 24
@@ -181,7 +181,7 @@ def test_gradients_flow_back_to_the_beginning_of_the_episode_and_no_further():
 
 def begin(env, out, **options):
     algorithm = tiny(recurrent_size=WIDTH, pieces=2)
-    return prepare_learning(algorithm, env, 192, **{"every": 64, "out": out, "seeds": 1, **options})
+    return learn(algorithm, env, 192, **{"every": 64, "out": out, "seeds": 1, **options}, train=False)
 
 
 def all_of(run):
@@ -197,7 +197,7 @@ def test_a_run_stopped_in_the_middle_goes_on_bit_equal(env, where, stop, tmp_pat
     run = stop_at(begin(env, tmp_path / "run", save_seconds=0.0, phase_buffer=where), stop)
     assert stop <= run.update < stop + 3
     loaded = tl.load(tmp_path / "run")
-    assert loaded._trainer.position == run._trainer.position
+    assert loaded._engine.position == run._engine.position
     assert all_of(finish(loaded)) == all_of(whole)
     fresh, (learner,) = (
         tiny(recurrent_size=WIDTH).init(whole.record.spec, jax.random.key(0), 1).network,
@@ -249,7 +249,7 @@ def test_what_is_played_ahead_carries_on_and_resumes(tmp_path, monkeypatch):
     now = finish(begin("point-mass", tmp_path / "now"))
     assert all_of(whole) != all_of(now)  # it is by an older policy
     chunks_of(3, monkeypatch)
-    stop_at(begin("point-mass", tmp_path / "run", save_seconds=0.0, ahead=True), 6)._trainer.rest()
+    stop_at(begin("point-mass", tmp_path / "run", save_seconds=0.0, ahead=True), 6)._engine.rest()
     assert all_of(finish(tl.load(tmp_path / "run"))) == all_of(whole)
     (learner,) = whole.learners()
     begin_anew, carry = (learner.segments["fresh"].columns[name][:, 0] for name in ("first", "carry"))

@@ -75,9 +75,9 @@ def test_train_learns_and_says_what_to_do_next(name, here, tidelog):
     assert "play/treatment" in done.out
     assert f"next: tidelog act runs/{name} --data NEW_ROWS.csv --out actions.csv" in done.out
     content = json.loads((here / "runs" / name / "run.json").read_text())
-    assert content["settings"]["scale"] is True
-    assert content["settings"]["held_out"] == 0.2
-    assert content["settings"]["episodes"] == {"treatment": 2}
+    assert content["options"]["scale"] == "standard"
+    assert content["options"]["held_out"] == 0.2
+    assert content["options"]["evaluate"] == {"treatment": 2}
     assert len(content["held_out_episodes"]) == 6
     assert content["data"]["origin"]["source"] == str(here / "visits.csv")
     assert tl.load(f"runs/{name}").finished
@@ -220,8 +220,8 @@ def test_settings_come_from_a_file_and_flags_win(here, tidelog):
     done = tidelog(*words, "--seeds", 1, "--hidden", 8, 8)
     assert done.code == 0, done.said
     content = json.loads((here / "run" / "run.json").read_text())
-    assert content["settings"]["steps"] == 6
-    assert content["settings"]["seeds"] == [0]
+    assert content["options"]["steps"] == 6
+    assert content["options"]["seeds"] == [0]
     (config,) = content["configs"]
     assert config["learning_rate"] == 0.5
     assert config["batch_size"] == 8

@@ -12,8 +12,9 @@ from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
 from tidelog import Log
 from tidelog.algorithms import ALGORITHMS, OFFLINE
 from tidelog.policies.named_arrays import named_arrays
+from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import as_arrays
-from tidelog.training.engine.trainer import Member, Trainer
+from tidelog.training.engine.members import Member
 
 the_world = cache(world)
 
@@ -76,10 +77,10 @@ class Case:
         """The sampled policy's distribution."""
         return _distribution(as_arrays(self.algorithm), self.algorithm.policy_params(state), observation, mask)
 
-    def trainer(self, *members: tuple[Any, int], together: bool = False, steps: int = 300) -> Trainer:
+    def trainer(self, *members: tuple[Any, int], together: bool = False, steps: int = 300) -> Engine:
         """A trainer of (algorithm, seed) pairs."""
         numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members)]
-        return Trainer.fresh(numbered, self.log.spec, stores(self.algorithm, self.log), steps, together=together)
+        return Engine.fresh(numbered, self.log.spec, stores(self.algorithm, self.log), steps, together=together)
 
 
 def clone(state: Any) -> Any:

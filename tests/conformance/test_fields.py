@@ -15,7 +15,7 @@ from tests.algorithms.own import (
     own_value,
 )
 from tests.conformance.cases import CASES, differ
-from tidelog import ConfigError, prepare
+from tidelog import ConfigError, fit
 from tidelog.algorithms import ALGORITHMS, OFFLINE
 from tidelog.algorithms.core.hyperparameters import from_config, to_config
 from tidelog.training.engine.learner import as_arrays
@@ -47,7 +47,7 @@ def acted(case):
 
 def scaled(case):
     """What a run makes of the rewards."""
-    scaler = prepare(case.algorithm, case.log, 1).record.scaler
+    scaler = fit(case.algorithm, case.log, 1, train=False).record.scaler
     return jax.numpy.array([scaler.reward_scale, scaler.reward_shift])
 
 

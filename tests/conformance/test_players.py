@@ -32,9 +32,9 @@ from tidelog.envs.registry import functional
 from tidelog.networks.phasic import Phasic
 from tidelog.policies.named_arrays import fill, named_arrays
 from tidelog.training.engine import trainer
+from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import as_arrays, report, unstack
-from tidelog.training.engine.rounds import Rounds
-from tidelog.training.engine.trainer import Position
+from tidelog.training.engine.members import Position
 from tidelog.training.online.initial_learners import fresh_players
 from tidelog.types import Codes, Image, Spec
 
@@ -270,7 +270,9 @@ def test_a_run_saved_in_the_middle_of_a_phase_goes_on_bit_equal(player, whole, a
     spec, source = functional(ENV).spec, functional(ENV)
     assert set(first.learners[0].segments) == set(player.made().stores(spec))
     (template,) = fresh_players(first.members, spec, source, 10_000, False)
-    second = Rounds(first.members, first._places, [fill(template, saved, "memory")], 10_000, first.position)
+    second = Engine(
+        first.members, [fill(template, saved, "memory")], 10_000, places=first._places, position=first.position
+    )
     moved(second, ROUNDS + 3 - at, most=5)
     same(whole.learners[0], second.learners[0])
 

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from tests.conformance.cases import CASES, differ, same
-from tidelog import ConfigError, prepare
+from tidelog import ConfigError, fit
 
 
 def programs(caplog):
@@ -75,4 +75,4 @@ def test_another_static_value_is_another_program(caplog):
 def test_members_that_need_other_programs_are_refused(case, change):
     (field,) = change
     with pytest.raises(ConfigError, match=rf"differ in numbers only, but {type(case.algorithm).__name__}\.{field} is"):
-        prepare([case.algorithm, replace(case.algorithm, **change)], case.log, 1)
+        fit([case.algorithm, replace(case.algorithm, **change)], case.log, 1, train=False)

@@ -159,7 +159,7 @@ def test_a_place_where_no_file_can_be_is_passed_over(tmp_path, monkeypatch):
     found = judge(random_policies(1)[0], noise(), limits=QUICK)
     assert found.context["looks"]["kept"] is False
     assert "could not be written down" in found.paragraph
-    with pytest.raises(ConfigError, match="cannot be written: name another file in ledger="):
+    with pytest.raises(ConfigError, match="cannot be written. fix: use another file in ledger="):
         judge(random_policies(1)[0], noise(), limits=QUICK, ledger=tmp_path / "file" / "looks.jsonl")
 
 

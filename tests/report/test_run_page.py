@@ -290,7 +290,7 @@ def test_words_of_others_stay_text(evil, runs, log):
     (runs / "bc" / "metrics.jsonl").write_text(rows)
     record = json.loads((runs / "bc" / "run.json").read_text())
     record["spec"]["action"]["names"] = [evil, *record["spec"]["action"]["names"][1:]]
-    record["machine"][evil] = record["settings"]["best"] = evil
+    record["machine"][evil] = record["options"]["best"] = evil
     (runs / "bc" / "run.json").write_text(json.dumps(record))
     named = runs / evil.replace("/", "-")
     (runs / "bc").rename(named)
@@ -313,7 +313,7 @@ def test_names_of_columns_and_actions_stay_text(tmp_path):
 def many(run, reports, seeds):
     """Let a run have made that many reports with that many seeds."""
     record = json.loads((run / "run.json").read_text())
-    record["settings"]["seeds"] = list(range(seeds))
+    record["options"]["seeds"] = list(range(seeds))
     (run / "run.json").write_text(json.dumps(record))
     row = json.loads((run / "metrics.jsonl").read_text().split("\n")[0])
     noise = iter(np.random.default_rng(0).random(reports * seeds * len(row)).tolist())

@@ -1,6 +1,6 @@
 """Tiny runs that tests stop, break, resume and compare."""
 
-from tidelog import BC, IQL, load, prepare
+from tidelog import BC, IQL, fit, load
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.runs import run as run_module
 
@@ -20,7 +20,7 @@ def iql(**changes):
 
 def begin(algorithm, log, out=None, **options):
     """A prepared run of a few updates, a sixth of the episodes held out."""
-    return prepare(algorithm, log, **{"steps": STEPS, "every": EVERY, "held_out": 0.2, "out": out, **options})
+    return fit(algorithm, log, **{"steps": STEPS, "every": EVERY, "held_out": 0.2, "out": out, **options}, train=False)
 
 
 def finish(run):
@@ -53,7 +53,7 @@ def chunks_of(size, monkeypatch):
 
 def all_of(run):
     """Everything that a resumed run has to repeat: states to the last bit, reports, best policies, metric files."""
-    best = [fingerprint(run.best_policy(m.seed, m.index // len(run.record.settings.seeds)).params) for m in run.members]
+    best = [fingerprint(run.best_policy(m.seed, m.index // len(run.record.options.seeds)).params) for m in run.members]
     files = [(run.folder / name).read_text() for name in ("metrics.jsonl", "metrics.csv")]
     return [fingerprint(learner) for learner in run.learners()], run.metrics, best, files
 

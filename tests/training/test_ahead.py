@@ -12,7 +12,7 @@ from tests.training.test_learn import EVERY, HOST, STEPS, TINY_FLAGS, Breaking, 
 from tidelog.cli import main
 from tidelog.envs.toys import PointMass
 from tidelog.policies.named_arrays import fingerprint
-from tidelog.training.engine.trainer import Position
+from tidelog.training.engine.members import Position
 from tidelog.training.online import collection as collect
 
 
@@ -61,7 +61,7 @@ def test_a_rollout_is_by_the_policy_of_exactly_one_round_before(monkeypatch):
     run = begin(HOST, ahead=True)
     after[-1] = fingerprint(run.learners()[0].state.network)
     for _ in run.stream():
-        position = run._trainer.position
+        position = run._engine.position
         if position == Position(position.round):
             after[position.round - 1] = fingerprint(run.learners()[0].state.network)
     assert sorted(by) == [0, 1, 2, 3, 4]
@@ -86,10 +86,10 @@ def test_a_stopped_run_goes_on_bit_equal(whole, stop, tmp_path, monkeypatch):
     chunks_of(1, monkeypatch)
     options = {"seeds": 2, "save_seconds": 0.0, "log_out": tmp_path / "log", "ahead": True}
     run = stop_at(begin(HOST, tmp_path / "run", **options), stop)
-    run._trainer.rest()
+    run._engine.rest()
     assert not playing()
     loaded = tl.load(tmp_path / "run")
-    assert loaded._trainer.position == run._trainer.position
+    assert loaded._engine.position == run._engine.position
     assert not playing(), "whoever only looks at a run does not play"
     assert all_of(finish(loaded)) == whole[0]
     assert tl.open_log(tmp_path / "log").fingerprint() == whole[1]
@@ -109,7 +109,7 @@ def test_a_thread_whose_environment_breaks_says_what_would_have_been_said_withou
             finish(run)
         said.append(str(raised.value).replace(f"{ahead}", ""))
         loaded = tl.load(tmp_path / f"{ahead}", env=PointMass(4))
-        assert loaded._trainer.position == Position(2)
+        assert loaded._engine.position == Position(2)
         through = all_of(finish(begin(PointMass(4), ahead=ahead)))[0]
         assert all_of(finish(loaded))[0] == through
         assert all_of(finish(run))[0] == through
@@ -157,7 +157,7 @@ def test_what_cannot_be_overlapped_is_refused(tmp_path):
     with pytest.raises(tl.ConfigError, match="ahead = 'yes': expected true or false"):
         begin(HOST, tmp_path / "run", ahead="yes")
     log = tl.collect(HOST, episodes=2)
-    run = tl.prepare(tl.IQL(hidden=(4,), batch_size=4), log, 1)
+    run = tl.fit(tl.IQL(hidden=(4,), batch_size=4), log, 1, train=False)
     with pytest.raises(tl.ConfigError, match="ahead: a run that goes on plays a few decisions at a time"):
         begin(HOST, tmp_path / "run", algorithm=run, ahead=True)
     assert not (tmp_path / "run").exists()
@@ -169,4 +169,4 @@ def test_the_command_line_plays_ahead(tmp_path, monkeypatch, capsys):
     words = ["train", "ppg", "--env", HOST, "--steps", "128", "--every", str(EVERY), "--out", "run", *flags]
     assert main([*words, "--ahead"]) == 0
     assert "note: played one round ahead" in capsys.readouterr().out
-    assert tl.load("run").record.settings.ahead
+    assert tl.load("run").record.options.ahead

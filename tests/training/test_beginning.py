@@ -25,8 +25,8 @@ from tidelog.policies.action_mapping import Aligned
 from tidelog.policies.distillation import lesson_of
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.policies.rollout import log_of
-from tidelog.training import learn
-from tidelog.training.learn import prepare_learning
+from tidelog.training import learn as learn_module
+from tidelog.training.learn import learn
 from tidelog.types import Continuous, MultiDiscrete
 
 CART, HOST, SEEN = "CartPole-v1", "point-mass", ("position", "speed", "angle", "turning")
@@ -51,7 +51,7 @@ def held(tmp_path_factory):
 
 
 def begin(algorithm, env, start, **options):
-    return prepare_learning(algorithm, env, **{"steps": 320, "start": start, **BRIEF, **options})
+    return learn(algorithm, env, **{"steps": 320, "start": start, **BRIEF, **options}, train=False)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_masks_are_part_of_a_lesson():
 
 def test_a_policy_of_several_choices_plays_where_it_learnt_and_is_begun_as(monkeypatch):
     monkeypatch.setitem(registry._BUILT_IN, "dials", lambda count: Hosted(Dials(), count))
-    policy = prepare_learning(tiny(), "dials", 64, evaluate={"dials": 1}).policy()
+    policy = learn(tiny(), "dials", 64, evaluate={"dials": 1}, train=False).policy()
     assert tl.rollout(policy, "dials", 2).shape == (2,)
     drawn, _ = policy.sample_with_propensity(np.zeros((500, 2), np.float32))
     found, counts = np.unique(drawn, axis=0, return_counts=True)
@@ -201,7 +201,7 @@ def unfit():
         "BC policy has no density": tl.BC(**SMALL, epsilon=0.5),  # its mode carries mass
         "IQL policy remembers": tl.IQL(**SMALL, recurrent_size=4, window=2),
     }
-    return {said: tl.prepare(algorithm, log, 1).policy() for said, algorithm in algorithms.items()}
+    return {said: tl.fit(algorithm, log, 1, train=False).policy() for said, algorithm in algorithms.items()}
 
 
 @pytest.mark.parametrize("said", ["BCQ policy has no", "IQL policy has no", "BC policy has no", "IQL policy remembers"])
@@ -230,10 +230,10 @@ def test_a_log_in_place_of_an_environment_is_refused_with_what_is_offered_instea
     for algorithm in (replaying(), tiny()):
         name = type(algorithm).__name__
         with pytest.raises(tl.SpecError, match=rf"{name} learns .* steps without propensities in place .*{offered}"):
-            prepare_learning(algorithm, bare, 320)
+            learn(algorithm, bare, 320, train=False)
     likely = replace(log, propensity=np.ones(log.steps))
     with pytest.raises(tl.SpecError, match=rf"a log of [\d,]+ steps in place of an environment: {offered}"):
-        prepare_learning(replaying(), likely, 320)
+        learn(replaying(), likely, 320, train=False)
     assert main(["train", "off-policy-ppg", "--data", "log"]) == 2
     assert "`tidelog train off-policy-ppg --env NAME --start runs/iql`" in " ".join(capsys.readouterr().err.split())
     assert main(["train", "iql", "--env=CartPole-v1"]) == 2
@@ -244,7 +244,7 @@ def test_places_that_are_taken_are_refused_before_anybody_plays(held, tmp_path, 
     _, teacher = held
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine").write_text("")
-    monkeypatch.setattr(learn, "begun_as", None)
+    monkeypatch.setattr(learn_module, "begun_as", None)
     with pytest.raises(tl.ConfigError, match="exists and is not empty"):
         begin(tiny(), HOST, teacher, out=tmp_path / "run")
 
@@ -262,7 +262,7 @@ def test_wrong_starts_are_refused_by_name(held):
     with pytest.raises(tl.ConfigError, match=r"start: expected a policy or a run, found str: .*tl.load_policy"):
         begin(tiny(), CART, "runs/bc")
     with pytest.raises(tl.ConfigError, match="start_updates: only with a policy to begin as"):
-        prepare_learning(tiny(), CART, 320, start_updates=5)
+        learn(tiny(), CART, 320, start_updates=5, train=False)
     with pytest.raises(tl.ConfigError, match="start_decisions = 0: expected at least 1"):
         begin(tiny(), CART, teacher, start_decisions=0)
     with pytest.raises(tl.ConfigError, match=r"start_updates = 2\.5: expected a whole number"):

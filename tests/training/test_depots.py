@@ -21,10 +21,10 @@ from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.engine import offload_storage as storage
 from tidelog.training.engine import offloaded_phases as depot_visits
 from tidelog.training.engine import segment_offload as depots
+from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.plan import planned_stores
-from tidelog.training.engine.rounds import Rounds
 from tidelog.training.engine.segment_offload import OffloadedStore
-from tidelog.training.learn import prepare_learning
+from tidelog.training.learn import learn
 from tidelog.types import Discrete, Image, Spec
 
 SPEC = functional(ENV).spec
@@ -32,8 +32,8 @@ STEPS, EVERY = 320, 128  # five rounds of 64: two auxiliary phases, and a round 
 
 
 def begin(where, out, **options):
-    return prepare_learning(
-        tiny(), ENV, **{"steps": STEPS, "every": EVERY, "phase_buffer": where, "out": out, **options}
+    return learn(
+        tiny(), ENV, **{"steps": STEPS, "every": EVERY, "phase_buffer": where, "out": out, **options}, train=False
     )
 
 
@@ -94,7 +94,7 @@ def test_results_are_equal_to_the_last_bit_wherever_segments_lie(away, on_the_de
 def test_what_the_host_plays_can_wait_on_disk_too(tmp_path):
     options = {"steps": 192, "every": 192}
     runs = [
-        finish(prepare_learning(tiny(), "point-mass", phase_buffer=w, out=tmp_path / w, **options))
+        finish(learn(tiny(), "point-mass", phase_buffer=w, out=tmp_path / w, **options, train=False))
         for w in ("device", "disk")
     ]
     assert all_of(runs[0])[0] == all_of(runs[1])[0]
@@ -107,7 +107,7 @@ def test_a_run_stopped_in_the_middle_of_a_phase_goes_on_bit_equal(away, stop, tm
     run = stop_at(begin(where, tmp_path / "run", seeds=2, save_seconds=0.0), stop)
     assert stop <= run.update < stop + 2
     loaded = tl.load(tmp_path / "run")
-    assert loaded._trainer.position == run._trainer.position
+    assert loaded._engine.position == run._engine.position
     again = all_of(finish(loaded))
     assert again[0] == states
     assert [row["update"] for row in again[1]] == [row["update"] for row in rows]
@@ -134,7 +134,7 @@ def test_checkpoints_name_segments_instead_of_holding_them(away, tmp_path, monke
         (last,) = sorted((run.folder / "checkpoints").iterdir())[-1:]
         sizes[place] = sum(path.stat().st_size for path in last.iterdir())
     held = sum(path.stat().st_size for path in (tmp_path / where / "phase_buffer").rglob("*.npy"))
-    (depot,) = run._trainer._depots._depots[0].values()
+    (depot,) = run._engine._offloaded._depots[0].values()
     assert held > 0.9 * depot.capacity * depot.segment_bytes
     assert sizes["device"] - sizes[where] > 0.9 * depot.capacity * depot.segment_bytes
 
@@ -152,9 +152,9 @@ def test_members_under_one_vmap_keep_no_segments_elsewhere(away):
     _, _, run = away
     with pytest.raises(tl.ConfigError, match="members under one vmap keep theirs on the device"):
         tl.load(run.folder, together=True)
-    trainer = run._trainer
+    trainer = run._engine
     places, host = trainer._places, storage.Storage("host")
-    assert not Rounds(trainer.members, places, trainer.learners, STEPS, together=True, storage=host)._together
+    assert not Engine(trainer.members, trainer.learners, STEPS, places=places, together=True, storage=host)._together
 
 
 def test_a_damaged_piece_is_refused(tmp_path, monkeypatch):
@@ -289,17 +289,19 @@ def test_small_blocks_give_the_same_bits(away, tmp_path, monkeypatch):
 
 def test_a_memory_that_has_no_room_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):
     with pytest.raises(tl.SpaceError, match=r"takes 6\.\d+ GB, more than phase_buffer_limit = 2 GB: ask for fewer"):
-        prepare_learning(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_buffer="disk", phase_buffer_limit=2.0)
+        learn(
+            paper(), Pictures(), 10**6, out=tmp_path / "run", phase_buffer="disk", phase_buffer_limit=2.0, train=False
+        )
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, int(12e9)))
     with pytest.raises(tl.SpaceError, match=r"2 times over because each of 1 check.*and the disk of .* has 12\.00 GB"):
-        prepare_learning(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_buffer="disk", keep=1)
+        learn(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_buffer="disk", keep=1, train=False)
     for where in ("host", "device"):
         monkeypatch.setattr(storage, "available_memory", lambda: int(5e9))
         with pytest.raises(tl.SpaceError, match=r"this machine's memory has 5\.00 GB: ask .* or set phase_buffer to"):
-            prepare_learning(paper(), Pictures(), 10**6, phase_buffer=where)
+            learn(paper(), Pictures(), 10**6, phase_buffer=where, train=False)
     monkeypatch.setattr(storage, "available_memory", lambda: int(1e12))
     with pytest.raises(tl.SpaceError, match=r"4 times over because each of 3 checkpoints .* and the disk of"):
-        prepare_learning(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_buffer="host")
+        learn(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_buffer="host", train=False)
     assert not list(tmp_path.iterdir())
     command = ["train", "ppg", "--env", ENV, "--out", str(tmp_path / "run"), "--phase-buffer-limit", "0.001"]
     assert main(command) == 2
@@ -310,25 +312,25 @@ def test_a_memory_that_has_no_room_is_refused_before_anything_is_written(tmp_pat
 @pytest.mark.parametrize("algorithm", [tl.OffPolicyPPG(), tl.PPO()], ids=["rings", "rollouts"])
 def test_stores_in_which_nothing_waits_need_room_too(algorithm, monkeypatch):
     with pytest.raises(tl.SpaceError, match=r"the stores of segments take .* than phase_buffer_limit = 1e-06 GB"):
-        prepare_learning(algorithm, ENV, 64, phase_buffer_limit=1e-6)
+        learn(algorithm, ENV, 64, phase_buffer_limit=1e-6, train=False)
     monkeypatch.setattr(storage, "available_memory", lambda: 1000)
     with pytest.raises(tl.SpaceError, match=r"and this machine's memory has 1\.0 kB: .* or steps$"):
-        prepare_learning(algorithm, ENV, 64)
+        learn(algorithm, ENV, 64, train=False)
 
 
 def test_members_side_by_side_need_room_for_both_copies(monkeypatch):
     planned = planned_stores(tiny(), tiny().init(SPEC, jax.random.key(0), 1), SPEC)
     each = storage.store_bytes(*planned["phase_buffer"])
     monkeypatch.setattr(storage, "available_memory", lambda: 3 * each)
-    prepare_learning(tiny(), ENV, 64, seeds=2)
+    learn(tiny(), ENV, 64, seeds=2, train=False)
     with pytest.raises(tl.SpaceError, match=r"for each of 2 members, twice over while they are put side by side"):
-        prepare_learning(tiny(), ENV, 64, seeds=2, together=True)
+        learn(tiny(), ENV, 64, seeds=2, together=True, train=False)
 
 
 def test_what_a_run_has_written_is_room_that_it_has(away, monkeypatch):
     _, _, run = away
     lies = sum(path.stat().st_size for path in (run.folder / "phase_buffer").rglob("*.npy"))
-    each = run._trainer._depots._depots[0]["phase_buffer"]
+    each = run._engine._offloaded._depots[0]["phase_buffer"]
     needed = 4 * 2 * each.capacity * each.segment_bytes
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, needed - lies))
     assert 0 < lies < needed
@@ -353,7 +355,7 @@ def test_what_a_run_has_written_is_room_that_it_has(away, monkeypatch):
 def test_places_that_cannot_be_are_refused(settings, said):
     algorithm = settings.pop("algorithm", tiny())
     with pytest.raises(tl.ConfigError, match=said):
-        prepare_learning(algorithm, ENV, 128, **settings)
+        learn(algorithm, ENV, 128, **settings, train=False)
 
 
 def test_a_run_says_where_its_memory_lies_and_how_large_it_is(tmp_path):

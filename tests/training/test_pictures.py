@@ -10,7 +10,7 @@ from tests.training.runs import chunks_of, finish, stop_at
 from tidelog import PPG
 from tidelog.envs.procgen import INSTALL
 from tidelog.policies.named_arrays import fingerprint
-from tidelog.training.learn import prepare_learning
+from tidelog.training.learn import learn
 
 SMALL = {"policy_iterations": 2, "auxiliary_epochs": 2, "minibatches": 4}
 GRID = {
@@ -24,7 +24,9 @@ def goes_on_bit_equal(algorithm, env, stops, steps, tmp_path, monkeypatch):
     """Whether a run stopped at each of these updates ends like one that was not stopped; returns the latter."""
 
     def begin(name):
-        return prepare_learning(algorithm, env, steps, seeds=1, out=tmp_path / name, every=steps // 2, save_seconds=0.0)
+        return learn(
+            algorithm, env, steps, seeds=1, out=tmp_path / name, every=steps // 2, save_seconds=0.0, train=False
+        )
 
     whole = finish(begin("whole"))
     chunks_of(3, monkeypatch)

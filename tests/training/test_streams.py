@@ -96,7 +96,7 @@ def test_priorities_are_learnt_between_blocks_and_resume_is_bit_equal(both, tmp_
     monkeypatch.setattr(streams, "LONGEST_BLOCK", 4)
     algorithm = tl.IQL(priority_exponent=0.8, **TINY)
     whole = tl.fit(algorithm, both[1], 20, every=10, out=tmp_path / "whole")
-    cut = tl.prepare(algorithm, both[1], 20, every=10, out=tmp_path / "cut", save_seconds=0.0)
+    cut = tl.fit(algorithm, both[1], 20, every=10, out=tmp_path / "cut", save_seconds=0.0, train=False)
     for now in cut.stream():
         if now.update >= 8:
             break

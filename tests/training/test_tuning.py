@@ -16,8 +16,7 @@ from tidelog.data.scaling import Scaler
 from tidelog.envs import registry
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.engine import log_streaming as streams
-from tidelog.training.finetune import check_same_spaces
-from tidelog.training.learn import prepare_learning
+from tidelog.training.finetune import check_same_spaces, finetune
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 SMALL = {"hidden": (8,), "batch_size": 8}
@@ -41,7 +40,7 @@ def offline(request, tmp_path_factory):
 
 
 def begin(run, env, out=None, **options):
-    return prepare_learning(run, env, **{"steps": STEPS, "every": EVERY, "out": out, **options})
+    return finetune(run, env, **{"steps": STEPS, "every": EVERY, "out": out, **options}, train=False)
 
 
 def all_of(run):
@@ -89,7 +88,7 @@ def test_rates_are_constant_unless_schedules_are_to_begin_anew():
     def at_the_end(**options):
         begun = begin(run, HOST, **options)
         assert begun.members[0].algorithm == run.members[0].algorithm
-        return [float(getattr(begun._trainer._players[0].inner, name)(np.float32(1.0))) for name in names]
+        return [float(getattr(begun._engine._players[0].inner, name)(np.float32(1.0))) for name in names]
 
     assert at_the_end() == [1.0, 1.0, 1.0]
     assert at_the_end(restart_schedules=True) == [0.0, 0.0, 1.0]
@@ -104,7 +103,7 @@ def test_a_resumed_run_keeps_its_schedules(tmp_path):
         out = tmp_path / str(restart)
         stop_at(begin(run, HOST, out, save_seconds=0.0, restart_schedules=restart), 10)
         loaded = tl.load(out, log)
-        assert float(loaded._trainer._players[0].inner.actor_schedule(np.float32(1.0))) == wanted
+        assert float(loaded._engine._players[0].inner.actor_schedule(np.float32(1.0))) == wanted
 
 
 @pytest.mark.parametrize("stop", [4, 23])
@@ -129,7 +128,7 @@ def from_log(folder, algorithm, memory_map):
 def test_a_log_that_stays_on_disk_makes_the_same_run(share, tmp_path):
     tl.collect(HOST, episodes=12, seed=0).save(tmp_path / "log")
     here, away = (from_log(tmp_path / "log", ALGORITHMS["iql"][0], memory_map) for memory_map in (False, True))
-    assert any(isinstance(store, streams.Stream) for store in away._trainer.stores.values())
+    assert any(isinstance(store, streams.Stream) for store in away._engine.stores.values())
     here, away = (finish(begin(run, HOST, steps=20, offline=share)).learners()[0] for run in (here, away))
     assert int(away.state.step) == 20
     assert fingerprint(away) == fingerprint(here)
@@ -142,7 +141,7 @@ def test_a_log_on_disk_is_fetched_in_parts_and_resume_is_bit_equal(tmp_path, mon
     whole = finish(begin(run, HOST, steps=40))
     half = stop_at(begin(run, HOST, tmp_path / "run", steps=40, save_seconds=0.0), 18)
     assert half.update == 18
-    assert half._trainer.position.taken == 8
+    assert half._engine.position.taken == 8
     assert all_of(finish(tl.load(tmp_path / "run")))[0] == all_of(whole)[0]
 
 
@@ -265,7 +264,7 @@ def test_what_reads_no_single_transitions_cannot_go_on(algorithm):
 
 def test_scales_are_the_logs(offline):
     run, env = offline
-    player = begin(run, env)._trainer._players[0]
+    player = begin(run, env)._engine._players[0]
     scaler: Scaler = run.record.scaler
     raw = {name: np.ones((3, leaf.size), np.float32) for name, leaf in run.record.spec.observation.items()}
     for name, leaf in player.scales.observation(raw).items():

@@ -1,6 +1,6 @@
 """The algorithms, one page each, and the table of their names.
 
-The loop and the commands find an algorithm here by name; they never mention one.
+The training loop and the commands find an algorithm by its name in this table.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ ALGORITHMS: dict[str, type[Any]] = {
 }
 CONFIGURATIONS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "ppo": (PPG, PPO_SETTINGS)
-}  # known by a name of their own
+}  # names of algorithms with fixed settings
 
 RANKING: tuple[str, ...] = tuple(name for name, cls in ALGORITHMS.items() if hasattr(cls, "seek"))
-OFFLINE: tuple[str, ...] = tuple(  # from logs of decisions
+OFFLINE: tuple[str, ...] = tuple(  # learn from logs of decisions
     name for name, cls in ALGORITHMS.items() if not hasattr(cls, "collection") and name not in RANKING
 )
 
-NONE_TAKES = "no algorithm takes several choices at once: make one column of them, a word for every combination"
+NONE_TAKES = "no algorithm supports several choices at once; fix: join them into one column, one value per combination"
 
 
 def algorithm_name(algorithm: Any) -> str:
-    """The name of an algorithm in files and on the command line."""
+    """Return the name of an algorithm in files and on the command line."""
     for name, cls in ALGORITHMS.items():
         if type(algorithm) is cls:
             return name
@@ -47,14 +47,14 @@ def algorithm_name(algorithm: Any) -> str:
 
 
 def algorithm_class(name: str) -> type[Any]:
-    """The class behind a name, or ConfigError with the nearest one."""
+    """Return the class of a name; ConfigError names the nearest known name."""
     if name not in ALGORITHMS:
         raise ConfigError(f"no algorithm '{name}': {nearest(name, ALGORITHMS)}")
     return ALGORITHMS[name]
 
 
 def configured(name: str) -> tuple[type[Any], dict[str, Any]]:
-    """The class behind a name and the settings that the name stands for."""
+    """Return the class of a name and the settings that the name stands for."""
     if name in CONFIGURATIONS:
         return CONFIGURATIONS[name]
     if name not in ALGORITHMS:
@@ -63,35 +63,37 @@ def configured(name: str) -> tuple[type[Any], dict[str, Any]]:
 
 
 def learns_online(algorithm: Any) -> bool:
-    """Whether an algorithm, or a class of them, learns in an environment and not from a log."""
+    """Return whether an algorithm or its class learns in an environment rather than from a log."""
     return hasattr(algorithm, "collection")
 
 
 def ranks(algorithm: Any) -> bool:
-    """Whether an algorithm, or a class of them, learns from interactions and ranks items."""
+    """Return whether an algorithm or its class learns from interactions and ranks items."""
     return hasattr(algorithm, "seek")
 
 
 def check_source(algorithm: Any, online: bool) -> None:
-    """Raise SpecError unless the algorithm learns where it is asked to: in an environment, or from a log."""
+    """Raise SpecError unless the algorithm learns from the requested source: an environment or a log."""
     if learns_online(algorithm) == online:
         return
     ways = {False: "from a log, with tl.fit", True: "in an environment, with tl.learn"}
-    able = [name for name, cls in ALGORITHMS.items() if learns_online(cls) == online]
+    names = [name for name, cls in ALGORITHMS.items() if learns_online(cls) == online]
     name = getattr(algorithm, "__name__", type(algorithm).__name__)
-    raise SpecError(f"{name} learns {ways[not online]}; what learns {ways[online]}: {', '.join(able)}")
+    raise SpecError(
+        f"{name} learns {ways[not online]}; fix: use an algorithm that learns {ways[online]}: {', '.join(names)}"
+    )
 
 
 def check_fit(algorithm: Any, spec: Spec, what: str = "log") -> None:
-    """Raise SpecError unless the algorithm takes the actions of this spec."""
+    """Raise SpecError unless the algorithm supports the actions of this spec."""
     kind = type(spec.action)
     if kind in algorithm.takes:
         return
-    able = [
+    names = [
         name for name, cls in ALGORITHMS.items() if kind in cls.takes and learns_online(cls) == learns_online(algorithm)
     ]
-    wanted = " or ".join(k.__name__ for k in algorithm.takes)
+    supported = " or ".join(k.__name__ for k in algorithm.takes)
     raise SpecError(
-        f"{type(algorithm).__name__} acts on {wanted} actions, but this {what} has {kind.__name__} ones; "
-        + (f"algorithms that take them: {', '.join(able)}" if able else NONE_TAKES)
+        f"{type(algorithm).__name__} requires {supported} actions, but this {what} has {kind.__name__} actions; "
+        + (f"fix: use an algorithm that supports them: {', '.join(names)}" if names else NONE_TAKES)
     )

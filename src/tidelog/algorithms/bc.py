@@ -1,7 +1,7 @@
-"""Behaviour cloning: the baseline of every judgement.
+"""Behaviour cloning (BC): the baseline for every comparison.
 
-Pomerleau 1991. The policy that made the log, as well as a network can repeat it: a Gaussian or a point for continuous
-actions, a categorical for discrete ones. One loss, `-log pi(a given s)` (squared distance for the point), on the logged
+Pomerleau 1991. A network that imitates the policy of the log: a Gaussian or a point for continuous actions, a
+categorical for discrete actions. One loss, `-log pi(a | s)` (squared distance for the point), on the logged
 actions; rewards are never read.
 
 Letters: `B` batch, `A` number of actions or action size.
@@ -42,14 +42,14 @@ class State(NamedTuple):
     """Everything that a resumed run needs."""
 
     actor: Actor
-    opt_state: Any  # the optimiser's
+    opt_state: Any  # of the optimiser
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedule
     key: jax.Array
 
 
 class PolicyParams(NamedTuple):
-    """What acting reads."""
+    """The arrays that acting reads."""
 
     actor: Actor
 
@@ -57,7 +57,7 @@ class PolicyParams(NamedTuple):
 def imitation_loss(
     actor: Actor, config: BC, batch: Batch, key: jax.Array | None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Mean imitation error of the logged actions; also its metrics."""
+    """Return the mean imitation error of the logged actions and its metrics."""
     row: Decision = batch.data
     policy = actor(row.observation, mask=row.mask, dropout=config.dropout, key=key, **row.window)
     entropy = policy.entropy()
@@ -66,23 +66,23 @@ def imitation_loss(
 
 
 def step(config: BC, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of the actor."""
+    """Do one update of the actor."""
     key = None if config.dropout is None else jax.random.fold_in(state.key, state.step)
     rate = config.learning_rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
     actor, opt_state, loss, metrics = gradient_step(
         imitation_loss, state.actor, state.opt_state, rate, config, batch, key
     )
-    moved = State(actor, opt_state, state.step + 1, state.updates, state.key)
-    return moved, Feedback({"imitation_loss": loss, **metrics})
+    updated = State(actor, opt_state, state.step + 1, state.updates, state.key)
+    return updated, Feedback({"imitation_loss": loss, **metrics})
 
 
 def losses(config: BC, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """The loss of the actor as it stands, without a step and without dropout."""
+    """Return the loss of the current actor, without an update and without dropout."""
     return {"imitation_loss": imitation_loss(state.actor, config, batch, None)[0]}
 
 
 def init(config: BC, spec: Spec, key: jax.Array, updates: int) -> State:
-    """A fresh actor."""
+    """Return a new state with a new actor."""
     network_key, training_key = jax.random.split(key)
     sight = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
     shape: dict[str, Any] = {
@@ -92,17 +92,17 @@ def init(config: BC, spec: Spec, key: jax.Array, updates: int) -> State:
         "head": config.actor_head,
     }
 
-    def fresh_actor() -> Actor:
+    def new_actor() -> Actor:
         return Actor.create(host_generator(network_key), spec, **shape)
 
-    actor = build_or_default(config.actor_network, fresh_actor, spec, network_key)
+    actor = build_or_default(config.actor_network, new_actor, spec, network_key)
     opt_state = init_opt_state(config.optimiser, actor)
     return State(actor, opt_state, jnp.int32(0), jnp.int32(updates), training_key)
 
 
 @hyper
 class BC:
-    """Behaviour cloning: repeats the logged actions, reads no reward."""
+    """Behaviour cloning: imitates the logged actions, reads no reward."""
 
     batch_size: int = fields.batch_size(256)
     learning_rate: float = fields.learning_rate(3e-4)
@@ -118,29 +118,29 @@ class BC:
     burn_in: int = fields.burn_in(0)
     layer_norm: bool = fields.layer_norm(False)
     actor_head: HeadFactory = fields.actor_head(gaussian)
-    epsilon: float | None = fields.epsilon(None, "sampling: a sample this often, else the mode")
-    actor_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
+    epsilon: float | None = fields.epsilon(None, "sampling: probability of a sample, else the mode")
+    actor_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
-        """The log without rewards."""
+        """Return the log without rewards."""
         return {"log": StoreSpec(())}
 
     def phases(self) -> tuple[Phase, ...]:
-        """One phase over decisions of the log, or over windows of them with a memory."""
+        """Return one phase over decisions of the log, or over windows of them for recurrent networks."""
         return (Phase("bc", reads.decisions(self), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """A fresh actor for a run of `updates` steps."""
+        """Return a new state for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
     def policy_params(self, state: State) -> PolicyParams:
-        """The actor."""
+        """Return the actor."""
         return PolicyParams(state.actor)
 
     def start(self, params: PolicyParams, batch: int) -> Any:
-        """What the actor's memory holds before anything was seen."""
+        """Return the initial recurrent state of the actor."""
         return start(params.actor, batch)
 
     def act(
@@ -152,18 +152,18 @@ class BC:
         carry: Any = None,
         key: jax.Array | None = None,
     ) -> Act:
-        """The actor's mode, or with a key a sample."""
+        """Return the mode of the actor's distribution, or a sample with a key."""
         return choose(params.actor, observation, mask, carry, key, self.epsilon)
 
     def distribution(
         self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
     ) -> Distribution:
-        """The sampled policy."""
+        """Return the distribution of the sampled policy."""
         return sampled(params.actor, observation, mask, carry, self.epsilon)[0]
 
     def q_values(self, params: PolicyParams, observation: Observation) -> None:
-        """None: cloning rates no action."""
+        """Return None: cloning has no action values."""
 
     def recipe(self, params: PolicyParams) -> dict[str, Any]:
-        """How the actor acts, as plain nodes."""
+        """Return the acting computation as plain nodes."""
         return recipe.whole(recipe.likely(params.actor, self.epsilon), carry=self.recurrent_size)

@@ -1,28 +1,30 @@
 """BCQ: batch-constrained deep Q-learning, continuous actions.
 
-Fujimoto, Meger, Precup 2019, arXiv:1812.02900; reference behaviour: sfujim/BCQ, continuous_BCQ.
+Fujimoto, Meger, Precup 2019, arXiv:1812.02900; reference implementation: sfujim/BCQ, continuous_BCQ.
 
-One update, in this order (`new` marks networks that this update has already moved):
+One update, in this order (`new` marks networks that this update has already changed):
 
 | step | loss (per sample) | reads |
 |---|---|---|
-| generator | `mean (decode(s, z) - a)**2 + kl_weight KL(z given s, a)`, z encoded | |
+| generator | `mean (decode(s, z) - a)**2 + kl_weight KL(z | s, a)`, z encoded | |
 | critics | `sum_e (Q_e(s, a) - r - discount max_i between_e Qtarget_e(s', a_i))**2` | **new** generator |
 | | | old target perturbation, old target critics |
-| perturbation | `-Q_1(s, perturb(s, decode(s, z)))`, a fresh z | **new** generator, **new** Q_1 |
-| targets | perturbation and critics move by `target_rate` of their gap | **new** perturbation and critics |
+| perturbation | `-Q_1(s, perturb(s, decode(s, z)))`, a new z | **new** generator, **new** Q_1 |
+| targets | Polyak update of perturbation and critics by `target_rate` | **new** perturbation and critics |
 
-`a_i` are `target_samples` candidates: the target perturbation of what the generator makes of clipped normal latents;
-`between` is `mix` of the smallest critic and the rest of the largest. Acting tries `samples` candidates and takes the
-one that the first critic likes best; its latents are random with a key, and without one a fixed set of the state.
+`a_i` are `target_samples` candidates: clipped normal latents, decoded by the generator and perturbed by the target
+perturbation; `between` is `mix` times the smallest critic plus `1 - mix` times the largest. Acting decodes `samples`
+candidates and selects the one with the highest value of the first critic; its latents are random with a key; without a
+key they are a fixed set in the state.
 
-At the ends of its dials: phi 0 acts as the generator does; mix 1 is the clipped double minimum, mix 0 the maximum.
+Limits: phi 0 acts as the generator; mix 1 is the clipped double minimum, mix 0 the maximum.
 
-Deliberate differences from the reference: actions are scaled to [-1, 1] before any network sees them, so that phi is a
-share of half their range; the policy has no density and says so.
+Deliberate differences from the reference: actions are scaled to [-1, 1] before any network reads them, so phi is a
+share of half their range; the policy has no density and returns None.
 
-With a memory, the losses run over windows [B, T]; each network unrolls its own from zeros, once, and all candidates are
-decoded and rated from what it remembers; what followed a step is seen from that step's state.
+With recurrent networks, the losses run over windows [B, T]. Each network unrolls its own recurrent state from zeros,
+once; all candidates are decoded and evaluated from this state. The next observation of a step is encoded from that
+step's recurrent state.
 
 Letters: `B` batch (`B, T` in windows), `E` ensemble, `A` action size, `L` latent size, `C` candidates.
 """
@@ -66,11 +68,11 @@ from tidelog.networks.perturbation import Perturbation, moved
 from tidelog.networks.vae import Generator
 from tidelog.types import Act, Continuous, Observation, Spec, Transition, same_shape
 
-ROWS = 256  # observations whose candidates are rated at once
+ROWS = 256  # observations whose candidates are evaluated at once
 
 
 class OptStates(NamedTuple):
-    """What the optimisers remember, one for each network."""
+    """The optimiser states, one for each network."""
 
     generator: Any
     critic: Any
@@ -85,20 +87,20 @@ class State(NamedTuple):
     target_perturbation: Perturbation
     critic: Ensemble
     target_critic: Ensemble
-    latents: jax.Array  # [C, L]: what acting without a key decodes
+    latents: jax.Array  # [C, L]: latents of acting without a key
     opt_states: OptStates
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedules
     key: jax.Array
 
 
-# Losses: each returns the mean over the batch and what the next step or the metrics read.
+# Losses: each returns the mean over the batch and the input of the next step or the metrics.
 
 
 def generator_loss(
     generator: Generator, config: BCQ, batch: Batch, noise: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Reconstruction of the logged actions and divergence of their latents; also both alone."""
+    """Return the reconstruction error of the logged actions plus the divergence of their latents; also both alone."""
     seen, action = now(generator, batch.data), batch.data.action
     mean, log_std = generator.encode(seen, action)
     error = reconstruction_error(generator.decode(seen, mean + jnp.exp(log_std) * noise), action)
@@ -108,7 +110,7 @@ def generator_loss(
 
 
 def critic_loss(critic: Ensemble, config: BCQ, batch: Batch, target: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Squared (or other) error of every critic against the target [B]; also Q(s, a) [E, B]."""
+    """Return the squared (or other) error of every critic against the target [B], and Q(s, a) [E, B]."""
     q = critic(batch.data.observation, batch.data.action, **batch.data.window)
     return batch.mean(ensemble_error(q, target, config.critic_loss)), q
 
@@ -116,14 +118,14 @@ def critic_loss(critic: Ensemble, config: BCQ, batch: Batch, target: jax.Array) 
 def perturbation_loss(
     perturbation: Perturbation, config: BCQ, batch: Batch, proposed: jax.Array, critic: Any
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """What the first critic does not like about proposed actions [B, A], moved; also moved ones and their direction."""
+    """Return the negative first critic of perturbed proposals [B, A]; also these actions and their direction."""
     direction = perturbation(now(perturbation, batch.data), proposed)
     chosen = moved(proposed, direction, config.phi)
     return -batch.mean(critic(now(critic, batch.data), chosen)), (chosen, direction)
 
 
 def target_value(config: BCQ, generator: Generator, state: State, row: Transition, latents: jax.Array) -> jax.Array:
-    """`r + discount max_i between_e Qtarget_e(s', a_i)` [B] over the candidates of latents [C, B, L]."""
+    """Return `r + discount max_i between_e Qtarget_e(s', a_i)` [B] over the candidates of latents [C, B, L]."""
     correction, critics = state.target_perturbation, state.target_critic
     actions = candidates(generator, after(generator, row), correction, after(correction, row), latents, config.phi)
     values = rated_by_all(critics, [after(critic, row) for critic in critics.members], actions)
@@ -136,7 +138,7 @@ def target_value(config: BCQ, generator: Generator, state: State, row: Transitio
 
 
 def step(config: BCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of generator, critics, perturbation and targets, in this order."""
+    """Do one update of generator, critics, perturbation and targets, in this order."""
     row: Transition = batch.data
     opt_states, progress = state.opt_states, state.step / jnp.maximum(state.updates, 1)
     noise = drawn(config, state, batch, jax.random.fold_in(state.key, state.step))
@@ -187,7 +189,7 @@ def step(config: BCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
 
 
 def losses(config: BCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """The three losses of the networks as they stand, without a step, on noise that the state fixes."""
+    """Return the three losses of the current networks, without an update, with noise from the state's key."""
     row: Transition = batch.data
     noise = drawn(config, state, batch, state.key)
     g_loss, parts = generator_loss(state.generator, config, batch, noise.posterior)
@@ -198,53 +200,51 @@ def losses(config: BCQ, state: State, batch: Batch, key: jax.Array) -> dict[str,
     return {"generator_loss": g_loss, "critic_loss": q_loss, "perturbation_loss": p_loss, **parts}
 
 
-# A fresh state.
+# Initial state.
 
 
 def init(config: BCQ, spec: Spec, key: jax.Array, updates: int) -> State:
-    """Fresh networks; targets start as what they follow."""
+    """Return new networks; targets start as copies of their networks."""
     random, own = host_generator(key), jax.random.split(key, config.critics + 4)
     sight = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
     latent = config.latent or 2 * len(spec.action.low)  # type: ignore[union-attr]
 
-    def fresh_generator() -> Generator:
+    def new_generator() -> Generator:
         return Generator.create(random, spec, hidden=config.generator_hidden, latent=latent, sight=sight)
 
-    def fresh_perturbation() -> Perturbation:
+    def new_perturbation() -> Perturbation:
         return Perturbation.create(random, spec, hidden=config.perturbation_hidden, sight=sight)
 
-    def fresh_critic() -> Critic:
+    def new_critic() -> Critic:
         return Critic.create(random, spec, hidden=config.hidden, layer_norm=False, sight=sight, linear=Linear.uniform)
 
-    generator = build_or_default(config.generator_network, fresh_generator, spec, own[0])
-    perturbation = build_or_default(config.perturbation_network, fresh_perturbation, spec, own[1])
-    critic = Ensemble(tuple(build_or_default(config.critic_network, fresh_critic, spec, k) for k in own[4:]))
+    generator = build_or_default(config.generator_network, new_generator, spec, own[0])
+    perturbation = build_or_default(config.perturbation_network, new_perturbation, spec, own[1])
+    critic = Ensemble(tuple(build_or_default(config.critic_network, new_critic, spec, k) for k in own[4:]))
     opt_states = OptStates(
         *(init_opt_state(config.optimiser, network) for network in (generator, critic, perturbation))
     )
     latents = clipped_normal(config, own[2], (config.samples, latent))
     step, planned = jnp.int32(0), jnp.int32(updates)
-    followers = copied(perturbation), copied(critic)
-    return State(
-        generator, perturbation, followers[0], critic, followers[1], latents, opt_states, step, planned, own[3]
-    )
+    targets = copied(perturbation), copied(critic)
+    return State(generator, perturbation, targets[0], critic, targets[1], latents, opt_states, step, planned, own[3])
 
 
 @hyper
 class BCQ:
-    """Batch-constrained Q-learning: acts near what the log shows, as the critics like it (arXiv:1812.02900)."""
+    """Batch-constrained Q-learning: the best candidate near the logged actions by the critics (arXiv:1812.02900)."""
 
-    phi: float = number(0.05, least=0.0, most=2.0, help="how far the perturbation moves an action, in half ranges")
+    phi: float = number(0.05, least=0.0, most=2.0, help="largest perturbation of an action, in half ranges")
     mix: float = number(0.75, least=0.0, most=1.0, help="weight of the smallest critic in targets; rest: the largest")
-    kl_weight: float = number(0.5, least=0.0, help="weight of the divergence beside the reconstruction")
+    kl_weight: float = number(0.5, least=0.0, help="weight of the KL divergence in the generator's loss")
     kl_reduction: Reduction = static(mean_over_latents, choices=REDUCTIONS, help="mean or sum over latents")
     latent: int | None = static(None, least=1, help="size of the latents; none: twice the size of actions")
-    latent_clip: float = number(0.5, least=0.0, help="generated latents are cut here")
+    latent_clip: float = number(0.5, least=0.0, help="limit of generated latents")
     target_samples: int = static(10, least=1, help="candidates in targets")
     samples: int = static(100, least=1, help="candidates when acting")
-    policy_delay: int = static(1, least=1, help="critic updates for one of perturbation and targets")
+    policy_delay: int = static(1, least=1, help="critic updates per update of perturbation and targets")
     discount: float = fields.discount(0.99)
-    target_rate: float = fields.target_rate(0.005, "targets move")
+    target_rate: float = fields.target_rate(0.005, "targets move per update")
     critics: int = fields.critics(2)
     critic_loss: PointLoss = fields.critic_loss(squared)
     n_step: int = fields.n_step(1)
@@ -258,8 +258,8 @@ class BCQ:
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "each network's gradient")
     hidden: tuple[int, ...] = fields.widths((400, 300), "the critics' hidden layers")
-    generator_hidden: tuple[int, ...] = fields.widths((750, 750), "the encoder's and the decoder's")
-    perturbation_hidden: tuple[int, ...] = fields.widths((400, 300), "the perturbation's")
+    generator_hidden: tuple[int, ...] = fields.widths((750, 750), "the generator's hidden layers")
+    perturbation_hidden: tuple[int, ...] = fields.widths((400, 300), "the perturbation's hidden layers")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
     recurrent_size: int | None = fields.recurrent_size(None)
@@ -268,9 +268,11 @@ class BCQ:
     priority_exponent: float | None = fields.priority_exponent(None)
     priority_correction: float = fields.priority_correction(0.4)
     reward_scaling: RewardScaling = fields.reward_scaling("none")
-    generator_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module with encode and decode")
-    perturbation_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
-    critic_network: Callable[[Spec, jax.Array], Any] | None = own("one for each critic")
+    generator_network: Callable[[Spec, jax.Array], Any] | None = own(
+        "function that returns a module with encode and decode"
+    )
+    perturbation_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
+    critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns one critic module")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous,)
 
@@ -279,27 +281,30 @@ class BCQ:
         if self.recurrent_size is not None and (
             self.generator_network or self.perturbation_network or self.critic_network
         ):
-            raise ConfigError("BCQ.recurrent_size is for its own networks: leave it out with networks of yours")
+            raise ConfigError(
+                f"BCQ.recurrent_size = {self.recurrent_size} does not support networks of your own; "
+                "fix: drop recurrent_size or your networks"
+            )
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
-        """The log with its rewards."""
+        """Return the log with its rewards."""
         one_reward("BCQ", spec)
         return {"log": StoreSpec(("reward", "terminated"))}
 
     def phases(self) -> tuple[Phase, ...]:
-        """One phase over transitions of the log, or over windows of them with a memory."""
+        """Return one phase over transitions of the log, or over windows of them for recurrent networks."""
         return (Phase("bcq", reads.transitions(self), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """Fresh networks for a run of `updates` steps."""
+        """Return new networks for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
     def policy_params(self, state: State) -> PolicyParams:
-        """Generator, perturbation, the first critic and the fixed latents."""
+        """Return generator, perturbation, the first critic and the fixed latents."""
         return PolicyParams(state.generator, state.perturbation, state.critic.members[0], state.latents)
 
     def start(self, params: PolicyParams, batch: int) -> jax.Array | None:
-        """What three memories hold before anything was seen, side by side; None without them."""
+        """Return the three initial recurrent states, concatenated; None for feed-forward networks."""
         return None if self.recurrent_size is None else jnp.zeros((batch, 3 * self.recurrent_size))
 
     def act(
@@ -311,7 +316,7 @@ class BCQ:
         carry: Any = None,
         key: jax.Array | None = None,
     ) -> Act:
-        """The best of `samples` candidates: of the fixed latents, or with a key of random ones."""
+        """Return the best of `samples` candidates: from the fixed latents, or from random latents with a key."""
         rows = len(next(iter(observation.values())))
         carry = self.start(params, rows) if carry is None else carry
         shape = (rows, *params.latents.shape)
@@ -326,13 +331,13 @@ class BCQ:
     def distribution(
         self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
     ) -> None:
-        """None: what the best of random candidates will be has no density."""
+        """Return None: the best of random candidates has no density."""
 
     def q_values(self, params: PolicyParams, observation: Observation) -> None:
-        """None: continuous actions cannot all be rated."""
+        """Return None: continuous actions have no list of values."""
 
     def recipe(self, params: PolicyParams) -> dict[str, Any]:
-        """How candidates are made, moved and rated, as plain nodes."""
+        """Return the computation of candidates, perturbation and values as plain nodes."""
         act = {
             "kind": "candidates",
             "generator": recipe.network(params.generator),

@@ -1,8 +1,8 @@
-"""BCQ's candidate actions: latents, what a generator and a perturbation make of them, and what critics make of those.
+"""Candidate actions of BCQ: latents, their decoded and perturbed actions, and the critics' values of these.
 
-Each network looks at the observations once (`now`, `after`, `look`); all candidates are made of what it saw, so that
-neither pictures nor a memory are gone through once for each. Letters: `B` batch (`B, T` in windows), `A` action size,
-`L` latent size, `C` candidates.
+Each network encodes the observations once (`now`, `after`, `look`). All candidates use this encoding, so pictures
+and recurrent states are not encoded again for each candidate. Letters: `B` batch (`B, T` in windows), `A` action
+size, `L` latent size, `C` candidates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidelog.types import Observation
 
 
 class PolicyParams(NamedTuple):
-    """What acting reads."""
+    """The arrays that acting reads."""
 
     generator: Generator
     perturbation: Perturbation
@@ -38,7 +38,7 @@ class Noise(NamedTuple):
 
 
 def drawn(config: Any, state: Any, batch: Batch, key: jax.Array) -> Noise:
-    """All random numbers of one update, from one key."""
+    """Draw all random numbers of one update from one key."""
     rows, size = batch.data.reward.shape, state.latents.shape[-1]
     posterior, after, now = jax.random.split(key, 3)
     return Noise(
@@ -49,14 +49,14 @@ def drawn(config: Any, state: Any, batch: Batch, key: jax.Array) -> Noise:
 
 
 def clipped_normal(config: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Standard normal latents, cut at `latent_clip` on both sides."""
+    """Draw standard normal latents, clipped at `latent_clip` on both sides."""
     return jnp.clip(jax.random.normal(key, shape), -config.latent_clip, config.latent_clip)
 
 
 def candidates(
     generator: Generator, seen: Seen, perturbation: Perturbation, also_seen: Seen, latents: jax.Array, reach: Any
 ) -> jax.Array:
-    """What the generator makes of latents [C, B, L], moved by up to `reach`: [C, B, A]; each network has seen."""
+    """Decode latents [C, B, L] and perturb them by up to `reach`: actions [C, B, A]; each network has its encoding."""
 
     def one(latent: jax.Array) -> jax.Array:
         action = generator.decode(seen, latent)
@@ -66,20 +66,20 @@ def candidates(
 
 
 def rated(critic: Any, seen: Seen, actions: jax.Array) -> jax.Array:
-    """What a critic makes of candidates [C, B, A]: [C, B]."""
+    """Return the values [C, B] of candidates [C, B, A] from one critic."""
     values: jax.Array = jax.vmap(lambda action: critic(seen, action))(actions)
     return values
 
 
 def rated_by_all(critics: Ensemble, seen: list[Seen], actions: jax.Array) -> jax.Array:
-    """What every critic makes of candidates [C, B, A], each with what it has seen: [E, C, B]."""
+    """Return the values [E, C, B] of candidates [C, B, A] from every critic, each with its own encoding."""
     return jnp.stack([rated(critic, sight, actions) for critic, sight in zip(critics.members, seen, strict=True)])
 
 
 def look(
     params: PolicyParams, observation: Observation, carry: jax.Array | None
 ) -> tuple[list[Seen], jax.Array | None]:
-    """What generator, perturbation and critic see, and what they carry on [B, 3H], side by side."""
+    """Encode with generator, perturbation and critic; also return their recurrent states [B, 3H], concatenated."""
     if carry is None:
         return [observation] * 3, None
     units = jnp.split(carry, 3, axis=1)
@@ -91,7 +91,7 @@ def look(
 def favourite(
     params: PolicyParams, observation: Observation, carry: jax.Array | None, latents: jax.Array, reach: Any
 ) -> tuple[jax.Array, jax.Array | None]:
-    """The candidate [B, A] of latents [C, B, L] that the first critic rates highest; also what is carried on."""
+    """Return the candidate [B, A] of latents [C, B, L] with the highest value of the first critic; also the carry."""
     (seen, also_seen, rating), carry = look(params, observation, carry)
     actions = candidates(params.generator, seen, params.perturbation, also_seen, latents, reach)
     best = jnp.argmax(rated(params.critic, rating, actions), axis=0)

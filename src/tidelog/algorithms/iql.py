@@ -1,28 +1,28 @@
-"""Implicit Q-learning, continuous and discrete.
+"""Implicit Q-learning (IQL), continuous and discrete.
 
-Kostrikov, Nair, Levine 2021, arXiv:2110.06169; reference behaviour: ikostrikov/implicit_q_learning.
+Kostrikov, Nair, Levine 2021, arXiv:2110.06169; reference implementation: ikostrikov/implicit_q_learning.
 
-One update, in this order (`new` marks networks that this update has already moved):
+One update, in this order (`new` marks networks that this update has already changed):
 
 | step | loss (per sample) | reads |
 |---|---|---|
 | value | expectile error of `u = q - V(s)`, `q = min_e Qtarget_e(s, a)` | old target critics |
-| actor | `-min(exp(temperature (q - newV(s))), max_weight) log pi(a given s)` | the same q, **new** value |
+| actor | `-min(exp(temperature (q - newV(s))), max_weight) log pi(a | s)` | the same q, **new** value |
 | critic | `sum_e (Q_e(s, a) - r - discount newV(s'))**2` | **new** value |
-| target | moves by `target_rate` of its gap | **new** critics |
+| target | Polyak update by `target_rate` | **new** critics |
 
-At the ends of its dials: expectile 1/2 makes V the mean of the logged actions' values; expectile near 1 their maximum;
+Limits: expectile 1/2 makes V the mean of the logged actions' values; expectile near 1 makes it their maximum;
 temperature 0 is behaviour cloning.
 
-Deliberate differences from the reference: actions are scaled to [-1, 1] before any network sees them (there they are
-assumed to be); the state-dependent spread starts near 1; with discrete actions the actor is categorical and masks are
-honoured. As there, the critic's loss is summed over the ensemble.
+Deliberate differences from the reference: actions are scaled to [-1, 1] before any network reads them (the reference
+assumes this range); the state-dependent standard deviation starts near 1; with discrete actions the actor is
+categorical and masks are applied. As in the reference, the critic's loss is summed over the ensemble.
 
-With several rewards, critics and V predict all `K` of them; the smallest critic, the expectile's side and the advantage
-are decided by the weighted sum, so that it has exactly the scalar fixed point; errors are averaged over components.
+With several rewards, critics and V predict all `K` of them. The weighted sum selects the smallest critic, the side of
+the expectile and the advantage, so the fixed point equals the scalar one; errors are averaged over components.
 
-With a memory, the losses run over windows [B, T]; each network unrolls its own from zeros, and what followed a step is
-encoded from that step's state.
+With recurrent networks, the losses run over windows [B, T]. Each network unrolls its own recurrent state from zeros.
+The next observation of a step is encoded from that step's recurrent state.
 
 Letters: `B` batch (`B, T` in windows), `E` ensemble, `A` number of actions or action size, `K` reward components.
 """
@@ -68,7 +68,7 @@ from tidelog.types import Act, Continuous, Discrete, Observation, Spec, Transiti
 
 
 class OptStates(NamedTuple):
-    """What the optimisers remember, one for each network."""
+    """The optimiser states, one for each network."""
 
     actor: Any
     critic: Any
@@ -89,19 +89,19 @@ class State(NamedTuple):
 
 
 class PolicyParams(NamedTuple):
-    """What acting and rating read."""
+    """The arrays that acting and Q-values read."""
 
     actor: Actor
     critic: Ensemble
 
 
-# Losses: each returns the mean over the batch and what the next step or the metrics read.
+# Losses: each returns the mean over the batch and the input of the next step or the metrics.
 
 
 def value_loss(
     value: Value, config: IQL, batch: Batch, q: jax.Array, weights: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Expectile error of V against the target critics' q [B]; also V(s) [B]."""
+    """Return the expectile error of V against the target critics' q [B], and V(s) [B]."""
     v = value(batch.data.observation, **batch.data.window)
     side = spread(weigh(q - v, weights), weights)
     return batch.mean(average(expectile_error(q - v, config.expectile, side), weights)), v
@@ -110,7 +110,7 @@ def value_loss(
 def actor_loss(
     actor: Actor, config: IQL, batch: Batch, advantage: jax.Array, key: jax.Array | None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Weighted cloning of the logged actions; also its metrics."""
+    """Return the advantage-weighted imitation error of the logged actions, and its metrics."""
     row: Transition = batch.data
     weight = advantage_weight(advantage, config.temperature, config.max_weight)
     policy = actor(row.observation, mask=row.mask, dropout=config.dropout, key=key, **row.window)
@@ -124,7 +124,7 @@ def actor_loss(
 def critic_loss(
     critic: Ensemble, config: IQL, batch: Batch, target: jax.Array, weights: jax.Array | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Squared (or other) error of every critic against the target [B]; also Q(s, a) [E, B]."""
+    """Return the squared (or other) error of every critic against the target [B], and Q(s, a) [E, B]."""
     q = critic(batch.data.observation, batch.data.action, **batch.data.window)
     return batch.mean(average(ensemble_error(q, target, config.critic_loss), weights)), q
 
@@ -133,7 +133,7 @@ def critic_loss(
 
 
 def step(config: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of value, actor, critics and target critics, in this order."""
+    """Do one update of value, actor, critics and target critics, in this order."""
     row: Transition = batch.data
     weights = component_weights(config, row)
     opt_states, progress = state.opt_states, state.step / jnp.maximum(state.updates, 1)
@@ -175,13 +175,13 @@ def step(config: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
         **actor_metrics,
     }
     opt_states = OptStates(actor_opt_state, critic_opt_state, value_opt_state)
-    moved = State(actor, critic, target_critic, value, opt_states, state.step + 1, state.updates, state.key)
+    updated = State(actor, critic, target_critic, value, opt_states, state.step + 1, state.updates, state.key)
     error = jnp.mean(jnp.abs(weigh(logged_q - target, weights)), axis=0)
-    return moved, Feedback(metrics, priority=batch.per_sample(error))
+    return updated, Feedback(metrics, priority=batch.per_sample(error))
 
 
 def losses(config: IQL, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """The three losses of the networks as they stand, without a step and without dropout."""
+    """Return the three losses of the current networks, without an update and without dropout."""
     row: Transition = batch.data
     weights = component_weights(config, row)
     q = smallest(state.target_critic(row.observation, row.action, **row.window), weights)
@@ -194,36 +194,36 @@ def losses(config: IQL, state: State, batch: Batch, key: jax.Array) -> dict[str,
 
 
 def component_weights(config: IQL, row: Transition) -> jax.Array | None:
-    """The weights [K] of several rewards, None where there is one."""
+    """Return the weights [K] of several rewards, or None for one reward."""
     if row.reward.ndim == row.discount.ndim:
         return None
     return jnp.ones(row.reward.shape[-1]) if config.reward_weights is None else jnp.asarray(config.reward_weights)
 
 
-# A fresh state.
+# Initial state.
 
 
 def init(config: IQL, spec: Spec, key: jax.Array, updates: int) -> State:
-    """Fresh networks; the target critics start as the critics."""
+    """Return new networks; the target critics start as copies of the critics."""
     generator = host_generator(key)
     sight = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
     shape: dict[str, Any] = {"hidden": config.hidden, "layer_norm": config.layer_norm, "sight": sight}
     own = jax.random.split(key, config.critics + 3)
 
-    def fresh_critic() -> Critic:
+    def new_critic() -> Critic:
         return Critic.create(generator, spec, **shape)
 
     actor = build_or_default(
         config.actor_network, lambda: Actor.create(generator, spec, head=config.actor_head, **shape), spec, own[0]
     )
-    critic = Ensemble(tuple(build_or_default(config.critic_network, fresh_critic, spec, k) for k in own[3:]))
+    critic = Ensemble(tuple(build_or_default(config.critic_network, new_critic, spec, k) for k in own[3:]))
     value = build_or_default(config.value_network, lambda: Value.create(generator, spec, **shape), spec, own[1])
     opt_states = OptStates(*(init_opt_state(config.optimiser, network) for network in (actor, critic, value)))
     return State(actor, critic, copied(critic), value, opt_states, jnp.int32(0), jnp.int32(updates), own[2])
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    # Kostrikov et al. 2021, section 5 and appendix B; the reward rules are the reference implementation's.
+    # Kostrikov et al. 2021, section 5 and appendix B; the reward scalings are from the reference implementation.
     "locomotion": {"expectile": 0.7, "temperature": 3.0, "reward_scaling": "return-range"},
     "antmaze": {"expectile": 0.9, "temperature": 10.0, "reward_scaling": "minus-one"},
     "adroit": {"expectile": 0.7, "temperature": 0.5, "dropout": 0.1},
@@ -235,12 +235,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 class IQL:
     """Implicit Q-learning: in-sample expectile values, advantage-weighted policy (arXiv:2110.06169)."""
 
-    expectile: float = number(0.7, least=0.0, most=1.0, open_ends=True, help="which expectile of Q the value learns")
+    expectile: float = number(0.7, least=0.0, most=1.0, open_ends=True, help="expectile of Q that the value learns")
     temperature: float = number(3.0, least=0.0, help="inverse temperature: multiplies the advantage; 0 clones the log")
     max_weight: float = number(100.0, least=0.0, help="cap on exp(temperature * advantage)")
     discount: float = fields.discount(0.99)
-    target_rate: float = fields.target_rate(0.005, "target critics move")
-    target_update_period: int = static(1, least=1, help="updates between two moves of the target critics")
+    target_rate: float = fields.target_rate(0.005, "target critics move per update")
+    target_update_period: int = static(1, least=1, help="updates between two updates of the target critics")
     critics: int = fields.critics(2)
     critic_loss: PointLoss = fields.critic_loss(squared)
     n_step: int = fields.n_step(1)
@@ -262,42 +262,42 @@ class IQL:
     burn_in: int = fields.burn_in(0)
     priority_exponent: float | None = fields.priority_exponent(None)
     priority_correction: float = fields.priority_correction(0.4)
-    reward_weights: tuple[float, ...] | None = static(None, help="of several rewards; default: ones")
+    reward_weights: tuple[float, ...] | None = static(None, help="weights of several rewards; default: ones")
     layer_norm: bool = fields.layer_norm(False)
     actor_head: HeadFactory = fields.actor_head(gaussian)
-    epsilon: float | None = fields.epsilon(None, "sampling: a sample this often, else the mode")
+    epsilon: float | None = fields.epsilon(None, "sampling: probability of a sample, else the mode")
     reward_scaling: RewardScaling = fields.reward_scaling("none")
-    actor_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
-    critic_network: Callable[[Spec, jax.Array], Any] | None = own("one for each critic")
-    value_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
+    actor_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
+    critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns one critic module")
+    value_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     @classmethod
     def preset(cls, name: str) -> IQL:
-        """The authors' settings for a family of D4RL tasks: locomotion, antmaze, adroit or kitchen."""
+        """Return the authors' settings for a family of D4RL tasks: locomotion, antmaze, adroit or kitchen."""
         return cls(**chosen_preset("IQL", PRESETS, name))
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
-        """The log with its rewards."""
+        """Return the log with its rewards."""
         check_components(self.reward_weights, spec)
         return {"log": StoreSpec(("reward", "terminated"))}
 
     def phases(self) -> tuple[Phase, ...]:
-        """One phase over transitions of the log, or over windows of them with a memory."""
+        """Return one phase over transitions of the log, or over windows of them for recurrent networks."""
         return (Phase("iql", reads.transitions(self), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """Fresh networks for a run of `updates` steps."""
+        """Return new networks for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
     def policy_params(self, state: State) -> PolicyParams:
-        """Actor and critics."""
+        """Return actor and critics."""
         return PolicyParams(state.actor, state.critic)
 
     def start(self, params: PolicyParams, batch: int) -> Any:
-        """What the actor's memory holds before anything was seen."""
+        """Return the actor's initial recurrent state."""
         return start(params.actor, batch)
 
     def act(
@@ -309,28 +309,28 @@ class IQL:
         carry: Any = None,
         key: jax.Array | None = None,
     ) -> Act:
-        """The actor's mode, or with a key a sample."""
+        """Return the actor's mode, or a sample with a key."""
         return choose(params.actor, observation, mask, carry, key, self.epsilon)
 
     def distribution(
         self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
     ) -> Distribution:
-        """The sampled policy."""
+        """Return the distribution of the sampled policy."""
         return sampled(params.actor, observation, mask, carry, self.epsilon)[0]
 
     def q_values(self, params: PolicyParams, observation: Observation) -> jax.Array | None:
-        """The smallest critic's values [B, A] of discrete actions; None for continuous ones or with a memory."""
-        rates_all = all(getattr(member, "actions", None) for member in params.critic.members)
-        if not rates_all or self.recurrent_size is not None:
+        """Return the smallest critic's values [B, A] of discrete actions; None for continuous or recurrent networks."""
+        has_all_actions = all(getattr(member, "actions", None) for member in params.critic.members)
+        if not has_all_actions or self.recurrent_size is not None:
             return None
-        found = params.critic.all_actions(observation)
-        if found.ndim == 3:
-            return jnp.min(found, axis=0)
-        weights = jnp.ones(found.shape[2]) if self.reward_weights is None else jnp.asarray(self.reward_weights)
-        return jnp.min(jnp.sum(found * weights[:, None], axis=2), axis=0)
+        values = params.critic.all_actions(observation)
+        if values.ndim == 3:
+            return jnp.min(values, axis=0)
+        weights = jnp.ones(values.shape[2]) if self.reward_weights is None else jnp.asarray(self.reward_weights)
+        return jnp.min(jnp.sum(values * weights[:, None], axis=2), axis=0)
 
     def recipe(self, params: PolicyParams) -> dict[str, Any]:
-        """How the actor acts, and how discrete actions are rated, as plain nodes."""
+        """Return the acting computation and the Q-values of discrete actions as plain nodes."""
         members, values = params.critic.members, None
         if all(getattr(member, "actions", None) for member in members) and self.recurrent_size is None:
             ones = None if members[0].rewards is None else [1.0] * members[0].rewards

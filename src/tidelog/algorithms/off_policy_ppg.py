@@ -1,11 +1,11 @@
-"""Phasic policy gradient that learns from segments again and again, whoever of its earlier policies played them.
+"""Off-policy phasic policy gradient: learns repeatedly from stored segments of its earlier policies.
 
-No paper defines it; this definition is ours. It joins the phases of Cobbe et al. 2020 (arXiv:2009.04416), the targets
-of Espeholt et al. 2018 (arXiv:1802.01561) and the decoupled objective of Hilton et al. 2021 (arXiv:2110.00641).
+No paper defines it; this definition is ours. It combines the phases of Cobbe et al. 2020 (arXiv:2009.04416), the
+targets of Espeholt et al. 2018 (arXiv:1802.01561) and the decoupled objective of Hilton et al. 2021 (arXiv:2110.00641).
 
-Every collected segment goes into two rings, `policy` and `value`, and lives there until it was drawn `max_use` times or
-is more than `max_staleness` updates old. A round collects and takes `update_per_collect` updates; every `aux_every`
-rounds the auxiliary phase follows.
+Every collected segment goes into two ring buffers, `policy` and `value`, and stays until it was drawn `max_use` times
+or is more than `max_staleness` updates old. A round collects and does `update_per_collect` updates; the auxiliary phase
+runs every `aux_every` rounds.
 
 | loss (per step) | over | reads |
 |---|---|---|
@@ -14,12 +14,12 @@ rounds the auxiliary phase follows.
 | auxiliary: `0.5 (Vaux - v)**2 + beta_clone KL(old, new)` | `value` | v likewise; pi **before** this phase |
 | the same update: `0.5 (V - v)**2` | `value` | the same v |
 
-mu is who played, prox an average of recent parameters. Targets and advantages are never stored: networks as they stand
-make them at every use. What an update reads and descends is in `replay_phase.py`, the auxiliary phase in
-`auxiliary.py`; how a state begins, steps and acts is in `phasic.py`, as for PPG.
+mu is the behaviour policy, prox (the proximal policy) an average of recent parameters. Targets and advantages are never
+stored: the current networks compute them at every use. The inputs and losses of an update are in `replay_phase.py`, the
+auxiliary phase in `auxiliary_phase.py`; initial state, step and acting are in `network_step.py`, as for PPG.
 
-At the ends of its dials: with prox held at mu it is PPO's loss; with `proximal_decay` 0 the clip never binds and it is
-the importance-weighted policy gradient; one minibatch that is the whole fresh rollout makes the first update PPG's.
+Limits: with prox equal to mu it is PPO's loss; with `proximal_decay` 0 the clip never binds and it is the
+importance-weighted policy gradient; one minibatch of the whole new rollout makes the first update PPG's.
 
 Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store, `W` copies, `A` actions or action size.
 """
@@ -56,21 +56,21 @@ from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 
 class OptStates(NamedTuple):
-    """What the optimisers remember: of the policy phase, and of the auxiliary phase."""
+    """The optimiser states of the policy phase and of the auxiliary phase."""
 
     policy: Any
     auxiliary: Any
 
 
 class Proximal(NamedTuple):
-    """An exponential average of recent parameters, divided by the weight that it has gathered."""
+    """An exponential average of recent parameters, divided by the sum of its weights."""
 
     network: Any
     weight: jax.Array
 
 
 class State(NamedTuple):
-    """Everything that a resumed run needs; None where a switch turns it off."""
+    """Everything that a resumed run needs; None where a setting turns it off."""
 
     network: Any
     proximal: Proximal
@@ -82,7 +82,7 @@ class State(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """A minibatch of each store."""
+    """One minibatch of each store."""
 
     policy: Batch
     value: Batch
@@ -94,7 +94,7 @@ class Drawn(NamedTuple):
 def joint_loss(
     network: Any, config: OffPolicyPPG, drawn: Drawn, unit: jax.Array | float
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The decoupled surrogate with its entropy bonus on one minibatch, the value's error on the other."""
+    """Return the decoupled surrogate with entropy bonus on one minibatch plus the value error on the other."""
     (p_loss, policy_metrics), (v_loss, value_metrics) = (
         policy_loss(network, config, drawn.policy),
         value_loss(network, config, drawn.value, unit),
@@ -106,14 +106,14 @@ def joint_loss(
 
 
 def step(config: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Feedback]:
-    """One update of policy and value, and a step of the proximal average."""
+    """Do one update of policy and value, and of the proximal average."""
     state, drawn = prepared(config, state, batch)
     state, feedback = phasic.descended(config, state, drawn, joint_loss, "policy", config.learning_rate)
     return state._replace(proximal=averaged(state.proximal, state.network, config.proximal_decay)), feedback
 
 
 def auxiliary_step(config: OffPolicyPPG, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of everything by the auxiliary phase's own optimiser; the proximal average begins anew."""
+    """Do one update of the whole network with the auxiliary optimiser; the proximal average restarts."""
     batch = traced(config, state, batch)
     state, feedback = phasic.descended(
         config, state, batch, auxiliary_loss, "auxiliary", config.auxiliary_learning_rate
@@ -122,7 +122,7 @@ def auxiliary_step(config: OffPolicyPPG, state: State, batch: Batch) -> tuple[St
 
 
 def prepared(config: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Drawn]:
-    """Both minibatches as their losses read them, and where values are normalised the spread of their targets."""
+    """Return both minibatches with the inputs of their losses; also update the target statistics where they exist."""
     policy, value = judged(config, state, batch["policy"]), traced(config, state, batch["value"])
     if state.values is not None:
         weight = value.data["valid"].astype(jnp.float32)
@@ -131,34 +131,34 @@ def prepared(config: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tup
 
 
 def averaged(proximal: Proximal, network: Any, decay: jax.Array | float) -> Proximal:
-    """The average one policy step later: the newest parameters weigh 1, all earlier ones `decay` of what they did."""
+    """Return the average one policy step later: weight 1 for the newest parameters, `decay` for the older ones."""
     weight = decay * proximal.weight + 1.0
     return Proximal(polyak_update(proximal.network, network, 1.0 / weight), weight)
 
 
 def restarted(network: Any) -> Proximal:
-    """The average of these parameters alone."""
+    """Return the average of these parameters alone."""
     return Proximal(network, jnp.ones(()))
 
 
 def losses(config: OffPolicyPPG, state: State, batch: dict[str, Batch], key: jax.Array) -> dict[str, jax.Array]:
-    """The losses of policy and value as the networks stand, without a step."""
+    """Return the losses of the current policy and value, without an update."""
     state, drawn = prepared(config, state, batch)
     metrics = joint_loss(state.network, config, drawn, value_unit(state))[1]
     return {name: metrics[name] for name in ("policy_loss", "value_loss")}
 
 
 def auxiliary_losses(config: OffPolicyPPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """The losses of the auxiliary phase as the networks stand, without a step."""
+    """Return the losses of the auxiliary phase for the current networks, without an update."""
     metrics = auxiliary_loss(state.network, config, traced(config, state, batch), value_unit(state))[1]
     return {name: metrics[name] for name in ("aux_value_loss", "value_loss")}
 
 
-# A fresh state.
+# Initial state.
 
 
 def init(config: OffPolicyPPG, spec: Spec, key: jax.Array, updates: int) -> State:
-    """A fresh network, which is its own average; nothing seen of rewards and values."""
+    """Return a new network, its own average, and empty statistics of rewards and values."""
     network = phasic.fresh_network(config, spec, key)
     opt_states = OptStates(
         init_opt_state(config.optimiser, network),
@@ -192,23 +192,27 @@ class OffPolicyPPG:
     """Phasic policy gradient over replayed segments: V-trace, decoupled clipping, an auxiliary phase over the store."""
 
     update_per_collect: int = static(5, least=1, help="updates of policy and value after each collection")
-    minibatch: int = static(64, least=1, help="segments that an update draws from each store")
-    policy_capacity: int = static(1024, least=1, help="segments that the policy's store holds")
-    value_capacity: int = static(1024, least=1, help="segments that the value's store holds")
-    policy_max_use: int = static(10, least=1, help="how often the policy's segments are drawn, at most")
-    value_max_use: int = static(100, least=1, help="how often the value's segments are drawn, at most")
-    policy_max_staleness: int | None = static(None, least=1, help="updates that the policy's segments live, at most")
-    value_max_staleness: int | None = static(None, least=1, help="updates that the value's segments live, at most")
+    minibatch: int = static(64, least=1, help="segments per update from each store")
+    policy_capacity: int = static(1024, least=1, help="capacity of the policy's store, in segments")
+    value_capacity: int = static(1024, least=1, help="capacity of the value's store, in segments")
+    policy_max_use: int = static(10, least=1, help="largest number of draws of a segment of the policy's store")
+    value_max_use: int = static(100, least=1, help="largest number of draws of a segment of the value's store")
+    policy_max_staleness: int | None = static(None, least=1, help="largest age of the policy's segments, in updates")
+    value_max_staleness: int | None = static(None, least=1, help="largest age of the value's segments, in updates")
     aux_every: int = static(32, least=1, help="collections between two auxiliary phases")
     auxiliary_epochs: int = static(6, least=0, help="0: no auxiliary phase")
-    beta_clone: float = number(1.0, least=0.0, help="weight of what holds the policy in the auxiliary phase")
-    clip: float | None = number(0.2, least=0.0, open_ends=True, help="how far a ratio to the proximal policy may gain")
-    proximal_decay: float = number(8 / 9, least=0.0, most=1.0, help="of the average that is the proximal policy")
-    most_weight: float = number(100.0, least=0.0, open_ends=True, help="largest ratio to the behaviour policy")
-    rho_bar: float = number(1.0, least=0.0, open_ends=True, help="largest ratio on a surprise, in value targets")
-    c_bar: float = number(1.0, least=0.0, open_ends=True, help="largest ratio along a trace")
+    beta_clone: float = number(1.0, least=0.0, help="weight of the KL divergence in the auxiliary phase")
+    clip: float | None = number(
+        0.2, least=0.0, open_ends=True, help="PPO clip range of the ratio to the proximal policy"
+    )
+    proximal_decay: float = number(8 / 9, least=0.0, most=1.0, help="decay of the average of the proximal policy")
+    most_weight: float = number(100.0, least=0.0, open_ends=True, help="cap on the ratio to the behaviour policy")
+    rho_bar: float = number(
+        1.0, least=0.0, open_ends=True, help="V-trace: cap on the ratio that multiplies the TD error"
+    )
+    c_bar: float = number(1.0, least=0.0, open_ends=True, help="V-trace: cap on the ratio in the trace")
     entropy_bonus: float = number(0.01, least=0.0)
-    value_weight: float = number(0.5, least=0.0, help="of the squared error, in the policy phase")
+    value_weight: float = number(0.5, least=0.0, help="weight of the value loss in the policy phase")
     discount: float = fields.discount(0.99)
     gae_lambda: float = number(0.95, least=0.0, most=1.0)
     learning_rate: float = fields.learning_rate(5e-4)
@@ -216,13 +220,11 @@ class OffPolicyPPG:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
-    environments: int = static(64, least=1, help="copies played side by side")
-    rollout_steps: int = static(256, least=1, help="decisions of each copy in a collection: a segment")
-    auxiliary_minibatch: int = static(4, least=1, help="whole segments in an auxiliary update")
+    environments: int = static(64, least=1, help="parallel environment copies")
+    rollout_steps: int = static(256, least=1, help="decisions of each copy in a collection (a segment)")
+    auxiliary_minibatch: int = static(4, least=1, help="segments per auxiliary update")
     reward_normalisation: bool = static(True)
-    reward_discount: float = number(
-        0.99, least=0.0, most=1.0, help="of the returns whose spread is the unit of rewards"
-    )
+    reward_discount: float = number(0.99, least=0.0, most=1.0, help="discount of the returns that normalise rewards")
     reward_clip: float = number(10.0, least=0.0, open_ends=True, help="largest normalised reward")
     value_normalisation: bool = static(False)
     advantage_normalisation: bool = static(True)
@@ -233,29 +235,29 @@ class OffPolicyPPG:
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
     picture_width: int = fields.picture_width(256)
-    network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own, used like a Phasic")
+    network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module, used like a Phasic")
 
     takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     @classmethod
     def preset(cls, name: str) -> OffPolicyPPG:
-        """Settings for a family of problems: classic-control."""
+        """Return the settings for a family of problems: classic-control."""
         return cls(**chosen_preset("OffPolicyPPG", PRESETS, name))
 
     def check(self) -> None:
-        """Raise ConfigError where a store could run out of segments that live before new ones come."""
+        """Raise ConfigError where a store could have no live segments before the next collection."""
         last = self.update_per_collect if self.auxiliary_epochs else self.update_per_collect - 1
         for store, updates in (("policy", self.update_per_collect - 1), ("value", last)):
             check_lives(self, store, updates)
 
     def collection(self) -> Collection:
-        """A segment of every copy, into both stores; the rewards also where their spread is counted."""
+        """Return the collection: a segment per copy, into both stores; rewards also into `fresh` for their scaling."""
         counted = ("fresh",) if self.reward_normalisation else ()
         return Collection(self.environments, self.rollout_steps, ("policy", "value", *counted))
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
-        """Two rings of whole segments with the log-probabilities of who played, and the fresh rewards."""
+        """Return two ring buffers of segments with the behaviour policy's log-probabilities, and the new rewards."""
         mask = ("mask",) if spec.masked else ()
         flags = ("reward", "terminated", "truncated", "valid")
         whole = ("observation", *mask, "action", "log_probability", *flags, "following")
@@ -267,7 +269,7 @@ class OffPolicyPPG:
         }
 
     def phases(self) -> tuple[Phase, ...]:
-        """The policy phase over both stores, and every so many rounds the auxiliary phase over the value's."""
+        """Return the policy phase over both stores, and the auxiliary phase over `value` every `aux_every` rounds."""
         reads = {name: Sampler(name, self.minibatch, Whole(), Living()) for name in ("policy", "value")}
         before, over = (count_rewards, "fresh") if self.reward_normalisation else (None, None)
         policy = Phase("policy", reads, step, losses, _policy_updates, before, over=over)
@@ -276,11 +278,11 @@ class OffPolicyPPG:
         return (policy, *((auxiliary,) if self.auxiliary_epochs else ()))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """A fresh network for a run of `updates` steps."""
+        """Return a new network for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
     def taught(self, state: State, lesson: DistillationTarget, key: jax.Array, updates: int) -> tuple[State, jax.Array]:
-        """A fresh state whose policy, and its average, does what a lesson says; its mean divergence from that."""
+        """Return a new state whose policy and average imitate the target, and the mean divergence from it."""
         state, divergence = phasic.taught(self, state, lesson, key, updates)
         return state._replace(proximal=restarted(copied(state.network))), divergence
 

@@ -1,24 +1,24 @@
-"""Phasic policy gradient, and PPO where it has no auxiliary phase.
+"""Phasic policy gradient (PPG), and PPO without the auxiliary phase.
 
-Cobbe, Hilton, Klimov, Schulman 2020, arXiv:2009.04416; reference behaviour: openai/phasic-policy-gradient.
+Cobbe, Hilton, Klimov, Schulman 2020, arXiv:2009.04416; reference implementation: openai/phasic-policy-gradient.
 
-A round plays a rollout and runs the policy phase on it; every `policy_iterations` rounds the auxiliary phase follows.
+A round collects a rollout and runs the policy phase on it; the auxiliary phase runs every `policy_iterations` rounds.
 
 | phase | loss (per step) | reads |
 |---|---|---|
-| value, if its epochs are apart | `value_weight (V - target)**2` | targets by the **value** network before the round |
-| policy, else with that | `-min(r A, clip(r) A) - entropy_bonus H` | A likewise; pi of the **sampled** action then |
+| value, with separate epochs | `value_weight (V - target)**2` | targets by the **value** network before the round |
+| policy, else with value | `-min(r A, clip(r) A) - entropy_bonus H` | A likewise; pi of the **sampled** action then |
 | auxiliary | `0.5 (Vaux - target)**2 + beta_clone KL(old, new)` | every rollout's targets; pi **before** this phase |
 | the same update | `0.5 (V - target)**2` | the same targets |
 
-What the first two read and descend is in `policy_phase.py`, what the last two do in `auxiliary.py`; their arithmetic is
-in `losses/`. How a state begins, steps and acts is in `phasic.py`, as for off-policy PPG. The reference runs the value
-epochs before the policy epochs, and so do we. At the ends of its dials: without auxiliary epochs it is PPO (with
-`shared` and equal epochs the textbook one); `beta_clone` 0 lets the auxiliary phase forget the policy.
+The inputs and losses of the first two are in `policy_phase.py`, of the last two in `auxiliary_phase.py`; the loss
+functions are in `losses/`. Initial state, step and acting are in `network_step.py`, as for off-policy PPG. As in the
+reference, the value epochs run before the policy epochs. Limits: without auxiliary epochs it is PPO (with `shared` and
+equal epochs textbook PPO); with `beta_clone` 0 the auxiliary phase does not constrain the policy.
 
-Deliberate differences from the reference: a time limit bootstraps from what truly followed (there it counts as an end);
-rows in which an environment only restarts count nowhere; `single` and `shared` have no second value head, their value
-is the auxiliary one; heads begin small and orthogonal, unless there are pictures.
+Deliberate differences from the reference: a time limit bootstraps from the true next observation (there it counts as
+an end); rows in which an environment only resets are not valid; `single` and `shared` have no second value head, their
+value is the auxiliary one; heads start small and orthogonal, unless there are pictures.
 
 Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store, `W` copies, `A` actions or action size.
 """
@@ -49,7 +49,7 @@ from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 
 class OptStates(NamedTuple):
-    """What the optimisers remember: of the policy phase, of value epochs apart from it, of the auxiliary phase."""
+    """The optimiser states of the policy phase, of separate value epochs, and of the auxiliary phase."""
 
     policy: Any
     value: Any
@@ -57,38 +57,38 @@ class OptStates(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything that a resumed run needs; None where a switch turns it off."""
+    """Everything that a resumed run needs; None where a setting turns it off."""
 
     network: Any
     opt_states: OptStates
     rewards: Rewards | None
     values: Running | None
-    step: jax.Array  # int32: updates taken
+    step: jax.Array  # int32: updates step_columns
     updates: jax.Array  # int32: updates planned, for the schedules
-    carry: jax.Array | None = None  # [W, H]: of the value's own memory, from rollout to rollout
+    carry: jax.Array | None = None  # [W, H]: the value network's own recurrent state between rollouts
 
 
 # The updates.
 
 
 def policy_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of the policy, and of the value where their epochs agree."""
+    """Do one update of the policy, and of the value where their epochs are equal."""
     loss = joint_loss if config.policy_epochs == config.value_epochs else policy_loss
     return phasic.descended(config, state, batch, loss, "policy", config.learning_rate)
 
 
 def value_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of the value, where its epochs are apart."""
+    """Do one update of the value in its separate epochs."""
     return phasic.descended(config, state, batch, value_loss, "value", config.learning_rate)
 
 
 def auxiliary_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of everything, by the auxiliary phase's own optimiser."""
+    """Do one update of the whole network with the auxiliary optimiser."""
     return phasic.descended(config, state, batch, auxiliary_loss, "auxiliary", config.auxiliary_learning_rate)
 
 
 def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
-    """The losses of a phase as the networks stand, without a step."""
+    """Return a function of the losses of a phase for the current networks, without an update."""
 
     def losses(config: PPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
         metrics: dict[str, jax.Array] = loss(state.network, config, batch, value_unit(state))[1]
@@ -97,11 +97,11 @@ def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
     return losses
 
 
-# A fresh state.
+# Initial state.
 
 
 def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
-    """A fresh network; nothing seen of rewards and values."""
+    """Return a new network and empty statistics of rewards and values."""
     network, apart = (
         phasic.fresh_network(config, spec, key, config.recurrent_size),
         config.policy_epochs != config.value_epochs,
@@ -118,7 +118,7 @@ def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "procgen": {"hidden": (), "convolutions": "impala"},  # Cobbe et al. 2020, appendix A: the defaults, and its network
+    "procgen": {"hidden": (), "convolutions": "impala"},  # Cobbe et al. 2020, appendix A: the defaults and its network
     "atari": {
         "environments": 8,
         "rollout_steps": 128,
@@ -162,19 +162,21 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @hyper
 class PPG:
-    """Phasic policy gradient: a policy phase by clipped ratios, an auxiliary phase that distils values into it."""
+    """Phasic policy gradient: a policy phase with clipped ratios, an auxiliary phase that distils values into it."""
 
     policy_iterations: int = static(32, least=1, help="rounds between two auxiliary phases")
     policy_epochs: int = static(1, least=1)
-    value_epochs: int = static(1, least=1, help="as many as policy epochs: both in one update; else before them")
+    value_epochs: int = static(
+        1, least=1, help="equal to policy_epochs: one joint update; else separate epochs before them"
+    )
     auxiliary_epochs: int = static(6, least=0, help="0: no auxiliary phase, which is PPO")
-    beta_clone: float = number(1.0, least=0.0, help="weight of what holds the policy in the auxiliary phase")
-    clip: float | None = number(0.2, least=0.0, open_ends=True, help="how far a ratio may gain")
+    beta_clone: float = number(1.0, least=0.0, help="weight of the KL divergence in the auxiliary phase")
+    clip: float | None = number(0.2, least=0.0, open_ends=True, help="PPO clip range")
     divergence_weight: float | None = number(
-        None, least=0.0, help="of 0.5 (log ratio)**2: instead of a clip, or beside"
+        None, least=0.0, help="weight of 0.5 (log ratio)**2, instead of the clip or with it"
     )
     entropy_bonus: float = number(0.01, least=0.0)
-    value_weight: float = number(0.5, least=0.0, help="of the squared error, in the policy phase")
+    value_weight: float = number(0.5, least=0.0, help="weight of the value loss in the policy phase")
     discount: float = fields.discount(0.999)
     gae_lambda: float = number(0.95, least=0.0, most=1.0)
     learning_rate: float = fields.learning_rate(5e-4)
@@ -182,18 +184,14 @@ class PPG:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
-    value_clip: float | None = number(
-        None, least=0.0, open_ends=True, help="how far a value may gain, in its own units"
-    )
-    environments: int = static(64, least=1, help="copies played side by side")
+    value_clip: float | None = number(None, least=0.0, open_ends=True, help="clip range of the value, in its own units")
+    environments: int = static(64, least=1, help="parallel environment copies")
     rollout_steps: int = static(256, least=1, help="decisions of each copy in a round")
-    minibatches: int = static(8, least=1, help="updates that an epoch of the policy phase takes")
-    pieces: int = static(1, least=1, help="parts that a copy's decisions are cut into for these minibatches")
-    auxiliary_minibatch: int = static(4, least=1, help="whole segments in an auxiliary update")
+    minibatches: int = static(8, least=1, help="updates per epoch of the policy phase")
+    pieces: int = static(1, least=1, help="parts of a copy's decisions for these minibatches")
+    auxiliary_minibatch: int = static(4, least=1, help="segments per auxiliary update")
     reward_normalisation: bool = static(True)
-    reward_discount: float = number(
-        0.99, least=0.0, most=1.0, help="of the returns whose spread is the unit of rewards"
-    )
+    reward_discount: float = number(0.99, least=0.0, most=1.0, help="discount of the returns that normalise rewards")
     reward_clip: float = number(10.0, least=0.0, open_ends=True, help="largest normalised reward")
     value_normalisation: bool = static(False)
     advantage_normalisation: bool = static(True)
@@ -205,14 +203,14 @@ class PPG:
     convolutions: Layers = fields.convolutions(by_size)
     picture_width: int = fields.picture_width(256)
     recurrent_size: int | None = fields.recurrent_size(None)
-    network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own, used like a Phasic")
+    network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module, used like a Phasic")
 
     takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     @classmethod
     def preset(cls, name: str) -> PPG:
-        """Settings for a family of problems: procgen (the paper's), atari, classic-control or mujoco."""
+        """Return the settings for a family of problems: procgen (the paper's), atari, classic-control or mujoco."""
         return cls(**chosen_preset("PPG", PRESETS, name))
 
     def check(self) -> None:
@@ -221,43 +219,43 @@ class PPG:
         parts = self.environments * self.pieces
         check_divides("minibatches", self.minibatches, "environments * pieces", parts)
         if self.recurrent_size is not None and self.network is not None:
-            raise ConfigError(f"PPG.recurrent_size = {self.recurrent_size} and network=...: set only one of them")
+            raise ConfigError(f"PPG.recurrent_size = {self.recurrent_size} and network=...: fix: set only one of them")
         if self.auxiliary_epochs:
-            held = self.environments * self.policy_iterations
-            check_divides("auxiliary_minibatch", self.auxiliary_minibatch, "environments * policy_iterations", held)
+            capacity = self.environments * self.policy_iterations
+            check_divides("auxiliary_minibatch", self.auxiliary_minibatch, "environments * policy_iterations", capacity)
 
     def collection(self) -> Collection:
-        """A rollout a round."""
+        """Return the collection: one rollout per round."""
         return Collection(self.environments, self.rollout_steps, ("fresh",), self.pieces)
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
-        """The rollout at hand, and with an auxiliary phase the memory of a whole policy phase."""
+        """Return the store of the current rollout, and with an auxiliary phase the store of a whole policy phase."""
         mask = ("mask",) if spec.masked else ()
         begins: tuple[str, ...] = () if self.recurrent_size is None else ("first", "carry")
-        taken = ("action", "log_probability", "reward", "terminated", "truncated", "following")
-        fresh = StoreSpec(("observation", "valid", *mask, *taken, *begins), self.environments)
+        step_columns = ("action", "log_probability", "reward", "terminated", "truncated", "following")
+        fresh = StoreSpec(("observation", "valid", *mask, *step_columns, *begins), self.environments)
         if not self.auxiliary_epochs:
             return {"fresh": fresh}
-        held = self.environments * self.policy_iterations
+        capacity = self.environments * self.policy_iterations
         begins += () if self.recurrent_size is None else ("value_carry",)
-        return {"fresh": fresh, "phase_buffer": StoreSpec(("observation", "valid", *mask, *begins, "target"), held)}
+        return {"fresh": fresh, "phase_buffer": StoreSpec(("observation", "valid", *mask, *begins, "target"), capacity)}
 
     def phases(self) -> tuple[Phase, ...]:
-        """Value epochs where they are apart, the policy phase, and every so many rounds the auxiliary phase."""
-        joint, distils = self.policy_epochs == self.value_epochs, self.auxiliary_epochs > 0
+        """Return separate value epochs, the policy phase, and the auxiliary phase every `policy_iterations` rounds."""
+        joint, auxiliary_phase = self.policy_epochs == self.value_epochs, self.auxiliary_epochs > 0
         size = self.environments * self.pieces // self.minibatches
         reads = Sampler("fresh", size, Whole(self.pieces), Epochs())
         loss, before = (joint_loss, estimate) if joint else (policy_loss, None)
-        into = "phase_buffer" if distils else None
+        into = "phase_buffer" if auxiliary_phase else None
         value = Phase("value", reads, value_step, losses_of(value_loss), _value_updates, estimate)
         policy = Phase("policy", reads, policy_step, losses_of(loss), _policy_updates, before, into=into)
         buffer = Sampler("phase_buffer", self.auxiliary_minibatch, Whole(), Epochs())
         losses = losses_of(auxiliary_loss)
         auxiliary = Phase("auxiliary", buffer, auxiliary_step, losses, _auxiliary_updates, freeze, drift, empties=True)
-        return (*(() if joint else (value,)), policy, *((auxiliary,) if distils else ()))
+        return (*(() if joint else (value,)), policy, *((auxiliary,) if auxiliary_phase else ()))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """A fresh network for a run of `updates` steps."""
+        """Return a new network for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
     taught = phasic.taught
@@ -291,6 +289,6 @@ def _auxiliary_updates(config: PPG, round: int) -> int:
 PPO_SETTINGS: dict[str, Any] = {"architecture": "shared", "policy_epochs": 3, "value_epochs": 3, "auxiliary_epochs": 0}
 
 
-def PPO(**settings: Any) -> PPG:  # noqa: N802 - named as people call it
-    """PPG without an auxiliary phase, with one trunk and three epochs; every setting can be changed."""
+def PPO(**settings: Any) -> PPG:  # noqa: N802 - the common name
+    """Return PPG without an auxiliary phase, with one trunk and three epochs; every setting can be changed."""
     return PPG(**{**PPO_SETTINGS, **settings})

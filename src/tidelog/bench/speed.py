@@ -20,11 +20,11 @@ from tidelog.bench.entries import Entry, Loop
 from tidelog.bench.operations import Product, matrix_products, operations
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
+from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import as_arrays
 from tidelog.training.engine.stores import stores_of
-from tidelog.training.engine.trainer import Trainer
+from tidelog.training.runs.options import as_members
 from tidelog.training.runs.run import CHUNK_SECONDS
-from tidelog.training.runs.settings import as_members
 
 OBSERVATION, ACTION, EPISODE, STEPS = 17, 6, 1_000, 100_000  # the shape of D4RL's halfcheetah and walker2d
 SQUARES = (256, 512, 1024, 2048)
@@ -48,10 +48,10 @@ def synthetic_log(discrete: bool = False) -> Log:
     )
 
 
-def trainer_of(algorithm: Any, log: Log, seeds: int, together: bool | None = None) -> Trainer:
+def trainer_of(algorithm: Any, log: Log, seeds: int, together: bool | None = None) -> Engine:
     """A compiled trainer of an algorithm."""
     stores = stores_of(algorithm, log, Scaler())
-    trainer = Trainer.fresh(as_members([algorithm], range(seeds)), log.spec, stores, 10**9, together)
+    trainer = Engine.fresh(as_members([algorithm], range(seeds)), log.spec, stores, 10**9, together)
     trainer.compile()
     trainer.advance(20)
     return trainer
@@ -89,7 +89,7 @@ def _repeated(x: jax.Array, w: jax.Array, count: int) -> jax.Array:
     return product
 
 
-def rate_of(trainer: Trainer) -> float:
+def rate_of(trainer: Engine) -> float:
     """Updates a second over all members, in chunks as long as those of a run."""
     return _rate(trainer.advance) * len(trainer.members)
 

@@ -157,8 +157,16 @@ def _learn(name: str, algorithm: Any, log: tl.Log, folder: Path, options: Demo) 
     say(f"{3 if name == 'iql' else 4}. {name.upper()} learns from half of the patients, {options.seeds} seeds.")
     every = max(1, options.steps // 20)
     evaluate = {"exact value": _exact}
-    training = tl.prepare(
-        algorithm, log, options.steps, options.seeds, folder / name, held_out=0.5, evaluate=evaluate, every=every
+    training = tl.fit(
+        algorithm,
+        log,
+        options.steps,
+        options.seeds,
+        folder / name,
+        held_out=0.5,
+        evaluate=evaluate,
+        every=every,
+        train=False,
     )
     for now in training.stream():
         for row in now.rows[:1]:
@@ -181,7 +189,7 @@ class _Judged(NamedTuple):
 
 def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
     say("5. Is what was learnt better than the clinician? Only the other half of the log is asked, nobody is treated.")
-    seeds = {f"{run}, seed {seed}": (run, seed) for run in runs for seed in runs[run].record.settings.seeds}
+    seeds = {f"{run}, seed {seed}": (run, seed) for run in runs for seed in runs[run].record.options.seeds}
     policies = {name: runs[run].policy(seed) for name, (run, seed) in seeds.items()}
     held_out, _ = held_out_part(folder / "iql", runs["iql"].record, log)  # every run held out the same
     verdicts = tl.judge(
@@ -206,7 +214,7 @@ def _play(runs: dict[str, Run], log: tl.Log, episodes: int) -> None:
     logged = log.statistics().returns or {}
     rows = [["clinician (the log)", f"{logged['mean']:.3f}", "", f"{exact_value(clinician()):.3f}"]]
     for name, training in runs.items():
-        seeds = training.record.settings.seeds
+        seeds = training.record.options.seeds
         policies = [training.policy(seed) for seed in seeds]
         returns = np.stack([rollout(p, "treatment", episodes, seed=1, copies=250, sample=True) for p in policies])
         interval = bootstrap_interval(returns, mean, whole_runs=len(seeds) > 1)

@@ -51,7 +51,7 @@ def run(words: list[str]) -> int:
 
 
 def _play(options: Evaluate, folder: Path, record: Record) -> int:
-    seeds, count = record.settings.seeds, len(record.configs) * len(record.settings.seeds)
+    seeds, count = record.options.seeds, len(record.configs) * len(record.options.seeds)
     returns = [
         rollout(member_policy(folder, record, i), options.env, options.episodes, options.seed, sample=options.sample)
         for i in range(count)
@@ -91,7 +91,7 @@ def _cells(returns: np.ndarray) -> list[str]:
 
 def _compare(options: Evaluate, folder: Path, record: Record) -> int:
     log = read_any(str(options.log), options.columns)
-    count = len(record.configs) * len(record.settings.seeds)
+    count = len(record.configs) * len(record.options.seeds)
     found = [agreement(member_policy(folder, record, i), log) for i in range(count)]
     head = ["", *(f"member {i}" for i in range(count))]
     table(

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import tyro
 
 from tidelog.errors import ConfigError, nearest
+from tidelog.training.runs.options import options_of
 
 T = TypeVar("T")
 
@@ -33,6 +34,48 @@ def flags_of(algorithm: type[Any], base: type[Any]) -> type[Any]:
     made = dataclasses.make_dataclass(f"{base.__name__}{algorithm.__name__}", fields, bases=(base,), kw_only=True)
     made.__doc__ = base.__doc__
     return made
+
+
+def verb_flags(verb: str, base: type[Any], **defaults: Any) -> type[Any]:
+    """A dataclass with the fields of `base` and a flag for every option of a verb ("fit", "learn", "finetune")."""
+    own = {field.name for field in dataclasses.fields(base)}
+    fields = []
+    for one in options_of(verb):
+        kind: Any = one.metadata["flag"]
+        if kind is not None and one.name not in own:
+            flag = Annotated[kind, tyro.conf.arg(help=one.metadata["help"])]
+            default = dataclasses.field(default=defaults.get(one.name, _option_default(one)))
+            fields.append((one.name, flag, default))
+    made = dataclasses.make_dataclass(base.__name__, fields, bases=(base,), kw_only=True)
+    made.__doc__ = base.__doc__
+    return made
+
+
+def _option_default(option: dataclasses.Field[Any]) -> Any:
+    if option.metadata["flag"] == tuple[str, ...]:
+        return ()
+    if option.default is dataclasses.MISSING or option.name == "scale":
+        return 1 if option.name == "seeds" else None
+    return bool(option.default) if option.metadata["flag"] is bool else option.default
+
+
+def options_in(flags: Any, verb: str) -> dict[str, Any]:
+    """The options of a verb that were given as flags, as its keyword arguments; ConfigError for malformed pairs."""
+    found = {one.name: getattr(flags, one.name) for one in options_of(verb) if hasattr(flags, one.name)}
+    found["evaluate"] = episodes_of(found["evaluate"])
+    if "warm_start" in found:
+        found["warm_start"] = pairs(found["warm_start"], "PART=RUN, as in critic=runs/iql")
+    return found
+
+
+def episodes_of(values: tuple[str, ...]) -> dict[str, int]:
+    """`["Pendulum-v1=10"]` as a mapping; ConfigError says what was expected."""
+    expected = "NAME=EPISODES, as in Pendulum-v1=10"
+    found = pairs(values, expected)
+    for name, count in found.items():
+        if not count.isdigit():
+            raise ConfigError(f"'{name}={count}': expected {expected}")
+    return {name: int(count) for name, count in found.items()}
 
 
 def is_flag(field: dataclasses.Field[Any]) -> bool:

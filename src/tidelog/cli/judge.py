@@ -205,8 +205,8 @@ def _asked(options: Judge, source: _Source, several: bool) -> Iterator[_Asked]:
         yield _Asked(str(folder) if several else folder.name, folder.name, None, open_policy(str(folder)))
         return
     before = f"{folder}: " if several else ""
-    count = len(record.configs) * len(record.settings.seeds)
-    if options.member is None and not options.all_members and record.settings.best is not None:
+    count = len(record.configs) * len(record.options.seeds)
+    if options.member is None and not options.all_members and record.options.best is not None:
         yield _Asked(f"{before}best", "best", folder, policy_of_run(folder))
         return
     members = range(count) if options.all_members else [options.member or 0]

@@ -10,7 +10,7 @@ import tyro
 from tidelog.cli.environment_flags import SinkName, sink_of
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import say, trained
-from tidelog.training.fit import load
+from tidelog.training.resume import load
 from tidelog.training.runs.record import Record
 
 
@@ -39,6 +39,6 @@ def run(words: list[str]) -> int:
         say(f"note: {difference}; the last bits may differ from an uninterrupted run")
     for note in training.notes():
         say(f"note: {note}")
-    steps = training.record.settings.steps
+    steps = training.record.options.steps
     say(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
     return trained(training)

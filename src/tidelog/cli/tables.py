@@ -11,7 +11,6 @@ from rich.table import Table
 
 from tidelog.errors import CheckpointError
 from tidelog.runtime.observations import feature_names
-from tidelog.training.fit import finish
 from tidelog.training.runs.run import Run
 from tidelog.types import Catalogue
 
@@ -34,7 +33,7 @@ def say(text: str) -> None:
 def trained(run: Run) -> int:
     """Train a run to its end and show it; 4 where a checkpoint could not be written, the one before it intact."""
     try:
-        show_run(finish(run))
+        show_run(run.train())
     except CheckpointError as error:
         print(f"tidelog: {error}", file=sys.stderr)  # noqa: T201
         return 4

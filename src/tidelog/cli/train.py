@@ -4,24 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tidelog.algorithms import ALGORITHMS, CONFIGURATIONS, configured, learns_online, ranks
 from tidelog.algorithms.core.hyperparameters import chosen_preset
 from tidelog.cli.act import open_policy
-from tidelog.cli.environment_flags import Playing, SinkName, episodes_of, free_folder, play, sink_of
-from tidelog.cli.flags import flags_of, is_flag, pairs, parse, peek, read_config, with_defaults
+from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder, sink_of, trained_with_notes
+from tidelog.cli.flags import (
+    flags_of,
+    is_flag,
+    options_in,
+    parse,
+    peek,
+    read_config,
+    verb_flags,
+    with_defaults,
+)
 from tidelog.cli.interaction_flags import Taken, read_taken
 from tidelog.cli.tables import trained
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.training.fit import prepare
+from tidelog.training.fit import fit
+from tidelog.training.learn import learn
 
 
 @dataclass(kw_only=True)
-class Train:
+class LogFlags:
     """Learn a policy from a log. Every hyper-parameter of the algorithm is a flag."""
 
     data: str
@@ -30,28 +40,8 @@ class Train:
     """for tables: the mapping file that says which column is what (`tidelog data inspect` proposes one)"""
     memory_map: bool = False
     """for saved logs: leave the columns on disk and fetch what each block of updates reads"""
-    steps: int = 20_000
-    """updates a seed"""
-    seeds: int = 1
-    """how many seeds to train side by side"""
     out: str | None = None
     """the run folder; default: runs/<algorithm>, with a number if that is taken"""
-    held_out: float = 0.2
-    """share of the episodes kept from training, for validation losses and judgement; 0 keeps none"""
-    evaluate: tuple[str, ...] = ()
-    """environments to play at every report, as NAME=EPISODES"""
-    every: int | None = None
-    """updates between reports; default: 50 reports a run"""
-    scale: Literal["standard", "none"] | None = None
-    """standardise numeric features; default: standard for tables, none for arrays and Minari"""
-    best: str | None = None
-    """keep the policy at the best report of this metric"""
-    patience: int | None = None
-    """stop after so many reports without a better one"""
-    save_seconds: float = 30.0
-    """time between two checkpoints"""
-    warm_start: tuple[str, ...] = ()
-    """start parts from other runs, as PART=RUN"""
     sink: tuple[SinkName, ...] = ()
     """where metrics go besides the run folder"""
     preset: str | None = None
@@ -61,7 +51,7 @@ class Train:
 
 
 @dataclass(kw_only=True)
-class Serve(Taken, Train):
+class RankingFlags(Taken, LogFlags):
     """Learn to rank items from interactions. Every hyper-parameter of the algorithm is a flag."""
 
     data: str
@@ -71,29 +61,20 @@ class Serve(Taken, Train):
 
 
 @dataclass(kw_only=True)
-class Play(Playing):
+class LearnFlags(EnvironmentFlags):
     """Learn a policy in an environment. Every hyper-parameter of the algorithm is a flag."""
 
-    steps: int = 200_000
-    """decisions a seed, rounded up to whole rollouts"""
-    seeds: int = 1
-    """how many seeds to train side by side"""
     start: str | None = None
-    """begin as this policy, of a run folder or a saved one: what it would do is distilled into the fresh policy"""
-    start_decisions: int | None = None
-    """with --start: what that policy plays first, uncounted; default: 16384"""
-    start_updates: int | None = None
-    """with --start: updates that distil it; default: 3000"""
-    ahead: bool = False
-    """play environments on the host by a thread, one round before what it plays is learnt from"""
-    phase_buffer: Literal["device", "host", "disk"] = "device"
-    """where segments wait for the auxiliary phase; the results are the same"""
-    phase_buffer_limit: float | None = None
-    """refuse a run whose waiting segments take more than so many GB"""
+    """begin as this policy, of a run folder or a saved one: it is distilled into the fresh policy"""
     preset: str | None = None
     """settings for a family of problems to start from"""
     config: str | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
+
+
+Train = verb_flags("fit", LogFlags, steps=20_000, held_out=0.2)
+Rank = verb_flags("fit", RankingFlags, steps=20_000)
+Play = verb_flags("learn", LearnFlags, steps=200_000)
 
 
 def run(words: list[str]) -> int:
@@ -108,7 +89,7 @@ def run(words: list[str]) -> int:
     cls, settings = configured(name)
     online = learns_online(cls)
     _check_source(name, rest, online)
-    flags = flags_of(cls, Play if online else Serve if ranks(cls) else Train)
+    flags = flags_of(cls, Play if online else Rank if ranks(cls) else Train)
     given = [*read_config(peek(rest, "--config"), flags), *rest]
     defaults = _preset(cls, peek(given, "--preset")) | settings
     options = parse(flags, given, f"train {name}", with_defaults(flags, defaults))
@@ -146,34 +127,19 @@ def _usage() -> tuple[str, str]:
 def _play(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn in an environment."""
     start = None if options.start is None else open_policy(options.start)
-    names = ("seeds", "start_decisions", "start_updates", "ahead", "phase_buffer", "phase_buffer_limit")
-    return play(algorithm, options, folder, start=start, **{name: getattr(options, name) for name in names})
+    sinks = [sink_of(kind, folder) for kind in options.sink]
+    given = options_in(options, "learn")
+    return trained_with_notes(learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **given))
 
 
 def _read(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn from a log."""
-    log = _log(options)
-    training = prepare(
-        algorithm,
-        log,
-        options.steps,
-        options.seeds,
-        folder,
-        held_out=options.held_out,
-        evaluate=episodes_of(options.evaluate),
-        every=options.every,
-        scale=options.scale,
-        best=options.best,
-        patience=options.patience,
-        save_seconds=options.save_seconds,
-        warm_start=pairs(options.warm_start, "PART=RUN, as in critic=runs/iql"),
-        sinks=[sink_of(kind, folder) for kind in options.sink],
-    )
-    return trained(training)
+    log, sinks = _log(options), [sink_of(kind, folder) for kind in options.sink]
+    return trained(fit(algorithm, log, out=folder, sinks=sinks, train=False, **options_in(options, "fit")))
 
 
 def _log(options: Any) -> Log | Interactions:
-    if not isinstance(options, Serve):
+    if not isinstance(options, RankingFlags):
         return read_any(options.data, options.columns, memory_map=options.memory_map)
     if options.columns is not None or options.memory_map:
         raise ConfigError("interactions take flags such as --user and --item: leave --columns and --memory-map away")

@@ -1,1 +1,1 @@
-"""Logs of decisions: sources, one validation, and the canonical log. No JAX."""
+"""Logs of decisions: sources, validation and the canonical log. Does not import JAX."""

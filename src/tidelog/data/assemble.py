@@ -1,4 +1,4 @@
-"""An examined `RawLog` becomes the columns of a log."""
+"""Assemble the columns of a log from a validated `RawLog`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf,
 
 
 def checked(raw: RawLog) -> dict[str, Any]:
-    """Examine and build the fields of a `Log`; LogError with the whole report if there is any error."""
+    """Validate a raw log and build the fields of a `Log`; LogError with the whole report if there is any error."""
     report = examine(raw)
     if not report.ok:
         raise LogError(report.text(), report)
@@ -28,7 +28,7 @@ def checked(raw: RawLog) -> dict[str, Any]:
 
 
 def build(raw: RawLog, report: Report) -> dict[str, Any]:
-    """The fields of a `Log`, rows in order and each observation stored once; the raw log has passed its checks."""
+    """Build the fields of a `Log` from a valid raw log; rows in episode order, each observation stored once."""
     order, flags = raw.order, raw.flags
     known = order.last & order.sort(raw.followed)
     stored_last = np.flatnonzero(known)
@@ -54,7 +54,7 @@ def build(raw: RawLog, report: Report) -> dict[str, Any]:
         "weight": _single(raw, raw.weight),
         "time": None if raw.time is None else order.sort(raw.time.values),
         "cluster": _cluster(raw),
-        "extra": {column.name: _spoken(raw, column) for column in raw.extra},
+        "extra": {column.name: _decoded(raw, column) for column in raw.extra},
         "episode_ids": order.ids,
         "report": report,
     }
@@ -102,7 +102,7 @@ def _labels(columns: tuple[Column, ...]) -> tuple[str, ...]:
 def _action_space(raw: RawLog) -> ActionSpace:
     action = raw.action
     if action is None:
-        raise LogError("a log needs an action")
+        raise LogError("the log has no action. fix: name the action column or array")
     if action.kind == "discrete":
         return Discrete(action_count(raw), action.columns[0].words or ())
     values = _action(raw)
@@ -114,14 +114,14 @@ def _action_space(raw: RawLog) -> ActionSpace:
 
 def _action(raw: RawLog) -> Values:
     if raw.action is None:
-        raise LogError("a log needs an action")
+        raise LogError("the log has no action. fix: name the action column or array")
     kind = np.float32 if raw.action.kind == "continuous" else np.int32
     values = _own(raw, raw.action.values, kind)
     return values[:, 0] if raw.action.kind == "discrete" else values
 
 
 def _leaf(raw: RawLog, name: str, position: Values, stored_last: Values) -> Values:
-    """[M, ...]: observations by position, with the known next observation behind each episode's last."""
+    """[M, ...]: observations by position; a known next observation follows the last one of its episode."""
     feature = raw.observation[name]
     following = raw.next_observation[name].columns if len(stored_last) else feature.columns
     if feature.kind == "image":
@@ -141,7 +141,7 @@ def _leaf(raw: RawLog, name: str, position: Values, stored_last: Values) -> Valu
 
 
 def _place(raw: RawLog, leaf: Values, now: Column, later: Column | None, position: Values, stored_last: Values) -> None:
-    """Write one column's values into its places of a leaf."""
+    """Write the values of one column to their positions in a leaf."""
     where = slice(None) if len(leaf) == raw.rows else position
     leaf[where] = raw.order.sort(now.values).reshape(raw.rows, *leaf.shape[1:])
     if len(stored_last) and later is not None:
@@ -150,7 +150,7 @@ def _place(raw: RawLog, leaf: Values, now: Column, later: Column | None, positio
 
 
 def _masks(raw: RawLog, position: Values, stored_last: Values) -> Values | None:
-    """[M, A] bool: masks by position; all actions are allowed after an episode whose next mask is unknown."""
+    """[M, A] bool: masks by position; after an episode with an unknown next mask, all actions are allowed."""
     if raw.action_mask is None:
         return None
     mask = np.ones((raw.rows + len(stored_last), raw.action_mask.values.shape[1]), bool)
@@ -174,7 +174,7 @@ def _single(raw: RawLog, column: Column | None) -> Values | None:
 
 
 def _cluster(raw: RawLog) -> Values | None:
-    """[N] int32: clusters numbered by first appearance; every row of an episode has its first row's."""
+    """[N] int32: clusters numbered by first appearance; an episode has the cluster of its first row."""
     if raw.cluster is None:
         return None
     firsts = np.flatnonzero(np.append(True, raw.order.last[:-1]))
@@ -182,10 +182,10 @@ def _cluster(raw: RawLog) -> Values | None:
 
 
 def _own(raw: RawLog, values: Values, kind: type) -> Values:
-    """Values in episode order as an array of the log's own; a table's are that already."""
+    """Values in episode order as a new array; values of a table are not copied again."""
     return raw.order.sort(values).astype(kind, copy=not raw.from_table)
 
 
-def _spoken(raw: RawLog, column: Column) -> Values:
+def _decoded(raw: RawLog, column: Column) -> Values:
     values = raw.order.sort(column.values)
     return values if column.words is None else np.asarray(column.words)[values]

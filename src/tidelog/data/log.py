@@ -1,4 +1,4 @@
-"""The canonical log: its columns, built from arrays, written and described."""
+"""The canonical log: construction from arrays, export and statistics."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ class Log(LogColumns):
         terminations: str = "stop",
         extra: Mapping[str, Any] | None = None,
     ) -> Log:
-        """Validate arrays of N rows and build a log from them; LogError (with its report) if they are no log.
+        """Validate arrays of N rows and build a log from them; LogError (with its report) if there is any error.
 
         `observation` is `[N]` or `[N, O]` (floats: a Vector; integers or text: Codes, unless `categorical=False`),
         `[N, height, width, channels]` uint8 (an Image), or a mapping from leaf names to such arrays, in which inner
         mappings become leaves "outer/inner"; `action` is `[N]` integers, `[N, D]` integers or `[N, A]` floats.
-        `episode=None`: every row is an episode of one step. `terminated=True`: the world ended every episode.
-        `cluster` [N] text or integers: which episodes belong together (those of one person, store or day), the same
-        value in every row of an episode.
-        `followed` [N] bool: rows whose `next_observation` is given; None: all of them.
+        `episode=None`: every row is an episode of one step. `terminated=True`: every episode terminated at its end.
+        `cluster` [N] text or integers: groups of dependent episodes (of one person, store or day), the same value in
+        every row of an episode.
+        `followed` [N] bool: rows with a known `next_observation`; None: all rows.
         """
         return cls(
             **checked(from_arrays(
@@ -64,27 +64,27 @@ class Log(LogColumns):
         )  # fmt: skip
 
     def statistics(self) -> Statistics:
-        """Lengths, returns, actions, propensities and features in numbers."""
+        """Compute statistics of lengths, returns, actions, propensities and features."""
         return describe(self)
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write a folder that `open_log` reads; LogError if the path exists (and is no log to overwrite)."""
+        """Write a folder that `open_log` reads; LogError if the path exists (with `overwrite`: if it is not a log)."""
         save(self, Path(path), overwrite)
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> Path:
-        """Write a table and beside it the mapping (.toml, whose path is returned) that `read_log` reads it with."""
+        """Write a table and, next to it, its mapping for `read_log` (.toml); return the path of the mapping."""
         from tidelog.data.io.export import to_parquet
 
         return to_parquet(self, path, overwrite)
 
     def to_minari(self, dataset_id: str, overwrite: bool = False) -> None:
-        """Write a Minari data set; LogError if it exists, or if what followed a truncation is not known."""
+        """Write a Minari data set; LogError if it exists, or if the observation after a truncation is not known."""
         from tidelog.data.io.minari_export import to_minari
 
         to_minari(self, dataset_id, overwrite)
 
     def to_arrays(self) -> dict[str, Any]:
-        """Arguments of `Log.from_arrays` that give the same columns."""
+        """The arguments of `Log.from_arrays` that give the same columns."""
         from tidelog.data.io.export import to_arrays
 
         return to_arrays(self)

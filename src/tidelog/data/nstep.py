@@ -12,18 +12,18 @@ from tidelog.errors import LogError
 
 
 class Windows(NamedTuple):
-    """What a window of m <= n steps from each row amounts to."""
+    """Sums over a window of m <= n steps from each row."""
 
     reward: Values  # [B] or [B, K] float32: sum of gamma**k * reward over the m steps
     discount: Values  # [B] float32: gamma**m * (1 - terminated at the window's last row); 0 where m is 0
-    next_position: Values  # [B] int32: where the observation after the window is stored
-    m: Values  # [B] int32: steps actually summed; 0 for a row that is no target (`log.has_target`)
+    next_position: Values  # [B] int32: position of the observation after the window
+    m: Values  # [B] int32: steps summed; 0 for a row without a target (`log.has_target`)
 
 
 def n_step(log: LogColumns, rows: Values, n: int, gamma: float) -> Windows:
     """Windows of up to n steps from `rows` [B], ending at `log.reach`; LogError without rewards."""
     if log.reward is None:
-        raise LogError("a log without rewards has no windows to sum", log.report)
+        raise LogError("the log has no rewards: n-step windows need them", log.report)
     rows = np.asarray(rows)
     last = np.minimum(rows + n - 1, log.reach[rows])
     m = np.maximum(last - rows + 1, 0)

@@ -1,4 +1,4 @@
-"""A log in numbers."""
+"""Statistics of a log."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Statistics:
     """Plain numbers, lists and dictionaries; returns are undiscounted sums of an episode's rewards.
 
     `lengths`, `returns` and `propensities` hold min, mean, median and max. `actions` holds counts (discrete) or mean,
-    std, min and max a dimension. `features` holds mean, std, min and max of each numeric column, and of all pixels of a
-    picture, over all stored observations, `categories` how often each code was stored. `missing_propensities` is a
-    share of the rows.
+    std, min and max per dimension. `features` holds mean, std, min and max of each numeric column, and of all pixels of
+    an image, over all stored observations. `categories` holds the count of each code in the stored observations.
+    `missing_propensities` is a share of the rows.
     """
 
     episodes: int
@@ -47,7 +47,7 @@ class Statistics:
 
 
 def describe(log: LogColumns) -> Statistics:
-    """Measure a log."""
+    """Compute the statistics of a log."""
     returns = episode_returns(log)
     return Statistics(
         episodes=len(log.episode_ids),
@@ -89,7 +89,7 @@ def summary(values: Values) -> dict[str, Any]:
 
 
 def moments(values: Any) -> tuple[Values, Values]:
-    """Mean and standard deviation [O] float64 of `[M, O]`, in two passes of chunks so that nothing large is copied."""
+    """Mean and standard deviation [O] float64 of `[M, O]`, in two passes over chunks to limit memory."""
     chunks = range(0, len(values), _CHUNK)
     mean = sum(values[at : at + _CHUNK].astype(np.float64).sum(axis=0) for at in chunks) / len(values)
     squares = sum(np.square(values[at : at + _CHUNK].astype(np.float64) - mean).sum(axis=0) for at in chunks)
@@ -114,7 +114,7 @@ def _features(log: LogColumns) -> Iterator[tuple[str, dict[str, float]]]:
         if isinstance(log.spec.observation[name], Codes):
             continue
         if isinstance(log.spec.observation[name], Image):
-            yield name, _picture(leaf)
+            yield name, _image(leaf)
             continue
         mean, std = moments(leaf)
         measures = {"mean": mean, "std": std, "min": leaf.min(axis=0), "max": leaf.max(axis=0)}
@@ -122,16 +122,16 @@ def _features(log: LogColumns) -> Iterator[tuple[str, dict[str, float]]]:
             yield label, {measure: float(values[place]) for measure, values in measures.items()}
 
 
-def _picture(leaf: Values) -> dict[str, float]:
-    """Measures over all pixels of `[M, H, W, C]`, in chunks."""
+def _image(leaf: Values) -> dict[str, float]:
+    """Statistics of all pixels of `[M, H, W, C]`, computed in chunks."""
     chunk = max(1, _PIXELS // leaf[0].size)
     sums = np.zeros(2)
     for at in range(0, len(leaf), chunk):
         counts = np.bincount(leaf[at : at + chunk].reshape(-1), minlength=256)
         sums += counts @ np.arange(256), counts @ np.arange(256) ** 2
     mean, square = sums / leaf.size
-    spread = float(np.sqrt(max(square - mean**2, 0.0)))
-    return {"mean": float(mean), "std": spread, "min": float(leaf.min()), "max": float(leaf.max())}
+    std = float(np.sqrt(max(square - mean**2, 0.0)))
+    return {"mean": float(mean), "std": std, "min": float(leaf.min()), "max": float(leaf.max())}
 
 
 def _categories(log: LogColumns) -> Iterator[tuple[str, dict[str, int]]]:

@@ -1,7 +1,7 @@
-"""Several rewards at once: values with a last axis of components, and the weighted sum that decides.
+"""Several rewards: values with a last axis of components, and their weighted sum.
 
-Everything here is the identity where there is one reward and `weights` is None. Letters: `B` batch, `E` ensemble,
-`K` reward components.
+Every function is the identity for one reward with `weights` None. Letters: `B` batch, `E` ensemble, `K` reward
+components.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import jax.numpy as jnp
 
 
 def weigh(values: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """The weighted sum over components: [..., K] and [K] -> [...]."""
+    """Return the weighted sum over components: [..., K] and [K] -> [...]."""
     return values if weights is None else jnp.sum(values * weights, axis=-1)
 
 
 def average(errors: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """The mean of per-component errors: [..., K] -> [...]."""
+    """Return the mean of per-component errors: [..., K] -> [...]."""
     return errors if weights is None else jnp.mean(errors, axis=-1)
 
 
 def spread(scalars: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """Scalars [...] ready to meet values [..., K]."""
+    """Broadcast scalars [...] against values [..., K]."""
     return scalars if weights is None else scalars[..., None]
 
 
 def smallest(values: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """The values of the ensemble's member whose weighted sum is smallest: [E, B] -> [B], [E, B, K] -> [B, K]."""
+    """Return the values of the ensemble member with the smallest weighted sum: [E, B] -> [B], [E, B, K] -> [B, K]."""
     if weights is None:
         return jnp.min(values, axis=0)
     member = jnp.argmin(weigh(values, weights), axis=0)

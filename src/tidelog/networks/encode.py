@@ -1,4 +1,4 @@
-"""Observations of named leaves -> one feature vector a row. Letters: `B` batch, `T` time, `C` categorical columns."""
+"""Observations of named leaves -> one feature vector per row. Letters: `B` batch, `T` time, `C` categorical columns."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tidelog.networks.memory import GRU
 from tidelog.networks.mlp import Linear, from_host
 from tidelog.types import Codes, Image, Observation, Spec, Transition, Vector
 
-Seen: TypeAlias = Observation | jax.Array  # observations, or the features that an encoder made of them before
+Seen: TypeAlias = Observation | jax.Array  # observations, or an encoder's features of them
 
 
 Sharing = Callable[[Spec], bool]
 
 
 def with_pictures(spec: Spec) -> bool:
-    """Whether anything that is seen is a picture."""
+    """Return whether an observation leaf is a picture."""
     return any(isinstance(leaf, Image) for leaf in spec.observation.values())
 
 
 def always(spec: Spec) -> bool:
-    """True, whatever is seen."""
+    """Return True."""
     return True
 
 
 def never(spec: Spec) -> bool:
-    """False, whatever is seen."""
+    """Return False."""
     return False
 
 
@@ -42,15 +42,15 @@ SHARING: Mapping[str, Sharing] = {"pictures": with_pictures, "always": always, "
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """How observations are turned into features; the same for all networks of an algorithm."""
+    """The sizes of an encoder; equal for all networks of an algorithm."""
 
-    embedding: int  # width of a categorical column's table
+    embedding: int  # embedding width of a categorical column
     picture_width: int  # features of a picture
     convolutions: Layers = by_size
-    memory: int | None = None  # width of the recurrent unit; None: no memory
+    memory: int | None = None  # width of the recurrent unit; None: feed-forward
 
     def size(self, spec: Spec) -> int:
-        """How many features an Encoder makes of a spec's observations."""
+        """Return the number of features of an Encoder for this spec."""
         return self.memory or sum(self._leaf_size(leaf) for leaf in spec.observation.values())
 
     def _leaf_size(self, leaf: Vector | Codes | Image) -> int:
@@ -67,7 +67,7 @@ class Picture(eqx.Module):
 
     @classmethod
     def create(cls, generator: np.random.Generator, leaf: Image, sight: EncoderConfig) -> Picture:
-        """The dense layer begins as its convolutions do: weights of norm 1.4 after stacks, else orthogonal ones."""
+        """Initialise the dense layer as its convolutions: weights of norm 1.4 after stacks, else orthogonal."""
         convolutions = Convolutions.create(generator, leaf, sight.convolutions)
         flat = features(leaf, convolutions.shapes)
         if convolutions.stacked:
@@ -79,20 +79,20 @@ class Picture(eqx.Module):
 
 
 class Encoder(eqx.Module):
-    """Numbers pass through, codes are looked up in tables, pictures convolved; then all are concatenated.
+    """Numbers pass through, codes are embedded, pictures convolved; then all are concatenated.
 
-    Leaves [B, ...] -> [B, features]. With a memory, windows [B, T, ...] -> [B, T, width]. The tables start standard
-    normal, the scale that standardised numbers have.
+    Leaves [B, ...] -> [B, features]. With a recurrent unit, windows [B, T, ...] -> [B, T, width]. Embeddings start
+    standard normal, the scale of standardised numbers.
     """
 
-    tables: dict[str, tuple[jax.Array, ...]]  # one [size, embedding] a categorical column
+    tables: dict[str, tuple[jax.Array, ...]]  # one [size, embedding] per categorical column
     pictures: dict[str, Picture]
     memory: GRU | None
     leaves: tuple[str, ...] = eqx.field(static=True)
 
     @classmethod
     def create(cls, generator: np.random.Generator, spec: Spec, sight: EncoderConfig) -> Encoder:
-        """Tables, convolutions and memory for the leaves of a spec."""
+        """Return embeddings, convolutions and recurrent unit for the leaves of a spec."""
         tables, pictures = {}, {}
         for name, leaf in sorted(spec.observation.items()):
             if isinstance(leaf, Codes):
@@ -112,11 +112,11 @@ class Encoder(eqx.Module):
         if self.memory is None:
             return seen
         if real is None:
-            raise TypeError("a network with a memory reads windows, with real [B, T]")
+            raise TypeError("a recurrent network reads windows; fix: pass real [B, T]")
         return self.memory.unroll(seen, real)
 
     def leaf_features(self, observation: Observation) -> jax.Array:
-        """What is seen now, [..., features], without memory."""
+        """Return features [..., features] of the current observation, without the recurrent unit."""
         parts: list[jax.Array] = []
         for name in self.leaves:
             leaf = jnp.asarray(observation[name])
@@ -127,7 +127,7 @@ class Encoder(eqx.Module):
         return parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=-1)
 
     def both(self, row: Transition) -> tuple[jax.Array, jax.Array]:
-        """Features of what was seen and of what followed; with a memory, each of the latter from its predecessor."""
+        """Return features of observations and next observations; recurrent: the latter from the row's state."""
         if self.memory is None or row.last is None:
             return self(row.observation), self(row.next_observation)
         carries = self(row.observation, row.real)
@@ -135,38 +135,38 @@ class Encoder(eqx.Module):
         return carries, self.memory(before, self.leaf_features(row.next_observation))
 
     def follow(self, observation: Observation, carry: jax.Array, first: jax.Array) -> jax.Array:
-        """What is carried after every step of segments [B, T, width], from carry [B, width]; `first` [B, T] forgets."""
+        """Return the carries [B, T, width] of segments, from carry [B, width]; `first` [B, T] resets."""
         return self._unit().follow(carry, self.leaf_features(observation), first)
 
     def further(self, carries: jax.Array, observation: Observation) -> jax.Array:
-        """What would be carried one step after each [B, T, width], having seen what followed it."""
+        """Return the carries [B, T, width] one step later, after the next observation of each."""
         return self._unit()(carries, self.leaf_features(observation))
 
     def _unit(self) -> GRU:
         if self.memory is None:
-            raise TypeError("a network without a memory sees steps, not segments")
+            raise TypeError("a feed-forward network reads steps, not segments; fix: set recurrent_size")
         return self.memory
 
     def start(self, batch: int) -> jax.Array | None:
-        """What is carried before anything was seen, [B, width], or None without a memory."""
+        """Return the initial recurrent state [B, width], or None for a feed-forward network."""
         return None if self.memory is None else self.memory.start(batch)
 
     def step(self, observation: Observation, carry: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
-        """Features of one more observation [B, ...], and what is carried on."""
+        """Return features of one more observation [B, ...], and the new recurrent state."""
         seen = self.leaf_features(observation)
         if self.memory is None or carry is None:
             return seen, None
-        moved = self.memory(carry, seen)
-        return moved, moved
+        carried = self.memory(carry, seen)
+        return carried, carried
 
 
 def now(network: Any, row: Transition) -> Seen:
-    """What a network sees, looked at once for all that it is asked: features of ours, the observations for others."""
+    """Encode the observations once: features for our networks, the observations for others."""
     encoder = getattr(network, "encoder", None)
     return encoder(row.observation, row.real) if isinstance(encoder, Encoder) else row.observation
 
 
 def after(network: Any, row: Transition) -> Seen:
-    """What a network sees of what followed, looked at once; with a memory, each from its predecessor's state."""
+    """Encode the next observations once; with a recurrent unit, each from the previous step's state."""
     encoder = getattr(network, "encoder", None)
     return encoder.both(row)[1] if isinstance(encoder, Encoder) else row.next_observation

@@ -11,7 +11,7 @@ from tidelog.networks.mlp import orthogonal, zeros
 
 
 class GRU(eqx.Module):
-    """Carries [B, H] from step to step; the three gates (reset, update, candidate) share one matrix each way."""
+    """A unit with state [B, H]; the three gates (reset, update, candidate) share one matrix in each direction."""
 
     inward: jax.Array  # [F, 3H]
     recurrent: jax.Array  # [H, 3H]
@@ -20,18 +20,18 @@ class GRU(eqx.Module):
 
     @classmethod
     def create(cls, generator: np.random.Generator, inputs: int, width: int) -> GRU:
-        """Orthogonal weights, zero biases."""
+        """Return a unit with orthogonal weights and zero biases."""
         inward = jnp.concatenate([orthogonal(generator, inputs, width, 1.0) for _ in range(3)], axis=1)
         recurrent = jnp.concatenate([orthogonal(generator, width, width, 1.0) for _ in range(3)], axis=1)
         return cls(inward, recurrent, zeros(3 * width), zeros(width))
 
     @property
     def width(self) -> int:
-        """Size of what is carried."""
+        """Return the size of the state."""
         return self.recurrent.shape[0]
 
     def start(self, batch: int) -> jax.Array:
-        """The state before anything was seen: zeros [B, H]."""
+        """Return the initial state: zeros [B, H]."""
         return jnp.zeros((batch, self.width))
 
     def __call__(self, carry: jax.Array, x: jax.Array) -> jax.Array:
@@ -41,34 +41,34 @@ class GRU(eqx.Module):
     def unroll(self, x: jax.Array, real: jax.Array) -> jax.Array:
         """All steps of windows: features [B, T, F], real [B, T] -> carries [B, T, H].
 
-        A window starts from zeros; a step that is not real leaves zeros, so that an episode that starts within the
-        window starts anew.
+        A window starts from zeros; a step that is not real sets zeros, so an episode within the window also starts
+        from zeros.
         """
         projected = x @ self.inward + self.bias
 
         def step(carry: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             gates, there = now
-            moved = jnp.where(there[:, None], self._step(carry, gates), 0.0)
-            return moved, moved
+            after = jnp.where(there[:, None], self._step(carry, gates), 0.0)
+            return after, after
 
-        along = jnp.swapaxes(projected, 0, 1), jnp.swapaxes(real, 0, 1)
-        _, carries = jax.lax.scan(step, self.start(x.shape[0]), along)
+        inputs = jnp.swapaxes(projected, 0, 1), jnp.swapaxes(real, 0, 1)
+        _, carries = jax.lax.scan(step, self.start(x.shape[0]), inputs)
         return jnp.swapaxes(carries, 0, 1)
 
     def follow(self, carry: jax.Array, x: jax.Array, first: jax.Array) -> jax.Array:
         """All steps of segments: from carry [B, H], features [B, T, F] -> carries [B, T, H].
 
-        A step that is `first` [B, T] of its episode starts from zeros, whatever came before it.
+        A step that is `first` [B, T] of its episode starts from zeros.
         """
         projected = x @ self.inward + self.bias
 
         def step(carry: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             gates, begins = now
-            moved = self._step(jnp.where(begins[:, None], 0.0, carry), gates)
-            return moved, moved
+            after = self._step(jnp.where(begins[:, None], 0.0, carry), gates)
+            return after, after
 
-        along = jnp.swapaxes(projected, 0, 1), jnp.swapaxes(first, 0, 1)
-        _, carries = jax.lax.scan(step, carry, along)
+        inputs = jnp.swapaxes(projected, 0, 1), jnp.swapaxes(first, 0, 1)
+        _, carries = jax.lax.scan(step, carry, inputs)
         return jnp.swapaxes(carries, 0, 1)
 
     def _step(self, carry: jax.Array, projected: jax.Array) -> jax.Array:

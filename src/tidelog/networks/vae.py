@@ -15,7 +15,7 @@ LOG_STD_RANGE = (-4.0, 15.0)
 
 
 class Generator(eqx.Module):
-    """Actions like the logged ones, given what was seen (observations, or features that its encoder made of them)."""
+    """A model of the logged actions, given observations or encoder features of them."""
 
     encoder: Encoder
     inward: MLP
@@ -25,9 +25,11 @@ class Generator(eqx.Module):
     def create(
         cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], latent: int, sight: EncoderConfig
     ) -> Generator:
-        """Two networks of widths `hidden`, between them `latent` numbers."""
+        """Return encoder and decoder of widths `hidden`, with `latent` numbers between them."""
         if not isinstance(spec.action, Continuous):
-            raise TypeError(f"a generator makes Continuous actions, found {type(spec.action).__name__}")
+            raise TypeError(
+                f"a generator supports Continuous actions, got {type(spec.action).__name__}; fix: use these"
+            )
         features, actions = sight.size(spec), spec.action.size
         encoder = Encoder.create(generator, spec, sight)
         inward = MLP.create(generator, (features + actions, *hidden, 2 * latent), linear=Linear.uniform)
@@ -35,11 +37,11 @@ class Generator(eqx.Module):
         return cls(encoder, inward, outward)
 
     def encode(self, observation: Seen, action: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mean and log-std [B, L] of the latents that stand for an action [B, A]."""
-        made = self.inward(jnp.concatenate([self.encoder(observation), action], axis=-1))
-        mean, log_std = jnp.split(made, 2, axis=-1)
+        """Return mean and log-std [B, L] of the latents of an action [B, A]."""
+        outputs = self.inward(jnp.concatenate([self.encoder(observation), action], axis=-1))
+        mean, log_std = jnp.split(outputs, 2, axis=-1)
         return mean, jnp.clip(log_std, *LOG_STD_RANGE)
 
     def decode(self, observation: Seen, latent: jax.Array) -> jax.Array:
-        """The action [B, A] within [-1, 1] that latents [B, L] stand for."""
+        """Return the action [B, A] within [-1, 1] of latents [B, L]."""
         return jnp.tanh(self.outward(jnp.concatenate([self.encoder(observation), latent], axis=-1)))

@@ -1,1 +1,1 @@
-"""Off-policy estimates with their support, and the verdict on a policy."""
+"""Off-policy evaluation: estimates with their support, and the verdict on a policy."""

@@ -1,1 +1,1 @@
-"""The recommender, from interactions to ranked lists."""
+"""The recommender: from interactions to ranked lists."""

@@ -1,7 +1,7 @@
-"""What a target chooses among: items that the log supports in a state, found in one of two ways.
+"""Candidates of a target: items that the log supports in a state, from one of two generators.
 
-Both give items [P, C] of the catalogue and which of them count: Q is never read between items, and never for one that
-is barred. Letters: `P` states, `C` candidates, `N` items, `D` item vector size, `L` latent size, `H` history length.
+Both return items [P, C] of the catalogue and a mask of valid ones: Q is never computed between items or for barred
+items. Letters: `P` states, `C` candidates, `N` items, `D` item vector size, `L` latent size, `H` history length.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Proposed(NamedTuple):
 
 
 class Imagination(NamedTuple):
-    """What proposes items that are like logged ones, where they are not simply the likeliest."""
+    """The networks that propose items similar to logged ones, where candidates are not the most likely items."""
 
     generator: ItemGenerator
     perturbation: Correction
 
 
-CELLS = 1 << 23  # scores of items that are in memory at once
+CELLS = 1 << 23  # item scores in memory at once
 
 Propose: TypeAlias = Callable[..., Proposed]  # (h, imagination, states, items, barred, key) -> candidates
 
@@ -39,22 +39,22 @@ Propose: TypeAlias = Callable[..., Proposed]  # (h, imagination, states, items, 
 def likeliest(
     config: Any, imagination: None, states: jax.Array, items: Items, barred: jax.Array | None, key: jax.Array
 ) -> Proposed:
-    """Of the `candidates` likeliest items those above the threshold: states [P, D], barred items [P, H] (0: none)."""
+    """Return the `candidates` most likely items, above the threshold: states [P, D], barred items [P, H] (0: none)."""
     count = min(config.candidates, len(items.bias) - 1)
 
     def some(state: jax.Array, barred: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        found: tuple[jax.Array, jax.Array] = jax.lax.top_k(without(likelihoods(state, items), barred), count)
-        return found
+        top: tuple[jax.Array, jax.Array] = jax.lax.top_k(without(likelihoods(state, items), barred), count)
+        return top
 
-    logits, found = _a_few_at_a_time(some, len(items.bias), states, barred)
-    there = jnp.isfinite(logits)
-    return Proposed(found.astype(jnp.int32), supported(jnp.where(there, logits, -1e30), config.threshold, there))
+    logits, top = _a_few_at_a_time(some, len(items.bias), states, barred)
+    valid = jnp.isfinite(logits)
+    return Proposed(top.astype(jnp.int32), supported(jnp.where(valid, logits, -1e30), config.threshold, valid))
 
 
 def imagined(
     config: Any, imagination: Imagination, states: jax.Array, items: Items, barred: jax.Array | None, key: jax.Array
 ) -> Proposed:
-    """The items nearest to `target_samples` vectors that the generator makes and the perturbation moves."""
+    """Return the items nearest to `target_samples` vectors from the generator, moved by the perturbation."""
     latents = jnp.swapaxes(clipped(config, key, (config.target_samples, len(states), config.latent_size)), 0, 1)
 
     def nearest(state: jax.Array, latent: jax.Array, barred: jax.Array | None) -> Proposed:
@@ -66,7 +66,7 @@ def imagined(
 
 
 def without(scores: jax.Array, barred: jax.Array | None) -> jax.Array:
-    """Scores [..., N + 1] with -inf for no item and for barred ones [..., H] (0: none)."""
+    """Return scores [..., N + 1] with -inf for no item and for barred ones [..., H] (0: none)."""
     scores = scores.at[..., 0].set(-jnp.inf)
     if barred is None:
         return scores
@@ -75,25 +75,25 @@ def without(scores: jax.Array, barred: jax.Array | None) -> jax.Array:
 
 
 def _a_few_at_a_time(find: Callable[..., Any], cells: int, states: jax.Array, *more: jax.Array | None) -> Any:
-    """`find` of states [P, D] and what goes with them; of so many that memory is bounded, at `cells` for each."""
+    """Call `find` on states [P, D] and their arrays, in batches that bound the memory, at `cells` per state."""
     if len(states) * cells <= CELLS:
         return find(states, *more)
     return jax.lax.map(lambda parts: find(*parts), (states, *more), batch_size=max(1, CELLS // cells))
 
 
 def envisaged(config: Any, imagination: Imagination, states: jax.Array, latent: jax.Array) -> jax.Array:
-    """Directions [..., D] that latents [..., L] stand for, moved by at most `phi`."""
+    """Decode latents [..., L] into directions [..., D], moved by at most `phi`."""
     vector = imagination.generator.decode(states, latent)
     return turned(vector, imagination.perturbation(states, vector), config.phi)
 
 
 def clipped(config: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Standard normal latents, cut at `latent_clip` on both sides."""
+    """Return standard normal latents, clipped at `latent_clip` on both sides."""
     return jnp.clip(jax.random.normal(key, shape), -config.latent_clip, config.latent_clip)
 
 
 def taken_before(items: jax.Array, columns: int) -> jax.Array:
-    """What stands up to each of the last columns of windows [B, H + 1]: [B, columns, H + 1], 0 for none."""
+    """Return the items up to each of the last columns of windows [B, H + 1]: [B, columns, H + 1], 0 for none."""
     steps = items.shape[1]
     upto = jnp.arange(steps)[None, :] <= jnp.arange(steps - columns, steps)[:, None]  # [columns, H + 1]
     return jnp.where(upto[None], items[:, None, :], 0)

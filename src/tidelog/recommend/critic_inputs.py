@@ -1,4 +1,4 @@
-"""What one update of a recommender's critics sees, and the items that were not taken in it.
+"""The inputs of one critic update, and the negative items.
 
 Letters: `B` batch, `T` targets, `D` item vector size, `S` items of a slate.
 """
@@ -18,17 +18,17 @@ from tidelog.recommend.windows import Visit
 
 
 class Scene(NamedTuple):
-    """What one update sees: states [B, T, D] before and columns [B, T + 1, D] around the steps that count."""
+    """Inputs of one update: states [B, T, D] before and columns [B, T + 1, D] around the steps that count."""
 
     states: jax.Array
-    around: jax.Array  # what the reader tells before the first and after every step
-    target_around: jax.Array  # the same by the target reader
+    around: jax.Array  # states before the first and after every step
+    target_around: jax.Array  # the same from the target history encoder
     items: Items  # all
     vectors: jax.Array  # [B, T, D]: of the logged items
 
 
 class Negatives(NamedTuple):
-    """Items [B, T] that were not taken, and how much each counts."""
+    """Items [B, T] that were not selected, and their weights."""
 
     vectors: jax.Array  # [B, T, D]
     target: jax.Array  # [B, T]
@@ -36,27 +36,27 @@ class Negatives(NamedTuple):
 
 
 def scene(recall: Recall, target: Reader, known: Facts, visit: Visit) -> Scene:
-    """What the networks see, with no gradient to the table or a reader."""
+    """Return the inputs, without gradient to the table or a history encoder."""
     items = recall.table(None, known.features)
     seen = read(recall, known, visit)
     later = read(Recall(recall.table, target), known, visit)
     columns = visit.reward.shape[1] + 1
-    made = Scene(visit.states(seen), seen[:, -columns:], later[:, -columns:], items, items.vectors[visit.chosen])
-    held: Scene = jax.tree.map(jax.lax.stop_gradient, made)
-    return held
+    inputs = Scene(visit.states(seen), seen[:, -columns:], later[:, -columns:], items, items.vectors[visit.chosen])
+    result: Scene = jax.tree.map(jax.lax.stop_gradient, inputs)
+    return result
 
 
 def passed_over(config: Any, state: Any, visit: Visit, seen: Scene, value: jax.Array, key: jax.Array) -> Negatives:
-    """For each step one item that was shown and not taken, or else drawn; with `r = 0, s' = s`."""
+    """Return one item per step that was shown but not selected, or a random one; with `r = 0, s' = s`."""
     target = config.discount * value[:, :-1]
     if visit.slate is None:
-        drawn = state.known.draw(key, visit.chosen.shape)
-        weight = importance(state.known.log_share[drawn], state.known.log_drawn[drawn])
-        there = drawn != visit.chosen
+        items = state.known.draw(key, visit.chosen.shape)
+        weight = importance(state.known.log_share[items], state.known.log_drawn[items])
+        valid = items != visit.chosen
     else:
         ignored = (visit.slate > 0) & (visit.slate != visit.chosen[..., None])
-        there = jnp.any(ignored, axis=-1)
-        place = jax.random.categorical(key, jnp.where(ignored | ~there[..., None], 0.0, -jnp.inf))
-        drawn = jnp.take_along_axis(visit.slate, place[..., None], axis=-1)[..., 0]
+        valid = jnp.any(ignored, axis=-1)
+        place = jax.random.categorical(key, jnp.where(ignored | ~valid[..., None], 0.0, -jnp.inf))
+        items = jnp.take_along_axis(visit.slate, place[..., None], axis=-1)[..., 0]
         weight = jnp.ones_like(target)
-    return Negatives(seen.items.vectors[drawn], target, jnp.where(there, config.negative_weight * weight, 0.0))
+    return Negatives(seen.items.vectors[items], target, jnp.where(valid, config.negative_weight * weight, 0.0))

@@ -1,4 +1,4 @@
-"""How a recommender's critics rate items: what a state is worth among supported items, and the error on logged ones.
+"""The item critics: values of states over supported items, and errors on logged items.
 
 Letters: `B` batch, `T` targets, `E` ensemble.
 """
@@ -21,7 +21,7 @@ from tidelog.types import same_shape
 
 
 def values(config: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What the best supported item is worth around every step [B, T + 1], and which it is."""
+    """Return the value of the best supported item around every step [B, T + 1], and this item."""
     flat, later = (around.reshape(-1, around.shape[-1]) for around in (seen.around, seen.target_around))
     barred = None
     if config.exclude_seen:
@@ -31,13 +31,13 @@ def values(config: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array) -
     worth = between(state.target_critic.among(later, seen.items.vectors, proposed.items), config.mix)
     best = jnp.argmax(jnp.where(proposed.kept, worth, -jnp.inf), axis=-1)[:, None]
     some = jnp.any(proposed.kept, axis=-1)
-    value = jnp.where(some, jnp.take_along_axis(worth, best, axis=-1)[:, 0], 0.0)  # nothing may be chosen: the end
+    value = jnp.where(some, jnp.take_along_axis(worth, best, axis=-1)[:, 0], 0.0)  # no supported item: 0, as at the end
     chosen = jnp.where(some, jnp.take_along_axis(proposed.items, best, axis=-1)[:, 0], 0)
     return value.reshape(seen.around.shape[:2]), chosen.reshape(seen.around.shape[:2])
 
 
 def target_value(config: Any, state: Any, visit: Visit, value: jax.Array) -> jax.Array:
-    """`r + discount V(s')` [B, T]; r over its deviation where that is kept."""
+    """`r + discount V(s')` [B, T]; r over its deviation with `normalise_rewards`."""
     reward = visit.reward if state.rewards is None else visit.reward / deviation(state.rewards)
     same_shape(reward=reward, discount=visit.discount, value=value[:, 1:])
     return reward + visit.discount * value[:, 1:]
@@ -46,7 +46,7 @@ def target_value(config: Any, state: Any, visit: Visit, value: jax.Array) -> jax
 def critic_loss(
     critic: Raters, config: Any, batch: Batch, seen: Scene, target: jax.Array, negatives: Negatives | None
 ) -> tuple[jax.Array, jax.Array]:
-    """Error of every critic on logged items against the target [B, T], and on those passed over; also Q [E, B, T]."""
+    """Return the critics' error on logged items against the target [B, T] and on negatives; also Q [E, B, T]."""
     q = critic(seen.states, seen.vectors)
     error = ensemble_error(q, target, config.critic_loss)
     if negatives is not None:

@@ -1,6 +1,6 @@
-"""Ranking a catalogue after histories: what to look for, and what the items found are worth.
+"""Ranking a catalogue for histories: search queries, and values of the items found.
 
-Letters: `B` histories, `H` history length, `N` items, `D` item vector size, `n` ideas, `K` items found.
+Letters: `B` histories, `H` history length, `N` items, `D` item vector size, `n` generated vectors, `K` items found.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidelog.types import Histories
 
 
 class PolicyParams(NamedTuple):
-    """What ranking reads."""
+    """The arrays that ranking reads."""
 
     recall: Recall
     critic: Pair
@@ -32,7 +32,7 @@ class PolicyParams(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """Items found: log-likelihood relative to the likeliest, standardised Q, whether the log supports them."""
+    """Items found: log-likelihood relative to the most likely one, standardised Q, and support by the log."""
 
     likelihood: jax.Array  # [B, K]
     rating: jax.Array  # [B, K]
@@ -40,44 +40,44 @@ class Weighed(NamedTuple):
 
 
 def all_items(params: PolicyParams) -> jax.Array:
-    """Rows [N + 1, D + 1] whose inner product with a query is a likelihood or a nearness; the last is the bias."""
+    """Return rows [N + 1, D + 1] for inner products with queries: likelihood or similarity; the last is the bias."""
     items = params.recall.table(None, params.features)
     return jnp.concatenate([items.vectors, items.bias[:, None]], axis=1)
 
 
 def seek(config: Any, params: PolicyParams, seen: Histories, key: jax.Array | None) -> jax.Array:
-    """What to look for after histories: queries [B, 1 + n, D + 1], likelihood first, then n ideas."""
+    """Return queries [B, 1 + n, D + 1] for histories: likelihood first, then n generated vectors."""
     states = state_after(params, seen)
     queries = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1)[:, None]
     if params.imagination is None or params.latents is None:
         return queries
     latents = params.latents if key is None else clipped(config, key, params.latents.shape)
-    made = envisaged(config, params.imagination, states[:, None], latents[None])
-    return jnp.concatenate([queries, jnp.pad(made, ((0, 0), (0, 0), (0, 1)))], axis=1)
+    vectors = envisaged(config, params.imagination, states[:, None], latents[None])
+    return jnp.concatenate([queries, jnp.pad(vectors, ((0, 0), (0, 0), (0, 1)))], axis=1)
 
 
 def weigh(
     config: Any, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
 ) -> Weighed:
-    """What found items [B, K] are worth after histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
-    there = jnp.isfinite(logits)
-    known = jnp.where(there, logits, -1e30)
-    first = supported(known, config.threshold, there) if params.imagination is None else ideas & there
+    """Return scores of found items [B, K] for histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
+    valid = jnp.isfinite(logits)
+    known = jnp.where(valid, logits, -1e30)
+    first = supported(known, config.threshold, valid) if params.imagination is None else ideas & valid
     vectors = params.recall.table(found, params.features).vectors
     q = params.critic(state_after(params, seen)[:, None], vectors)[..., 0]
-    likelihood = jnp.where(there, known - jnp.max(known, axis=-1, keepdims=True), -jnp.inf)
+    likelihood = jnp.where(valid, known - jnp.max(known, axis=-1, keepdims=True), -jnp.inf)
     return Weighed(likelihood, standardised(q, first), first)
 
 
 def state_after(params: PolicyParams, seen: Histories) -> jax.Array:
-    """The states [B, D] in which histories leave their users."""
+    """Return the states [B, D] at the end of histories."""
     vectors = params.recall.table(seen.items, params.features).vectors
     state: jax.Array = params.recall.reader(vectors, seen.events, user=seen.users)[:, -1]
     return state
 
 
 def recipe_of(config: Any, params: PolicyParams) -> dict[str, Any]:
-    """How lists are made, as a recipe (`networks/recipe.py`); ExportError for a reader of one's own."""
+    """Return the computation of lists as a recipe (`networks/recipe.py`); ExportError for a custom history encoder."""
     idea = params.imagination and {
         "kind": "imagination",
         "outward": recipe.pair(params.imagination.generator.outward),

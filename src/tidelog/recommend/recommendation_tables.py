@@ -1,4 +1,4 @@
-"""Lists of items for the users of a table: what they took so far goes in, one row an item comes out."""
+"""Recommendation lists for the users of a table: their events in, one row per recommended item out."""
 
 from __future__ import annotations
 
@@ -32,17 +32,16 @@ def recommend_for_table(
     unknown: str = "error",
     **choices: Any,
 ) -> pl.DataFrame:
-    """A table of user, rank, item and score, users in order of their first rows; a row without an item adds nothing.
+    """Return a table of user, rank, item and score, users in order of their first rows; rows without an item add nothing.
 
-    `user_features` is a table with a row a user; `choices` are those of `Policy.recommend`. Raises LogError where a
-    table cannot be read, SpecError where a column is lacking, a user or time is missing, or an item, event or user is
-    not known.
+    `user_features` is a table with one row per user; `choices` are those of `Policy.recommend`. Raises LogError where a
+    table cannot be read, SpecError for a missing column, a missing user or time, or an unknown item, event or user.
     """
     table = table_of(source, [name for name in (user, item, time, event) if name is not None])
     users, items = words_of(_column(table, user)), words_of(_column(table, item))
-    _refuse_holes(user, users.is_null().to_numpy())
+    _check_complete(user, users.is_null().to_numpy())
     if not len(users):
-        raise SpecError(f"{table.source} has no rows: there is nobody to recommend for")
+        raise SpecError(f"{table.source} has no rows, expected at least one user; fix: add rows")
     rows = _ordered(table, time)
     kinds = None if event is None else words_of(_column(table, event))
     names = list(dict.fromkeys(users.to_list()))
@@ -53,11 +52,11 @@ def recommend_for_table(
             histories[users[int(row)]].append(items[int(row)])
             done[users[int(row)]].append(None if kinds is None else kinds[int(row)])
     events = None if kinds is None else [done[name] for name in names]
-    who = None if user_features is None else _described(policy, table_of(user_features), user, names, unknown)
+    who = None if user_features is None else _user_features(policy, table_of(user_features), user, names, unknown)
     lists = policy.recommend(
         [histories[name] for name in names], k, events=events, users=who, unknown=unknown, **choices
     )
-    who_took = np.repeat(np.asarray(_as_they_were(names, _column(table, user).dtype)), k)
+    who_took = np.repeat(np.asarray(_in_table_type(names, _column(table, user).dtype)), k)
     ranks, item = np.tile(np.arange(1, k + 1), len(names)), _free(item, user)
     places, scores = _free("rank", user, item), _free("score", user, item)
     return pl.DataFrame(
@@ -65,60 +64,67 @@ def recommend_for_table(
     )
 
 
-def _free(name: str, *taken: str) -> str:
-    """A name for a column beside others."""
-    while name in taken:
+def _free(name: str, *used: str) -> str:
+    """Return a column name that is not in use."""
+    while name in used:
         name += "_"
     return name
 
 
-def _as_they_were(names: list[str], kind: pl.DataType) -> list[Any]:
-    """Users as the table had them: numbers where they were whole ones."""
+def _in_table_type(names: list[str], kind: pl.DataType) -> list[Any]:
+    """Return users in the table's type: numbers where they were whole numbers."""
     whole = kind.is_integer() or (kind.is_float() and all(name.lstrip("-").isdigit() for name in names))
     return [int(name) for name in names] if whole else names
 
 
-def _described(
+def _user_features(
     policy: Policy, table: Table, user: str, names: Sequence[str], unknown: str
 ) -> list[dict[str, Any] | None]:
-    """What a table says of each user, None of one that it does not have and that may be passed over."""
+    """Return the table's features of each user, None for a missing user with unknown='skip'."""
     profile = policy.spec.observation.get("user")
     if not isinstance(profile, Profile):
-        raise SpecError("this policy was not trained with user features: leave the table of them away")
+        raise SpecError("this policy was trained without user features; fix: drop user_features")
     ids = words_of(_column(table, user)).to_list()
     place = {name: row for row, name in enumerate(ids) if name is not None}
     if len(place) < len(ids):
-        raise SpecError(f"{table.source} must have one row a user, found {len(ids)} rows of {len(place)} users")
-    lacking = [name for name in names if name not in place]
-    if lacking and unknown != "skip":
-        said = ", ".join(lacking[:5]) + (", ..." if len(lacking) > 5 else "")
-        raise SpecError(f"{table.source} does not describe {len(lacking)} users ({said}); unknown='skip' goes on")
+        raise SpecError(
+            f"{table.source} has {len(ids)} rows for {len(place)} users, expected one row per user; fix: drop the repeated rows"
+        )
+    missing = [name for name in names if name not in place]
+    if missing and unknown != "skip":
+        listing = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise SpecError(
+            f"{table.source} has no row for {len(missing)} users ({listing}); fix: add these rows, or use unknown='skip'"
+        )
     profiles = Profiles(profile)
-    columns = {name: _said(_column(table, name), profiles.is_number(name), table.source) for name in profiles.columns}
+    columns = {name: _cells(_column(table, name), profiles.is_number(name), table.source) for name in profiles.columns}
     return [
-        None if name not in place else {column: said[place[name]] for column, said in columns.items()} for name in names
+        None if name not in place else {column: cells[place[name]] for column, cells in columns.items()}
+        for name in names
     ]
 
 
-def _said(series: pl.Series, numbers: bool, source: str) -> list[Any]:
-    """The cells of one column as `Policy.recommend` takes them."""
+def _cells(series: pl.Series, numbers: bool, source: str) -> list[Any]:
+    """Return the cells of one column as `Policy.recommend` accepts them."""
     if not numbers:
         return listed(series).to_list()
     column = parse.number(series)
     if len(column.unreadable):
         row, text = int(column.unreadable[0]), column.texts[0] if column.texts else ""
-        raise SpecError(f"{source}, row {row + 1}: '{series.name}' is '{text}', expected a number")
+        raise SpecError(
+            f"{source}, row {row + 1}: '{series.name}' is '{text}', expected a number; fix: correct the cell"
+        )
     return [float(value) if there else None for value, there in zip(column.values, column.usable, strict=True)]
 
 
 def _column(table: Table, name: str) -> pl.Series:
     if not table.has(name):
-        raise SpecError(f"{table.source} lacks the column '{name}': {nearest(name, table.columns)}")
+        raise SpecError(f"{table.source} has no column '{name}': {nearest(name, table.columns)}")
     return table.series(name)
 
 
 def _ordered(table: Table, time: str | None) -> Any:
-    """Rows by time, or as they stand."""
+    """Return the rows by time, or in their order."""
     if time is None:
         return np.arange(table.rows)
     column = parse.moment(_column(table, time))
@@ -127,12 +133,12 @@ def _ordered(table: Table, time: str | None) -> Any:
         if column.values.dtype.kind == "M"
         else (column.usable & np.isfinite(column.values))
     )
-    _refuse_holes(time, ~known)
+    _check_complete(time, ~known)
     return np.argsort(column.values, kind="stable")
 
 
-def _refuse_holes(name: str, bad: Any) -> None:
+def _check_complete(name: str, bad: Any) -> None:
     at = np.flatnonzero(bad)
     if len(at):
         listed = ", ".join(str(row + 1) for row in at[:10]) + (", ..." if len(at) > 10 else "")
-        raise SpecError(f"column '{name}' has no value that can be read in {len(at)} row(s): {listed}")
+        raise SpecError(f"column '{name}' has no valid value in {len(at)} row(s): {listed}; fix: fill or drop them")

@@ -1,25 +1,26 @@
 """Recommender BCQ: batch-constrained Q-learning over a catalogue; the state is a history, the action an item.
 
 Fujimoto, Meger, Precup 2019, arXiv:1812.02900, and Fujimoto, Conti, Ghavamzadeh, Pineau 2019, arXiv:1910.01708; the
-reader of histories after Kang and McAuley 2018, arXiv:1808.09781.
+history encoder (`reader`) after Kang and McAuley 2018, arXiv:1808.09781.
 
 | step | loss (per event) | reads |
 |---|---|---|
-| table and reader | `-log P(item given history)`, over all items or a corrected sample | |
-| generator (vae) | `mean (decode(s, z) - v)**2 + kl_weight KL(z given s, v)`, v of the item | **new** table, reader |
+| table and reader | `-log P(item | history)`, over all items or a corrected sample | |
+| generator (vae) | `mean (decode(s, z) - v)**2 + kl_weight KL(z | s, v)`, v of the item | **new** table, reader |
 | critics | `sum_e loss(Q_e(s, v) - r - discount max_i between_e Qtarget_e(s', v_i))`, v **logged** | old targets |
-| | `v_i` are items: the likeliest above `threshold`, or nearest to generated vectors | **new** table, generator |
+| | `v_i` are items: the most likely above `threshold`, or nearest to generated vectors | **new** table, generator |
 | perturbation (vae) | `-Q_1(s, perturb(s, decode(s, z)))` | **new** generator and Q_1 |
-| targets | reader, perturbation, critics move by `target_rate` of their gap | **new** networks |
+| targets | Polyak update of reader, perturbation, critics by `target_rate` | **new** networks |
 
-The phase `pretrain` takes only the first step, `main` all of them. Cross-entropy alone moves the table and the reader:
-a generator asked to reconstruct vectors that it may move would collapse them, and so nothing else has a gradient there.
+The phase `pretrain` does only the first step, `main` all of them. Only the cross-entropy trains the table and the
+reader: a generator whose reconstruction loss could move the vectors would collapse them. No other loss has a gradient
+there.
 
-With `negative_weight`, items that were shown and passed over (or, without slates, drawn ones, weighed as if drawn by
-popularity, so that Q does not learn what is popular) are worth 0 and change nothing: `r = 0, s' = s`.
+With `negative_weight`, items that were shown but not selected have value 0 and change nothing: `r = 0, s' = s`.
+Without slates they are sampled items, weighted as if sampled by popularity, so Q does not learn popularity.
 
-Deliberate differences from published ports: critics learn from logged items only, because a logged reward says nothing
-of a generated one; candidates are items, not points between them; padding is no item.
+Deliberate differences from published ports: critics learn from logged items only, because a logged reward is not the
+reward of a generated item; candidates are items, not points between them; padding is not an item.
 
 Letters: `B` batch, `T` targets, `D` item vector size, `N` items, `E` ensemble, `P` states, `K` items found.
 """
@@ -70,14 +71,14 @@ from tidelog.types import Catalogue, Histories, Spec
 
 
 def pretrain_step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of table and reader; the target reader is the reader."""
+    """Do one update of table and reader; the target reader is the reader."""
     state, metrics = recalled(config, state, batch, jax.random.fold_in(state.key, state.step))
     stepped = state._replace(target_reader=state.recall.reader, step=state.step + 1)
     return stepped, Feedback(metrics)
 
 
 def recalled(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
-    """The state with table and reader moved."""
+    """Return the state with updated table and reader."""
     rate = config.learning_rate * config.schedule(progress(state))
     recall, opt_state, _, metrics = gradient_step(
         recall_loss, state.recall, state.opt_states.recall, rate, config, batch, state.known, key
@@ -86,7 +87,7 @@ def recalled(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array)
 
 
 def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of table and reader (if `joint`), generator, critics, perturbation and targets, in this order."""
+    """Do one update of table and reader (if `joint`), generator, critics, perturbation and targets, in this order."""
     visit: Visit = batch.data
     keys = jax.random.split(jax.random.fold_in(state.key, state.step), 5)
     due = (state.step + 1) % config.policy_delay == 0
@@ -95,8 +96,8 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
         state = state._replace(rewards=counted(state.rewards, batch))
     seen = scene(state.recall, state.target_reader, state.known, visit)
     if state.imagination is not None:
-        state, made = generated(config, state, batch, seen, keys[1])
-        metrics = metrics | made
+        state, extra = generated(config, state, batch, seen, keys[1])
+        metrics = metrics | extra
     value, chosen = values(config, state, batch, seen, keys[2])
     target = target_value(config, state, visit, value)
     negatives = None
@@ -108,8 +109,8 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
     )
     state = state._replace(critic=critic, opt_states=state.opt_states._replace(critic=opt_state))
     if state.imagination is not None:
-        state, made = perturbed(config, state, batch, seen, keys[4], due)
-        metrics = metrics | made
+        state, extra = perturbed(config, state, batch, seen, keys[4], due)
+        metrics = metrics | extra
     coverage, entropy = variety(chosen[:, 1:], batch.valid, len(state.known.cumulative))
     metrics = metrics | {
         "critic_loss": q_loss,
@@ -123,7 +124,7 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
 
 
 def followed(config: RecommenderBCQ, state: State, rate: jax.Array) -> State:
-    """The state with its targets moved by `rate` of their gaps, and one update further."""
+    """Return the state with targets moved by `rate` of their gaps, one update later."""
     perturbation = state.imagination and polyak_update(state.target_perturbation, state.imagination.perturbation, rate)
     return state._replace(
         target_reader=polyak_update(state.target_reader, state.recall.reader, rate),
@@ -134,64 +135,68 @@ def followed(config: RecommenderBCQ, state: State, rate: jax.Array) -> State:
 
 
 def pretrain_losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """The cross-entropy without a step, nothing silenced."""
+    """Return the cross-entropy without an update and without dropout."""
     loss, _ = recall_loss(state.recall, config, batch, state.known, None)
     return {"imitation_loss": loss}
 
 
 def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """All losses of the networks as they stand, without a step, on noise that the state fixes."""
+    """Return all losses of the current networks, without an update, with noise from the state's key."""
     keys = jax.random.split(state.key, 3)
     seen = scene(state.recall, state.target_reader, state.known, batch.data)
     value, _ = values(config, state, batch, seen, keys[0])
     loss, _ = critic_loss(state.critic, config, batch, seen, target_value(config, state, batch.data, value), None)
-    found = pretrain_losses(config, state, batch, key) | {"critic_loss": loss}
+    results = pretrain_losses(config, state, batch, key) | {"critic_loss": loss}
     if state.imagination is not None:
         noise = jax.random.normal(keys[1], (*batch.data.reward.shape, config.latent_size))
-        found["generator_loss"], _ = generator_loss(state.imagination.generator, config, batch, seen, noise)
-    return found
+        results["generator_loss"], _ = generator_loss(state.imagination.generator, config, batch, seen, noise)
+    return results
 
 
 @hyper
 class RecommenderBCQ:
-    """Batch-constrained Q-learning over a catalogue: ranks items that the log supports by what they lead to."""
+    """Batch-constrained Q-learning over a catalogue: ranks items that the log supports by their value."""
 
-    generator: Propose = static(likeliest, choices=GENERATORS, help="finds the items that Q may choose among")
-    threshold: float = number(0.3, least=0.0, most=1.0, help="likelihood: least, relative to the likeliest item")
-    candidates: int = static(20, least=1, help="likelihood: the likeliest items that are rated in targets")
-    phi: float = number(0.05, least=0.0, help="vae: how far the perturbation moves a vector of length 1")
-    kl_weight: float = number(0.5, least=0.0, help="vae: weight of the divergence beside the reconstruction")
+    generator: Propose = static(likeliest, choices=GENERATORS, help="candidate generator for Q")
+    threshold: float = number(
+        0.3, least=0.0, most=1.0, help="likelihood: smallest probability relative to the most likely item"
+    )
+    candidates: int = static(20, least=1, help="likelihood: number of most likely items in targets")
+    phi: float = number(0.05, least=0.0, help="vae: largest perturbation of a vector of length 1")
+    kl_weight: float = number(0.5, least=0.0, help="vae: weight of the KL divergence in the generator's loss")
     latent: int | None = static(None, least=1, help="vae: size of the latents; none: twice the vectors' size")
-    latent_clip: float = number(0.5, least=0.0, help="vae: generated latents are cut here")
+    latent_clip: float = number(0.5, least=0.0, help="vae: limit of generated latents")
     target_samples: int = static(10, least=1, help="vae: candidates in targets")
     samples: int = static(20, least=1, help="vae: candidates when ranking")
     mix: float = number(0.75, least=0.0, most=1.0, help="weight of the smallest critic in targets; rest: the largest")
-    policy_delay: int = static(1, least=1, help="critic updates for one of perturbation and targets")
+    policy_delay: int = static(1, least=1, help="critic updates per update of perturbation and targets")
     discount: float = fields.discount(0.99)
-    target_rate: float = fields.target_rate(0.001, "targets move")
+    target_rate: float = fields.target_rate(0.001, "targets move per update")
     critics: int = fields.critics(2)
     critic_loss: PointLoss = fields.critic_loss(squared)
-    q_weight: float | None = number(None, least=0.0, help="of Q in the score; none: chosen on the held-out period")
-    exclude_seen: bool = static(False, help="targets choose nothing that the history holds")
-    negative_weight: float | None = number(None, least=0.0, help="of an item shown and not taken, or drawn; none: off")
-    normalise_rewards: bool = static(True, help="targets: rewards over their standard deviation so far")
-    encoder: MakeBody = static(recurrent, choices=READERS, help="reads histories: mean, gru or attention (SASRec)")
-    size: int = static(64, least=1, help="of item vectors and states")
-    history: int = static(50, least=1, help="how many items back a state reaches")
-    targets: int = static(10, least=1, help="events of a window that are learnt from; at most `history`")
-    profile: bool = static(True, help="the reader is told who the user is, where the log describes users")
+    q_weight: float | None = number(
+        None, least=0.0, help="weight of Q in the score; none: chosen on the held-out period"
+    )
+    exclude_seen: bool = static(False, help="targets exclude items of the history")
+    negative_weight: float | None = number(
+        None, least=0.0, help="weight of negative items: shown but not selected, or sampled; none: off"
+    )
+    normalise_rewards: bool = static(True, help="divide rewards in targets by their standard deviation so far")
+    encoder: MakeBody = static(recurrent, choices=READERS, help="history encoder: mean, gru or attention (SASRec)")
+    size: int = static(64, least=1, help="size of item vectors and states")
+    history: int = static(50, least=1, help="events of the history in a state")
+    targets: int = static(10, least=1, help="training targets of a window; at most `history`")
+    profile: bool = static(True, help="use user features in the history encoder, where the log has them")
     layers: int = static(2, least=1, help="attention: blocks")
     heads: int = static(1, least=1, help="attention: heads of a block")
     dropout: float | None = fields.dropout(0.2)
-    content: bool = static(False, help="a tower over item features, so that new items can be ranked")
+    content: bool = static(False, help="a tower over item features; it can rank new items")
     tower_hidden: tuple[int, ...] = fields.widths((128,), "the tower's hidden layers")
-    begin: Begin = static(at_random, choices=BEGINNINGS, help="where the items' vectors begin")
-    full_softmax: int = static(
-        20_000, least=0, help="the largest catalogue whose items all stand in each cross-entropy"
-    )
-    sampled_items: int = static(1_024, least=1, help="items drawn for each cross-entropy of a larger one")
+    begin: Begin = static(at_random, choices=BEGINNINGS, help="initial item vectors")
+    full_softmax: int = static(20_000, least=0, help="largest catalogue with a full cross-entropy over all items")
+    sampled_items: int = static(1_024, least=1, help="sampled items of a cross-entropy over a larger catalogue")
     pretrain: int = static(2_000, least=0, help="updates of table and reader alone before the main phase")
-    joint: bool = static(True, help="table and reader go on learning in the main phase")
+    joint: bool = static(True, help="the main phase also trains table and reader")
     batch_size: int = fields.batch_size(128)
     learning_rate: float = fields.learning_rate(1e-3)
     critic_learning_rate: float = fields.learning_rate(1e-3)
@@ -201,16 +206,18 @@ class RecommenderBCQ:
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "each network's gradient")
     hidden: tuple[int, ...] = fields.widths((128, 128), "the critics' hidden layers")
-    generator_hidden: tuple[int, ...] = fields.widths((256, 256), "the generator's")
-    perturbation_hidden: tuple[int, ...] = fields.widths((128, 128), "the perturbation's")
-    item_vectors: Begin | None = own("makes rows [N, size] of the table from the interactions, `size` and a seed")
+    generator_hidden: tuple[int, ...] = fields.widths((256, 256), "the generator's hidden layers")
+    perturbation_hidden: tuple[int, ...] = fields.widths((128, 128), "the perturbation's hidden layers")
+    item_vectors: Begin | None = own(
+        "function of interactions, `size` and a seed that returns the table's rows [N, size]"
+    )
 
     takes: ClassVar[tuple[type, ...]] = (Catalogue,)
-    target_sources: ClassVar[dict[str, str]] = {  # what target networks follow that no part of that name holds
+    target_sources: ClassVar[dict[str, str]] = {  # sources of target networks under another name
         "target_reader": "recall.reader",
         "target_perturbation": "imagination.perturbation",
     }
-    watched: ClassVar[tuple[str, ...]] = tuple(  # a run warns where one of them collapses; a fresh reader may narrow
+    watched: ClassVar[tuple[str, ...]] = tuple(  # a run warns where one of them collapses after the pretraining
         f"{where}/{what}" for where in ("main", "held_out") for what in ("coverage", "entropy")
     )
 
@@ -223,22 +230,26 @@ class RecommenderBCQ:
         """Raise ConfigError where two fields contradict each other."""
         if self.targets > self.history:
             raise ConfigError(
-                f"RecommenderBCQ.targets = {self.targets} and RecommenderBCQ.history = {self.history}: of a window at "
-                "most as many events can be learnt from as a history holds"
+                f"RecommenderBCQ.targets = {self.targets} and RecommenderBCQ.history = {self.history}: "
+                "targets must be at most history; fix: increase history or decrease targets"
             )
         if self.size % self.heads:
-            raise ConfigError(f"RecommenderBCQ.size = {self.size} cannot be shared by heads = {self.heads}")
+            raise ConfigError(
+                f"RecommenderBCQ.size = {self.size} is not a multiple of heads = {self.heads}; fix: choose a multiple"
+            )
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
-        """The interactions, with what was shown and who users are where that is learnt from."""
+        """Return the interactions, with slates and user features where they are used."""
         if self.content and not spec.action.features:  # type: ignore[union-attr]
-            raise SpecError("content=True reads item features, and these interactions have none: item_features=...")
+            raise SpecError(
+                "content=True requires item features, and these interactions have none; fix: item_features=..."
+            )
         slates = () if self.negative_weight is None else ("slate",)
         users = ("user",) if sees_users(self, spec) else ()
         return {"log": StoreSpec(("reward", "terminated", *slates, *users), targets=self.targets)}
 
     def phases(self) -> tuple[Phase, ...]:
-        """Telling the next item alone, so many updates; then everything."""
+        """Return the pretraining phase of `pretrain` updates, then the main phase."""
         draw = Sampler("log", self.batch_size, Windows(self.history, self.targets, self.discount))
         first = Phase(
             "pretrain", draw, pretrain_step, pretrain_losses, lambda config, visit: 0 if visit else config.pretrain
@@ -246,56 +257,58 @@ class RecommenderBCQ:
         return (first, Phase("main", draw, step, losses))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """Fresh networks for a run of `updates` steps."""
+        """Return new networks for a run of `updates` updates."""
         return begin(self, spec, key, updates)
 
     def furnish(self, state: State, log: Interactions, seed: int) -> State:
-        """A fresh state with what the log it learns from knows of its items: popularity, features, first vectors."""
+        """Return a new state with the log's facts of its items: popularity, features, initial vectors."""
         known = facts(log.counts, log.item_features if self.content else None)
         rows = (self.item_vectors or self.begin)(log, self.size, seed)
         recall = state.recall if rows is None else recall_from(state.recall, rows)
         return state._replace(known=known, recall=recall)
 
     def policy_params(self, state: State) -> PolicyParams:
-        """Table and reader, the first critic, what proposes items, and how much Q counts."""
+        """Return table and reader, the first critic, the candidate networks, and the weight of Q."""
         features, critic = state.known.features, state.critic.members[0]
         return PolicyParams(state.recall, critic, state.imagination, state.latents, features, state.weight)
 
     def weighted(self, state: State, weight: float) -> State:
-        """The state with this weight of Q in the score, unless one was given."""
+        """Return the state with this weight of Q in the score, unless `q_weight` is set."""
         return state if self.q_weight is not None else state._replace(weight=jnp.float32(weight))
 
     def start(self, params: PolicyParams, batch: int) -> None:
-        """Nothing is carried: the history says all."""
+        """Return None: the history is the whole state."""
 
     def distribution(self, params: PolicyParams, observation: Any, mask: Any = None, carry: Any = None) -> None:
-        """A list has no distribution over actions."""
+        """Return None: a list has no distribution over actions."""
 
     def q_values(self, params: PolicyParams, observation: Any) -> None:
-        """Items are rated by `weigh`."""
+        """Return None: `weigh` returns item values."""
 
     def act(
         self, params: PolicyParams, observation: Any, *, mask: Any = None, carry: Any = None, key: Any = None
     ) -> Any:
-        """Raise SpecError: items are ranked."""
-        raise SpecError("a policy over a catalogue ranks items: call policy.recommend(histories, k)")
+        """Raise SpecError: items are ranked, not chosen."""
+        raise SpecError(
+            "a policy over a catalogue ranks items and has no act(); fix: call policy.recommend(histories, k)"
+        )
 
-    # Ranking: what `policy.recommend` calls.
+    # Ranking, for `policy.recommend`.
 
     def all_items(self, params: PolicyParams) -> jax.Array:
-        """Rows [N + 1, D + 1] to search among."""
+        """Return the item vectors [N + 1, D + 1] for the search."""
         return listing.all_items(params)
 
     def seek(self, params: PolicyParams, seen: Histories, key: jax.Array | None = None) -> jax.Array:
-        """Queries [B, 1 + n, D + 1] after histories: what is likely, then n ideas of the generator's."""
+        """Return queries [B, 1 + n, D + 1] for histories: likelihood, then n generated vectors."""
         return listing.seek(self, params, seen, key)
 
     def weigh(
         self, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
     ) -> Weighed:
-        """What found items [B, K] are worth after histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
+        """Return scores of found items [B, K] for histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
         return listing.weigh(self, params, seen, found, logits, ideas)
 
     def recipe(self, params: PolicyParams) -> dict[str, Any]:
-        """How lists are made, for policies without JAX."""
+        """Return the computation of lists, for policies without JAX."""
         return listing.recipe_of(self, params)

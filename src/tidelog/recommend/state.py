@@ -1,6 +1,6 @@
-"""Everything that a resumed run of recommender BCQ needs, and how it begins.
+"""The training state of recommender BCQ and its initial value.
 
-Letters: `N` items, `L` latent size, `n` ideas.
+Letters: `N` items, `L` latent size, `n` generated vectors.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tidelog.recommend.networks.sequence import Reader
 from tidelog.recommend.next_item import Facts, Recall, facts
 from tidelog.types import Spec
 
-UNCHOSEN = 0.25  # the weight of Q in the score where no held-out period has chosen it
+UNCHOSEN = 0.25  # weight of Q in the score without a held-out period
 
 
 class OptStates(NamedTuple):
-    """What the optimisers remember, one for each network; None for one that is not there."""
+    """The optimiser states, one for each network; None for an absent network."""
 
     recall: Any
     critic: Any
@@ -39,12 +39,12 @@ class State(NamedTuple):
     target_reader: Reader
     critic: Raters
     target_critic: Raters
-    imagination: Imagination | None  # None: candidates are the likeliest items
+    imagination: Imagination | None  # None: candidates are the most likely items
     target_perturbation: Any  # a Correction, where there is a generator
-    latents: jax.Array | None  # [n, L]: what acting decodes
+    latents: jax.Array | None  # [n, L]: latents of acting
     known: Facts
     rewards: Running | None
-    weight: jax.Array  # of Q in the score
+    weight: jax.Array  # weight of Q in the score
     opt_states: OptStates
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedule
@@ -52,12 +52,12 @@ class State(NamedTuple):
 
 
 def sees_users(config: Any, spec: Spec) -> bool:
-    """Whether the reader is told who the user is."""
+    """Return whether the history encoder uses user features."""
     return config.profile and "user" in spec.observation
 
 
 def begin(config: Any, spec: Spec, key: jax.Array, updates: int) -> State:
-    """Fresh networks; targets start as what they follow. What the log knows of its items comes in `furnish`."""
+    """Return new networks; targets start as copies. `furnish` adds the log's facts of its items."""
     random, (one, two) = host_generator(key), jax.random.split(key)
     catalogue, history = spec.action, spec.observation["history"]
     count, features = catalogue.n, len(catalogue.features) or None  # type: ignore[union-attr]

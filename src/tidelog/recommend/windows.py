@@ -1,7 +1,7 @@
-"""Interactions on the device, and windows of them: what a user had taken, what came next, and what it was worth.
+"""Interactions on the device, and windows of them: a user's history, the next items, and their rewards.
 
-Each window ends at one event of a user and reaches back over earlier ones, across sessions. Its last `targets` events
-are learnt from; windows follow each other so that every event is learnt from in exactly one of them.
+Each window ends at one event of a user and includes earlier events, across sessions. Its last `targets` events are the
+training targets; windows follow each other, and every event is a target in exactly one of them.
 
 Letters: `M` events, `W` windows, `B` batch, `H` history length, `T` targets, `S` items of a slate, `U` users,
 `F` features.
@@ -31,12 +31,12 @@ class StoredInteractions(NamedTuple):
     ends: jax.Array  # [W] int32: the last events of windows
     scored: jax.Array | None = None  # [M] bool: events that count; None: all
     slate: jax.Array | None = None  # [M, S] int32
-    user: jax.Array | None = None  # [M] int32: whose event it is, counted from 0
-    users: jax.Array | None = None  # [U, F]: what describes each user
+    user: jax.Array | None = None  # [M] int32: the event's user, counted from 0
+    users: jax.Array | None = None  # [U, F]: features of each user
 
 
 class Visit(NamedTuple):
-    """Windows of `H + 1` events; a short one begins with zeros. What counts are the last `T` columns."""
+    """Windows of `H + 1` events; a short one begins with zeros. The last `T` columns are the targets."""
 
     items: jax.Array  # [B, H + 1] int32
     events: jax.Array  # [B, H + 1] int32
@@ -47,42 +47,42 @@ class Visit(NamedTuple):
 
     @property
     def chosen(self) -> jax.Array:
-        """The items [B, T] that were taken in the steps that count."""
+        """The selected items [B, T] of the target steps."""
         return self.items[:, -self.reward.shape[1] :]
 
     def states(self, read: jax.Array) -> jax.Array:
-        """Of what a reader tells of every column, the states [B, T, D] in which those items were taken."""
+        """Return the states [B, T, D] in which those items were selected, out of all columns' states."""
         return read[:, -self.reward.shape[1] - 1 : -1]
 
     def following(self, read: jax.Array) -> jax.Array:
-        """And the states [B, T, D] behind them."""
+        """Return the states [B, T, D] after them."""
         return read[:, -self.reward.shape[1] :]
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The last `targets` events of windows, each with at least `length - targets + 1` events before it where it has."""
+    """The last `targets` events of windows, each after at least `length - targets + 1` events where they exist."""
 
     length: int
     targets: int
     discount: Any = 0.0  # float, or a tracer in a population
 
     def rows(self, store: StoredInteractions) -> tuple[int, jax.Array]:
-        """Every window."""
+        """Return all windows."""
         return store.ends.shape[0], store.ends
 
     def gather(self, store: StoredInteractions, rows: jax.Array) -> Gathered:
-        """Windows that end at `rows` [B]."""
+        """Return windows that end at `rows` [B]."""
         grid = rows[:, None] + jnp.arange(-self.length, 1)
         real = grid >= store.start[rows][:, None]
         within = jnp.where(real, grid, rows[:, None])
         late, valid = within[:, -self.targets :], real[:, -self.targets :]
-        going_on = 1.0 - store.terminated[late].astype(jnp.float32)
+        continues = 1.0 - store.terminated[late].astype(jnp.float32)
         data = Visit(
             items=jnp.where(real, store.item[within], 0),
             events=jnp.where(real, store.event[within], 0),
             reward=store.reward[late],
-            discount=self.discount * going_on,
+            discount=self.discount * continues,
             slate=None if store.slate is None else store.slate[late],
             user=None if store.users is None else store.users[store.user[rows]],  # type: ignore[index]
         )
@@ -90,10 +90,10 @@ class Windows:
 
 
 def visits(log: Interactions, targets: int, slates: bool, users: bool = False) -> StoredInteractions:
-    """Interactions as a store whose windows have so many targets, with what was shown and who the users are."""
+    """Return a store of interactions whose windows have this number of targets, with slates and user features."""
     last = log.starts[1:][log.user] - 1
     ends = (last - np.arange(len(log))) % targets == 0
-    if log.scored is not None:  # only windows in which something counts
+    if log.scored is not None:  # only windows with a scored event
         counted = np.append(0, np.cumsum(log.scored))
         begin = np.maximum(np.arange(len(log)) - targets + 1, log.starts[log.user])
         ends &= counted[1:] > counted[begin]

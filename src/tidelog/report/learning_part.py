@@ -40,7 +40,7 @@ class Line:
     @property
     def members(self) -> range:
         """Which members of the run are its seeds."""
-        seeds = len(self.run.record.settings.seeds)
+        seeds = len(self.run.record.options.seeds)
         return range(self.config * seeds, (self.config + 1) * seeds)
 
     @property
@@ -63,7 +63,7 @@ def colours(lines: Iterable[Line]) -> str:
 def learning(runs: Sequence[SavedRun]) -> str:
     """The section: losses, in training and held out, then what was measured by playing, then everything else."""
     lines = lines_of(runs)
-    own = {name for run in runs for name in run.record.settings.own_evaluators}
+    own = {name for run in runs for name in run.record.options.own_evaluators}
     kinds: dict[str, list[str]] = {title: [] for title in _TITLES}
     for metric in _metrics(lines):
         kinds[_kind(metric, own)].append(metric)

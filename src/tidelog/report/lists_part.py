@@ -45,7 +45,7 @@ def lists(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
 
 
 def _one_log(found: Found, lines: Sequence[Line]) -> str:
-    share = min(line.run.record.settings.held_out for line in lines)
+    share = min(line.run.record.options.held_out for line in lines)
     if not isinstance(found.log, Interactions):
         return paragraph(f"{found.reason} How good lists are is not shown.")
     if not share:
@@ -82,7 +82,7 @@ def _baselines(log: Interactions) -> dict[str, Ranker]:
 def _learnt(lines: Sequence[Line], told: list[str]) -> Iterator[tuple[str, Ranker]]:
     """Every policy, and its reader of histories alone; what cannot be asked is `told`."""
     for line in lines:
-        seeds = line.run.record.settings.seeds
+        seeds = line.run.record.options.seeds
         for member in line.members[:MOST_MEMBERS]:
             name = line.name + (f", seed {seeds[member % len(seeds)]}" if len(seeds) > 1 else "")
             try:

@@ -74,7 +74,7 @@ _LINKS = (
 
 
 def _sentence(run: SavedRun) -> str:
-    settings = run.record.settings
+    settings = run.record.options
     seeds = f"{len(settings.seeds):,} seed{'' if len(settings.seeds) == 1 else 's'}"
     return f"{run.record.algorithm}, {seeds}, {run.update:,} of {settings.steps:,} updates, from {source(run.record)}."
 
@@ -91,7 +91,7 @@ _HEAD = ("run", "verdict", "algorithm", "seeds", "updates", "held out", "log")
 
 
 def _row(run: SavedRun) -> list[str]:
-    settings = run.record.settings
+    settings = run.record.options
     decision = run.verdicts[0].verdict.decision if run.verdicts else "lists" if ranks(run) else "none yet"
     updates = f"{run.update:,} of {settings.steps:,}"
     kept = f"{settings.held_out:.0%} of the time" if ranks(run) else f"{len(run.record.held_out):,}"
@@ -106,11 +106,11 @@ def _facts(run: SavedRun) -> str:
     return tiles(
         [
             (record.algorithm, "algorithm"),
-            (f"{len(record.settings.seeds):,}", "seeds"),
-            (f"{run.update:,}", f"of {record.settings.steps:,} updates"),
+            (f"{len(record.options.seeds):,}", "seeds"),
+            (f"{run.update:,}", f"of {record.options.steps:,} updates"),
             (f"{record.data['episodes']:,}", "sessions in the log" if ranks(run) else "episodes in the log"),
             (f"{record.data['steps']:,}", "events in the log" if ranks(run) else "steps in the log"),
-            (f"{record.settings.held_out:.0%}" if ranks(run) else f"{len(record.held_out):,}", _HELD[ranks(run)]),
+            (f"{record.options.held_out:.0%}" if ranks(run) else f"{len(record.held_out):,}", _HELD[ranks(run)]),
         ]
     )
 

@@ -99,12 +99,12 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 def _read(path: Path, name: str) -> SavedRun:
     record = _checked_record(path, Record.read(path))
-    members = len(record.configs) * len(record.settings.seeds)
+    members = len(record.configs) * len(record.options.seeds)
     rows = _checked_rows(path / "metrics.jsonl", read_rows(path / "metrics.jsonl"), members)
     if not rows:
         raise ConfigError(
             f"{path} has made no report yet, so there is nothing to show: its first comes at update "
-            f"{min(record.settings.every, record.settings.steps):,}; go on with `tidelog resume {path}`"
+            f"{min(record.options.every, record.options.steps):,}; go on with `tidelog resume {path}`"
         )
     played = tuple(_played(file) for file in sorted((path / "evaluations").glob("*.json")))
     checkpoints = Checkpoints(path / "checkpoints", 1).updates()

@@ -124,8 +124,8 @@ def _defaults(name: str) -> dict[str, Any]:
 
 
 def _trained(run: SavedRun) -> Iterator[tuple[str, str]]:
-    for field in dataclasses.fields(run.record.settings):
-        yield field.name.replace("_", " "), plain(getattr(run.record.settings, field.name))
+    for field in dataclasses.fields(run.record.options):
+        yield field.name.replace("_", " "), plain(getattr(run.record.options, field.name))
 
 
 def machine(runs: Sequence[SavedRun]) -> str:
@@ -137,17 +137,17 @@ def machine(runs: Sequence[SavedRun]) -> str:
 
 
 def _state(run: SavedRun) -> str:
-    steps, saved = run.record.settings.steps, ", ".join(f"{update:,}" for update in run.checkpoints)
+    steps, saved = run.record.options.steps, ", ".join(f"{update:,}" for update in run.checkpoints)
     where = f"{run.name}: last report at update {run.update:,} of {steps:,}; "
     where += f"complete checkpoints at {saved}." if saved else "no complete checkpoint."
     try:
         memory = Checkpoints(run.path / "checkpoints", 1).memory() if run.checkpoints else {}
     except TidelogError as error:
         return paragraph(f"{where} The last one cannot be read: {error}")
-    selection = Selection(run.record.settings, memory)
+    selection = Selection(run.record.options, memory)
     best = selection.best_member()
     if best is not None:
-        where += f" Best {run.record.settings.best}: {selection.best[best]:.4g}, member {best}."
+        where += f" Best {run.record.options.best}: {selection.best[best]:.4g}, member {best}."
     if run.update >= steps:
         return paragraph(where + " It is complete.")
     if selection.exhausted:

@@ -1,13 +1,13 @@
-"""A run that learnt from a log, going on in an environment: every member from where it stands, with its own play.
+"""`finetune`: a run that learnt from a log goes on in an environment, every member from where it stands.
 
-The part of the log that was held out stays held out. Learning rates are constant, unless schedules are to begin anew
-over the updates that are to come.
+Minibatches are mixed of the log and of the member's own decisions. The part of the log that was held out stays held
+out. Learning rates are constant, unless the schedules restart over the updates to come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,95 +18,117 @@ import numpy as np
 from tidelog.algorithms.core.finetune import Scales, Tuned, Tuning, check_tunable, with_constant_rates
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
+from tidelog.training.engine.cache import use_cache
+from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import LearnerState, Stores, reported
-from tidelog.training.engine.rounds import Rounds
 from tidelog.training.engine.validation import Validation
 from tidelog.training.online.collected_log import CollectedLog
 from tidelog.training.online.env_assignment import EnvAssignment, place_name, places_for, restored
 from tidelog.training.online.initial_learners import beginners, planned_updates
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.evaluation import check_playable, evaluated
-from tidelog.training.runs.preparing import evaluators, new_folder
+from tidelog.training.runs.options import Evaluator, Options, as_members, reports_every
+from tidelog.training.runs.preparing import as_path, evaluators, new_folder
 from tidelog.training.runs.record import Record, this_machine
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
-from tidelog.training.runs.settings import Evaluator, Settings, as_members, whole
 from tidelog.training.runs.sinks import Sink, rows_until
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
-REPORTS = 50  # reports a run makes unless it is told otherwise
 
-
-@dataclass(frozen=True)
-class FinetuneSettings:
-    """What is asked of a run besides its mix, as `learn` takes it."""
-
-    evaluate: Mapping[str, Evaluator]
-    every: int | None
-    best: str | None
-    patience: int | None
-    sinks: Sequence[Sink]
-    log_out: str | Path | None
-    save_seconds: float
-    keep: int
-    together: bool | None
-
-
-def tuned_by(mix: Mapping[str, Any]) -> Tuning:
-    """The mix, with defaults for what is None."""
-    return Tuning(**{name: value for name, value in mix.items() if value is not None})
-
-
-def prepare_tuning(
-    run: Run, env: Any, steps: int, out: str | Path | None, tuning: Tuning, plan: FinetuneSettings
+def finetune(
+    run: Run,
+    env: Any,
+    steps: int,
+    out: str | Path | None = None,
+    *,
+    offline: float = 0.5,
+    updates: float = 1.0,
+    collect_every: int = 10,
+    restart_schedules: bool = False,
+    evaluate: Mapping[str, Evaluator] | None = None,
+    every: int | None = None,
+    best: str | None = None,
+    patience: int | None = None,
+    log_out: str | Path | None = None,
+    sinks: Sequence[Sink] = (),
+    save_seconds: float = 30.0,
+    keep: int = 3,
+    together: bool | None = None,
+    progress: bool | None = None,
+    train: bool = True,
 ) -> Run:
-    """Check everything and make a run that goes on in an environment where another ended on a log."""
+    """Go on in an environment, for `steps` decisions a seed, with every seed of a run that learnt from a log.
+
+    `offline` is the share of a minibatch that comes from the log, `updates` the updates a decision, `collect_every` the
+    decisions between updates. `training/runs/options.py` describes the other options. `train=False` returns the run
+    before its first decision. Raises ConfigError, SpecError, EnvironmentFailure, DivergenceError.
+    """
+    use_cache()
+    if not isinstance(run, Run):
+        raise ConfigError(f"finetune takes a run, found {type(run).__name__}. fix: pass tl.load(folder)")
+    out, log_out = as_path("out", out), as_path("log_out", log_out)
+    tuning = Tuning(offline, updates, collect_every, restart_schedules)
     record, (stores, validation) = run.record, run.learnt_from()
     _check_offline(record)
-    episodes, own = evaluators(plan.evaluate)
-    settings = replace(
-        record.settings,
+    episodes, own = evaluators(evaluate or {})
+    options = replace(
+        record.options,
+        **asdict(tuning),
         steps=steps,
-        every=max(1, whole("steps", steps) // REPORTS) if plan.every is None else plan.every,
-        best=plan.best,
-        patience=plan.patience,
-        episodes=episodes,
+        every=reports_every(every, steps),
+        best=best,
+        patience=patience,
+        evaluate=episodes,
         own_evaluators=tuple(own),
-        save_seconds=plan.save_seconds,
-        keep=plan.keep,
-        together=plan.together,
+        log_out=None if log_out is None else str(log_out.resolve()),
+        save_seconds=save_seconds,
+        keep=keep,
+        together=together,
     )
     for member in run.members:
         check_tunable(member.algorithm, record.spec)
-    places = places_for(env, 1, [member.seed for member in run.members], plan.log_out is not None)
+    places = places_for(env, 1, [member.seed for member in run.members], log_out is not None)
     check_same_spaces(record.spec, places.spec, place_name(env, places))
-    players = _players([member.algorithm for member in run.members], record.scaler, tuning, settings.steps)
-    planned = planned_updates(players[0], settings.steps)
+    players = _players([member.algorithm for member in run.members], record.scaler, tuning, options.steps)
+    planned = planned_updates(players[0], options.steps)
     states = [began_anew(learner.state, planned) for learner in run.learners()]
-    learners = _learners(players, states, settings, places, plan.log_out, stores)
+    learners = _learners(players, states, options, places, log_out, stores)
     check_playable(run.policy(), episodes)
-    if plan.best is not None:
+    if best is not None:
         losses = validation.names(run.members[0].algorithm, states[0]) if validation else []
-        Selection(settings).check([*reported(learners[0]), *losses, *evaluated(episodes, own)])
-    recorder = None if plan.log_out is None else CollectedLog(plan.log_out, places.spec, len(run.members))
+        Selection(options).check([*reported(learners[0]), *losses, *evaluated(episodes, own)])
+    recorder = None if log_out is None else CollectedLog(log_out, places.spec, len(run.members))
     if recorder is not None:
         recorder.check_free()
     data = {
         **record.data,
         "environment": place_name(env, places),
         "named": isinstance(env, str),
-        "log_out": None if plan.log_out is None else str(Path(plan.log_out).resolve()),
-        "tuning": asdict(tuning),
-        "tuned_from": None if run.folder is None else str(run.folder.resolve()),
+        "finetuned_from": None if run.folder is None else str(run.folder.resolve()),
     }
-    begun = replace(record, settings=settings, data=data, machine=this_machine())
-    trainer = Rounds(
-        run.members, places, learners, settings.steps, None, plan.together, recorder, stores=stores, players=players
+    begun = replace(record, options=options, data=data, machine=this_machine())
+    engine = Engine(
+        run.members,
+        learners,
+        options.steps,
+        stores=stores,
+        places=places,
+        players=players,
+        together=together,
+        recorder=recorder,
     )
-    return Run(begun, trainer, new_folder(out, begun), validation=validation, evaluators=own, sinks=plan.sinks)
+    tuned = Run(begun, engine, new_folder(out, begun), validation=validation, evaluators=own, sinks=sinks)
+    return tuned.train(progress) if train else tuned
 
 
-def reopened_tuning(
+def _tuning(options: Options) -> Tuning:
+    """The mix of a run that goes on, from its options."""
+    names = ("offline", "updates", "collect_every", "restart_schedules")
+    return Tuning(**{name: getattr(options, name) for name in names})
+
+
+def reopened_finetuning(
     path: Path,
     record: Record,
     algorithms: list[Any],
@@ -119,8 +141,9 @@ def reopened_tuning(
     together: bool | None,
 ) -> Run:
     """A run that goes on in an environment, as its checkpoint left it."""
-    settings, tuning, log_out = record.settings, Tuning(**(record.tuning or {})), record.data["log_out"]
-    members = as_members(algorithms, settings.seeds)
+    options, tuning = record.options, _tuning(record.options)
+    log_out = None if options.log_out is None else Path(options.log_out)
+    members = as_members(algorithms, options.seeds)
     if env is None and not record.data["named"]:
         raise CheckpointError(
             f"the run's environment, {record.environment}, has no name: pass it again, as in resume(folder, env=env)"
@@ -128,11 +151,11 @@ def reopened_tuning(
     env = record.environment if env is None else env
     places = places_for(env, 1, [member.seed for member in members], log_out is not None)
     check_same_spaces(record.spec, places.spec, place_name(env, places))
-    players = _players([member.algorithm for member in members], record.scaler, tuning, settings.steps)
-    planned = planned_updates(players[0], settings.steps)
+    players = _players([member.algorithm for member in members], record.scaler, tuning, options.steps)
+    planned = planned_updates(players[0], options.steps)
     states = [player.init(record.spec, jax.random.key(0), planned) for player in players]
-    templates = _learners(players, states, settings, places, log_out, stores)
-    found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint)
+    templates = _learners(players, states, options, places, log_out, stores)
+    found = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
     recorder = None if log_out is None else CollectedLog(log_out, places.spec, len(members))
     if recorder is not None:
         recorder.go_on(int(found.learners[0].played.rounds))
@@ -140,13 +163,21 @@ def reopened_tuning(
         learner if places.source or found.environments[i] else _cut(learner)
         for i, learner in enumerate(restored(places, players, found.learners, found.environments))
     ]
-    together = settings.together if together is None else together
-    trainer = Rounds(
-        members, places, learners, settings.steps, found.position, together, recorder, stores=stores, players=players
+    together = options.together if together is None else together
+    engine = Engine(
+        members,
+        learners,
+        options.steps,
+        stores=stores,
+        places=places,
+        players=players,
+        position=found.position,
+        together=together,
+        recorder=recorder,
     )
-    rows = rows_until(path, trainer.update)
+    rows = rows_until(path, engine.update)
     return Run(
-        record, trainer, path, validation=validation, evaluators=own, sinks=sinks, metrics=rows, memory=found.memory
+        record, engine, path, validation=validation, evaluators=own, sinks=sinks, metrics=rows, memory=found.memory
     )
 
 
@@ -202,12 +233,12 @@ def _players(algorithms: list[Any], scaler: Scaler, tuning: Tuning, steps: int) 
 def _learners(
     players: list[Any],
     states: list[Any],
-    settings: Settings,
+    options: Options,
     places: EnvAssignment,
     log_out: Any,
     stores: Stores,
 ) -> list[LearnerState]:
-    seeds = list(settings.seeds) * (len(players) // len(settings.seeds))
+    seeds = list(options.seeds) * (len(players) // len(options.seeds))
     pairs = list(zip(players, seeds, strict=True))
     return beginners(pairs, states, places.spec, places.source, log_out is not None, stores)
 

@@ -1,8 +1,7 @@
-"""`fit` and `resume`: from an algorithm and a log to a run."""
+"""`fit`: from an algorithm and a log to a run."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -14,69 +13,32 @@ from tidelog.algorithms.core.optimisation import copied
 from tidelog.data.log import Log
 from tidelog.data.overlap import Sketch
 from tidelog.data.scaling import Scaler
-from tidelog.errors import CheckpointError, ConfigError, LogError, nearest
+from tidelog.errors import CheckpointError, ConfigError
 from tidelog.policies.named_arrays import fill, named_arrays
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.recommend.interactions.reopen import reopen_any
 from tidelog.training.engine.cache import use_cache
+from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import LearnerState, reported
+from tidelog.training.engine.members import Member, fresh_learners
 from tidelog.training.engine.stores import check_rewards
-from tidelog.training.engine.trainer import Member, Trainer, fresh_learners
 from tidelog.training.engine.validation import Validation
-from tidelog.training.finetune import reopened_tuning
-from tidelog.training.learn import reopened
-from tidelog.training.runs.checkpoints import Checkpoints, read_part
+from tidelog.training.runs.checkpoints import read_part
 from tidelog.training.runs.episode_split import EpisodeSplit
 from tidelog.training.runs.evaluation import check_playable, evaluated
+from tidelog.training.runs.options import Evaluator, Options, Scale, as_members, as_seeds, reports_every
 from tidelog.training.runs.preparing import as_algorithms, as_path, evaluators, new_folder
-from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
-from tidelog.training.runs.settings import Evaluator, Settings, as_members, as_seeds, whole
-from tidelog.training.runs.sinks import Sink, rows_until
+from tidelog.training.runs.sinks import Sink
 from tidelog.training.runs.time_split import LISTS, TimeSplit, refuse_what_lists_lack
 from tidelog.types import Vector
 
-REPORTS = 50  # reports a run makes unless it is told otherwise,
-CLOSEST = 50  # and how many updates they are apart at least
+CLOSEST = 50  # updates between two reports of a run, at least, where `every` is not given
 
 
 def fit(
-    algorithm: Any,
-    log: Log | Interactions,
-    steps: int,
-    seeds: int | Sequence[int] = 1,
-    out: str | Path | None = None,
-    *,
-    progress: bool | None = None,
-    **options: Any,
-) -> Run:
-    """Learn from a log for `steps` updates a member; a list of algorithms is a population, trained side by side.
-
-    Options: `held_out` share of episodes for validation losses, `evaluate` as `{environment: episodes}` or `{name:
-    function of the policy}`, `every` updates between reports, `scale` "standard" or "none" (default: standard for
-    tables), `best` a metric, `patience` in reports, `sinks`, `warm_start` `{part: run folder}` (a target network starts
-    as the network that it follows), `save_seconds`, `keep`, `together` (members under one `vmap`). Without `out`
-    nothing is written. Raises ConfigError, SpecError, LogError, DivergenceError.
-    """
-    for name in options:
-        if name not in _OPTIONS:
-            raise ConfigError(f"fit has no option '{name}': {nearest(name, _OPTIONS)}")
-    run = prepare(algorithm, log, steps, seeds, out, **options)
-    return finish(run, progress)
-
-
-def finish(run: Run, progress: bool | None = None) -> Run:
-    """Train a prepared run to its end, with a live line on a terminal."""
-    with Screen(run.record.algorithm, progress) as screen:
-        for now in run.stream():
-            screen.show(now)
-    return run
-
-
-def prepare(
     algorithm: Any,
     log: Log | Interactions,
     steps: int,
@@ -87,16 +49,24 @@ def prepare(
     split_seed: int = 0,
     evaluate: Mapping[str, Evaluator] | None = None,
     every: int | None = None,
-    scale: str | None = None,
+    scale: Scale | None = None,
     best: str | None = None,
     patience: int | None = None,
-    sinks: Sequence[Sink] = (),
     warm_start: Mapping[str, str | Path] | None = None,
+    sinks: Sequence[Sink] = (),
     save_seconds: float = 30.0,
     keep: int = 3,
     together: bool | None = None,
+    progress: bool | None = None,
+    train: bool = True,
 ) -> Run:
-    """Check everything and make a run that has not taken a step; `run.stream()` trains it chunk by chunk."""
+    """Learn from a log for `steps` updates a member; a list of algorithms is a population, trained side by side.
+
+    `training/runs/options.py` describes every option. `evaluate` maps environments to episodes, or names to functions
+    of the policy. `warm_start` maps parts of the state to run folders; a target network starts as the network that it
+    follows. Without `out` nothing is written. `train=False` returns the run before its first update: `run.stream()`
+    trains it chunk by chunk. Raises ConfigError, SpecError, LogError, DivergenceError.
+    """
     use_cache()
     algorithms = as_algorithms(algorithm)
     if not isinstance(log, Log | Interactions):
@@ -111,26 +81,27 @@ def prepare(
     episodes, own_evaluators = evaluators(evaluate or {})
     if isinstance(log, Interactions):
         refuse_what_lists_lack(scale, split_seed, episodes)
-    settings = Settings(
+    options = Options(
         steps=steps,
         seeds=as_seeds(seeds),
-        every=max(CLOSEST, whole("steps", steps) // REPORTS) if every is None else every,
+        every=reports_every(every, steps, CLOSEST),
         held_out=held_out,
         split_seed=split_seed,
-        scale=_standardise(scale, log),
+        scale=_scale(scale, log),
         best=best,
         patience=patience,
-        episodes=episodes,
+        evaluate=episodes,
         own_evaluators=tuple(own_evaluators),
+        warm_start=None if not warm_start else {part: str(run) for part, run in warm_start.items()},
         save_seconds=save_seconds,
         keep=keep,
         together=together,
     )
-    parts = parts_of(log, settings.held_out, settings.split_seed)
-    scaler = parts.scaler(settings.scale, getattr(algorithms[0], "reward_scaling", None))
-    members = as_members(algorithms, settings.seeds)
+    parts = parts_of(log, options.held_out, options.split_seed)
+    scaler = parts.scaler(options.scale == "standard", getattr(algorithms[0], "reward_scaling", None))
+    members = as_members(algorithms, options.seeds)
     stores = parts.stores(algorithms[0], scaler)
-    learners = fresh_learners(members, log.spec, stores, settings.steps)
+    learners = fresh_learners(members, log.spec, stores, options.steps)
     if isinstance(parts, TimeSplit):
         learners = [furnished(member, learner, parts.train) for member, learner in zip(members, learners, strict=True)]
     else:
@@ -138,93 +109,24 @@ def prepare(
     if warm_start:
         learners = [warm_started(algorithms[0], learner, warm_start) for learner in learners]
     check_playable(Policy(algorithms[0], log.spec, scaler, algorithms[0].policy_params(learners[0].state)), episodes)
-    validation = _validation(parts, algorithms[0], scaler)
+    validation = validation_of(parts, algorithms[0], scaler)
     if best is not None:
         losses = validation.names(algorithms[0], learners[0].state) if validation else []
         losses += LISTS if validation and isinstance(parts, TimeSplit) else ()
-        Selection(settings).check([*reported(learners[0]), *losses, *evaluated(episodes, own_evaluators)])
-    trainer = Trainer(members, stores, learners, settings.steps, together=together)
-    record = Record.of(algorithms, settings, log, scaler, parts.held_out_ids, _sketches(parts, warm_start))
+        Selection(options).check([*reported(learners[0]), *losses, *evaluated(episodes, own_evaluators)])
+    engine = Engine(members, learners, options.steps, stores=stores, together=together)
+    record = Record.of(algorithms, options, log, scaler, parts.held_out_ids, _sketches(parts, warm_start))
     folder = new_folder(out, record)
-    return Run(
+    run = Run(
         record,
-        trainer,
+        engine,
         folder,
         validation=validation,
         evaluators=own_evaluators,
         sinks=sinks,
         weighing=parts.weighing() if isinstance(parts, TimeSplit) else None,
     )
-
-
-_OPTIONS = tuple(inspect.signature(prepare).parameters)
-
-
-def resume(
-    folder: str | Path,
-    log: Log | Interactions | None = None,
-    *,
-    env: Any = None,
-    algorithm: Any = None,
-    evaluate: Mapping[str, Evaluator] | None = None,
-    sinks: Sequence[Sink] = (),
-    checkpoint: int | None = None,
-    progress: bool | None = None,
-) -> Run:
-    """Go on with an interrupted run, bit-equal to one never interrupted (same versions, device and thread count).
-
-    `log` where the run's log was made in memory, `env` where its environment has no name, `algorithm` where it had
-    parts of your own, `evaluate` where it had evaluators of your own, `checkpoint` for an older one than the last.
-    """
-    found = load(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, sinks=sinks, checkpoint=checkpoint)
-    return finish(found, progress)
-
-
-def load(
-    folder: str | Path,
-    log: Log | Interactions | None = None,
-    *,
-    env: Any = None,
-    algorithm: Any = None,
-    evaluate: Mapping[str, Evaluator] | None = None,
-    sinks: Sequence[Sink] = (),
-    checkpoint: int | None = None,
-    together: bool | None = None,
-) -> Run:
-    """A run as its checkpoint left it; `run.stream()` goes on, `run.policy()` acts."""
-    use_cache()
-    path = Path(folder)
-    record = Record.read(path)
-    _, own = evaluators(evaluate or {})
-    lacking = sorted(set(record.settings.own_evaluators) - set(own))
-    if lacking:
-        raise ConfigError(f"the run had evaluators of your own, {', '.join(lacking)}: pass them again in evaluate=...")
-    if record.environment is not None and record.tuning is None:
-        return reopened(path, record, env, algorithm, own, sinks, checkpoint, together)
-    log = _same_log(log, record)
-    settings, algorithms = record.settings, record.algorithms(algorithm)
-    parts = parts_of(log, settings.held_out, settings.split_seed)
-    members = as_members(algorithms, settings.seeds)
-    stores = parts.stores(algorithms[0], record.scaler)
-    if record.tuning is not None:
-        validation = _validation(parts, algorithms[0], record.scaler)
-        return reopened_tuning(path, record, algorithms, stores, validation, env, own, sinks, checkpoint, together)
-    templates = fresh_learners(members, record.spec, stores, settings.steps)
-    found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint)
-    together = settings.together if together is None else together
-    trainer = Trainer(members, stores, found.learners, settings.steps, found.position, together)
-    validation = _validation(parts, algorithms[0], record.scaler)
-    return Run(
-        record,
-        trainer,
-        path,
-        validation=validation,
-        evaluators=own,
-        sinks=sinks,
-        metrics=rows_until(path, trainer.update),
-        memory=found.memory,
-        weighing=parts.weighing() if isinstance(parts, TimeSplit) else None,
-    )
+    return run.train(progress) if train else run
 
 
 def parts_of(log: Log | Interactions, held_out: float, seed: int) -> EpisodeSplit | TimeSplit:
@@ -237,30 +139,18 @@ def furnished(member: Member, learner: LearnerState, log: Interactions) -> Learn
     return learner._replace(state=member.algorithm.furnish(learner.state, log, member.seed))
 
 
-def _validation(parts: EpisodeSplit | TimeSplit, algorithm: Any, scaler: Scaler) -> Validation | None:
+def validation_of(parts: EpisodeSplit | TimeSplit, algorithm: Any, scaler: Scaler) -> Validation | None:
+    """What measures held-out losses; None where nothing is held out."""
     stores = parts.validation_stores(algorithm, scaler)
     return None if stores is None else Validation(stores)
 
 
-def _standardise(scale: str | None, log: Log | Interactions) -> bool:
-    if scale not in (None, "standard", "none"):
-        raise ConfigError(f"scale = {scale!r}: expected 'standard' or 'none'")
+def _scale(scale: Scale | None, log: Log | Interactions) -> Scale:
+    """The scale that was asked for; by default named features (those of tables) are standardised."""
     if scale is not None:
-        return scale == "standard"
-    return any(isinstance(leaf, Vector) and bool(leaf.names) for leaf in log.spec.observation.values())
-
-
-def _same_log(log: Log | Interactions | None, record: Record) -> Log | Interactions:
-    if log is None:
-        if record.data["origin"] is None:
-            raise CheckpointError("the run's log was made in memory: pass it again, as in resume(folder, log=log)")
-        log = reopen_any(record.data["origin"])
-    if log.fingerprint() != record.data["fingerprint"]:
-        raise LogError(
-            f"this is not the log that the run was trained on: it has {log.steps} steps and fingerprint "
-            f"{log.fingerprint()[:12]}, the run's had {record.data['steps']} and {record.data['fingerprint'][:12]}"
-        )
-    return log
+        return scale
+    named = any(isinstance(leaf, Vector) and bool(leaf.names) for leaf in log.spec.observation.values())
+    return "standard" if named else "none"
 
 
 def _sketches(parts: EpisodeSplit | TimeSplit, warm_start: Mapping[str, str | Path] | None) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""What algorithms are made of: the contract, hyper-parameters, sampling, optimisation, segments."""
+"""Common parts of the algorithms: contract, hyper-parameters, sampling, optimisation, segments."""

@@ -1,10 +1,10 @@
-"""What learns from a log, going on in an environment: the same step, on minibatches mixed of the log and of own play.
+"""Fine-tuning: an offline algorithm continues in an environment, on minibatches from the log and from own decisions.
 
-`Tuned` is an algorithm for the loop that collects; inside it is one that is not. It plays one copy, keeps every
-decision in the store `own`, and draws part of each minibatch from `log`, in the order of the algorithm, and the rest
-from `own`, uniformly. Observations and rewards of own play are scaled as the log's were.
+`Tuned` is an algorithm for the online loop; it contains an offline algorithm. It acts in one copy, stores every
+decision in the store `own`, and draws a part of each minibatch from `log`, in the order of the algorithm, and the
+rest from `own`, uniformly. Observations and rewards of own decisions use the log's scaling.
 
-Letters: `B` batch, `C` segments in a store, `T` steps of a segment, `N` decisions of own play.
+Letters: `B` batch, `C` segments in a store, `T` steps of a segment, `N` own decisions.
 """
 
 from __future__ import annotations
@@ -31,40 +31,42 @@ LOG, OWN = "log", "own"
 
 @dataclass(frozen=True)
 class Tuning:
-    """How a run goes on in an environment; ConfigError where a number is impossible."""
+    """Settings of fine-tuning; ConfigError for an impossible number."""
 
-    offline: float = 0.5  # share of a minibatch that comes from the log
-    updates: float = 1.0  # updates a decision
-    collect_every: int = 10  # decisions that are made before updates follow
-    restart_schedules: bool = False  # learning rates follow the run's schedules anew; otherwise they are constant
+    offline: float = 0.5  # share of a minibatch from the log
+    updates: float = 1.0  # updates per decision
+    collect_every: int = 10  # decisions between updates
+    restart_schedules: bool = False  # True: restart learning-rate schedules; False: constant rates
 
     def __post_init__(self) -> None:
         for name in ("offline", "updates"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-                raise ConfigError(f"{name} = {value!r}: expected a number")
+                raise ConfigError(f"{name} = {value!r}: expected a finite number; fix: use 0.5")
         if not 0.0 <= self.offline <= 1.0:
-            raise ConfigError(f"offline = {self.offline}: expected a share of a minibatch in [0, 1]")
+            raise ConfigError(f"offline = {self.offline}: expected a share of a minibatch in [0, 1]; fix: use 0.5")
         if self.updates <= 0.0:
-            raise ConfigError(f"updates = {self.updates}: expected more than 0 a decision")
+            raise ConfigError(f"updates = {self.updates}: expected more than 0 per decision; fix: use 1.0")
         whole = isinstance(self.collect_every, Integral) and not isinstance(self.collect_every, bool)
         if not whole or self.collect_every < 1:
-            raise ConfigError(f"collect_every = {self.collect_every!r}: expected a whole number of at least 1")
+            raise ConfigError(
+                f"collect_every = {self.collect_every!r}: expected a whole number of at least 1; fix: use 10"
+            )
         if not isinstance(self.restart_schedules, bool):
-            raise ConfigError(f"restart_schedules = {self.restart_schedules!r}: expected True or False")
+            raise ConfigError(f"restart_schedules = {self.restart_schedules!r}: expected True or False; fix: use False")
 
     def sizes(self, batch_size: int) -> dict[str, int]:
-        """How many samples of a minibatch each store gives; one that gives none is left out."""
+        """Return the number of samples of a minibatch from each store; stores with none are left out."""
         log = round(self.offline * batch_size)
         return {name: size for name, size in ((LOG, log), (OWN, batch_size - log)) if size}
 
     def taken(self, round: int) -> int:
-        """Updates of a round, so that none is lost where they are a fraction."""
+        """Return the updates of a round; fractions carry over to later rounds."""
         return int((round + 1) * self.collect_every * self.updates) - int(round * self.collect_every * self.updates)
 
 
 class Scales(eqx.Module):
-    """What the log's scaler does, as arrays: `(observation - mean) / std`, `reward * scale + shift`."""
+    """The log's scaling as arrays: `(observation - mean) / std`, `reward * scale + shift`."""
 
     mean: dict[str, Any]
     std: dict[str, Any]
@@ -72,32 +74,32 @@ class Scales(eqx.Module):
     shift: Any
 
     def observation(self, observation: Observation) -> Observation:
-        """Leaves [..., size] as networks see them."""
+        """Return leaves [..., size] in the units of the networks."""
         return {
             name: (leaf - self.mean[name]) / self.std[name] if name in self.mean else leaf
             for name, leaf in observation.items()
         }
 
     def reward(self, reward: jax.Array) -> jax.Array:
-        """Rewards of any shape as networks see them."""
+        """Return rewards of any shape in the units of the networks."""
         scaled: jax.Array = reward * self.scale + self.shift
         return scaled
 
 
 @dataclass(frozen=True)
 class Recent:
-    """A decision of own play and what followed within `n_step` steps, as `NStep` reads it from a log."""
+    """An n-step transition of own decisions; the counterpart of `NStep` for a log."""
 
     n_step: int
     discount: Any
     scales: Scales
 
     def rows(self, store: Segments) -> tuple[Any, None]:
-        """All decisions so far; one copy played them, one after another."""
+        """Return all decisions so far; they come from one copy, in order."""
         return store.filled * store.columns["reward"].shape[1], None
 
     def gather(self, store: Segments, rows: jax.Array) -> Gathered:
-        """Transitions at `rows` [B]."""
+        """Return transitions at `rows` [B]."""
         all_of = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), store.columns)  # [N, ...]
         reward, ended = self.scales.reward(all_of["reward"]), all_of["terminated"] | all_of["truncated"]
         known, _ = self.rows(store)
@@ -127,12 +129,12 @@ class Recent:
 
 
 def _executed(action: jax.Array) -> jax.Array:
-    """What the environment got: continuous actions are cut at the bounds."""
+    """Return the executed action: continuous actions are clipped at the bounds."""
     return jnp.clip(action, -1.0, 1.0) if jnp.issubdtype(action.dtype, jnp.floating) else action
 
 
 def joined(batches: Mapping[str, Batch]) -> Batch:
-    """Minibatches of several stores as one, in the order of their names."""
+    """Concatenate minibatches of several stores, in the order of their names."""
     parts = [batches[name] for name in sorted(batches)]
     data = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *(part.data for part in parts))
     weight = None
@@ -143,9 +145,9 @@ def joined(batches: Mapping[str, Batch]) -> Batch:
 
 
 def with_constant_rates(algorithm: Any) -> Any:
-    """The algorithm with all of its learning-rate schedules constant.
+    """Return the algorithm with constant learning rates.
 
-    A schedule that decays over the run would end fine-tuning with networks that no longer move.
+    A schedule that decays over the run would leave almost no learning rate for fine-tuning.
     """
     if not is_dataclass(algorithm):
         return algorithm
@@ -154,7 +156,7 @@ def with_constant_rates(algorithm: Any) -> Any:
 
 
 class Tuned(eqx.Module):
-    """An algorithm that learns from a log, as one that learns in an environment from that log and its own play."""
+    """An offline algorithm that learns in an environment, from a log and from its own decisions."""
 
     inner: Any
     scales: Scales
@@ -163,22 +165,22 @@ class Tuned(eqx.Module):
 
     @property
     def takes(self) -> tuple[type, ...]:
-        """The kinds of action space of the algorithm inside."""
-        found: tuple[type, ...] = self.inner.takes
-        return found
+        """The kinds of action space of the inner algorithm."""
+        result: tuple[type, ...] = self.inner.takes
+        return result
 
     def collection(self) -> Collection:
-        """One copy, a few decisions."""
+        """Return the collection: one copy, a few decisions."""
         return Collection(1, self.tuning.collect_every, (OWN,))
 
     def stores(self, spec: Spec) -> dict[str, StoreSpec]:
-        """The log as before, and all of own play."""
+        """Return the stores of the log and a store of own decisions."""
         mask = ("mask", "following_mask") if spec.masked else ()
         columns = ("observation", "action", "reward", "terminated", "truncated", "following", *mask)
         return {**self.inner.stores(spec), OWN: StoreSpec(columns, self.rounds)}
 
     def phases(self) -> tuple[Phase, ...]:
-        """The phases inside, each on a mix."""
+        """Return the inner phases, each on mixed minibatches."""
         return tuple(self._mixed(phase) for phase in self.inner.phases())
 
     def _mixed(self, phase: Phase) -> Phase:
@@ -201,15 +203,15 @@ class Tuned(eqx.Module):
         return Phase(phase.name, reads, step, losses, lambda config, round: config.tuning.taken(round))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> Any:
-        """A fresh state of the algorithm inside."""
+        """Return a new state of the inner algorithm."""
         return self.inner.init(spec, key, updates)
 
     def policy_params(self, state: Any) -> Any:
-        """What the algorithm inside acts by."""
+        """Return the inner algorithm's acting arrays."""
         return self.inner.policy_params(state)
 
     def start(self, params: Any, batch: int) -> Any:
-        """Nothing is carried."""
+        """Return the inner algorithm's initial recurrent state: None."""
         return self.inner.start(params, batch)
 
     def act(
@@ -221,29 +223,29 @@ class Tuned(eqx.Module):
         carry: Any = None,
         key: jax.Array | None = None,
     ) -> Act:
-        """What the algorithm inside does, for observations as the environment shows them."""
-        found: Act = self.inner.act(params, self.scales.observation(observation), mask=mask, carry=carry, key=key)
-        return found
+        """Return the inner algorithm's actions for observations in the units of the environment."""
+        result: Act = self.inner.act(params, self.scales.observation(observation), mask=mask, carry=carry, key=key)
+        return result
 
     def distribution(
         self, params: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
     ) -> Any:
-        """The sampled policy, or None."""
+        """Return the sampled policy, or None."""
         return self.inner.distribution(params, self.scales.observation(observation), mask, carry)
 
     def q_values(self, params: Any, observation: Observation) -> jax.Array | None:
-        """Values of all actions, or None."""
-        found: jax.Array | None = self.inner.q_values(params, self.scales.observation(observation))
-        return found
+        """Return the values of all actions, or None."""
+        result: jax.Array | None = self.inner.q_values(params, self.scales.observation(observation))
+        return result
 
 
 def check_tunable(algorithm: Any, spec: Spec) -> None:
-    """Raise SpecError unless the algorithm learns what decisions are worth, one at a time, from one reward."""
+    """Raise SpecError unless the algorithm learns values from single transitions and one reward."""
     name = type(algorithm).__name__
     one_reward(f"fine-tuning of {name}", spec)
     for phase in algorithm.phases():
         if not (isinstance(phase.reads, Sampler) and phase.reads.store == LOG and isinstance(phase.reads.unit, NStep)):
             raise SpecError(
-                f"{name}, as this run had it, cannot go on in an environment: its phase '{phase.name}' does not read "
-                "single transitions of the log; what can are iql, bcq and discrete-bcq without a memory"
+                f"{name} with this configuration does not support fine-tuning: its phase '{phase.name}' does not read "
+                "single transitions of the log; fix: use iql, bcq or discrete-bcq without recurrent_size"
             )

@@ -1,8 +1,8 @@
-"""Hyper-parameters as pytrees: numbers are leaves, so that a population shares one compilation; the rest is static.
+"""Hyper-parameters as pytrees: numbers are leaves, so a population shares one compilation; all else is static.
 
-A field made by `number` is a leaf. A field made by `static` belongs to the compiled program: a size, a switch, a
-function. A function with a name in `choices` can be written in a file or on a command line; any other can be passed in
-Python, and a run that used one asks for the algorithm again when it is resumed.
+A field of `number` is a leaf. A field of `static` belongs to the compiled program: a size, a switch, a function. A
+function with a name in `choices` can be written in a file or on a command line. Any other function can be passed in
+Python; a run that uses one needs the algorithm again to resume.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ def number(
     open_ends: bool = False,
     help: str = "",
 ) -> Any:
-    """A number within `[least, most]` (or strictly inside, with `open_ends`): a leaf of the pytree."""
+    """Declare a number within `[least, most]` (strictly inside with `open_ends`): a leaf of the pytree."""
     return dataclasses.field(default=default, metadata={"leaf": True, "range": (least, most, open_ends), "help": help})
 
 
 def static(default: Any, *, least: int | None = None, choices: Mapping[str, Any] | None = None, help: str = "") -> Any:
-    """A value that the compiled program is made for; `choices` maps the names usable in files to their values.
+    """Declare a value of the compiled program; `choices` maps the names usable in files to their values.
 
-    `least` bounds a whole number; 0 lets a list be empty.
+    `least` is the minimum of a whole number; 0 allows an empty list.
     """
     metadata = {"leaf": False, "least": least, "choices": choices, "help": help}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def own(help: str) -> Any:
-    """A part that the user may bring in Python, and that no file or flag can hold; None by default."""
+    """Declare an optional function of the user, in Python only, not in a file or flag; the default is None."""
     return dataclasses.field(
         default=None, metadata={"leaf": False, "own": True, "least": None, "choices": None, "help": help}
     )
@@ -50,7 +50,7 @@ def own(help: str) -> Any:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def hyper(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass whose `number` fields are pytree leaves, and which refuses unknown or unusable values."""
+    """Make a frozen dataclass whose `number` fields are pytree leaves; it refuses unknown names and invalid values."""
     cls = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     leaves = tuple(f.name for f in fields if f.metadata["leaf"])
@@ -79,7 +79,7 @@ def _check_on_construction(cls: type[Any], names: list[str]) -> None:
 
     def checking(self: Any, *args: Any, **kwargs: Any) -> None:
         if args:
-            raise ConfigError(f"{cls.__name__} takes named values only, as in {cls.__name__}({names[0]}=...)")
+            raise ConfigError(f"{cls.__name__} accepts keyword arguments only; fix: {cls.__name__}({names[0]}=...)")
         for name in kwargs:
             if name not in names:
                 raise ConfigError(f"{cls.__name__} has no hyper-parameter '{name}': {nearest(name, names)}")
@@ -98,14 +98,16 @@ def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
         return _checked_number(where, field, value)
     if field.metadata.get("own"):
         if not (value is None or callable(value)):
-            raise ConfigError(f"{where}: expected a function, or None")
+            raise ConfigError(f"{where}: expected a function or None; fix: pass a function")
         return value
     choices = field.metadata["choices"]
     if choices is not None:
         if isinstance(value, str) and value not in choices:
             raise ConfigError(f"{where}: {nearest(value, choices)}")
         if not isinstance(value, str) and not callable(value):
-            raise ConfigError(f"{where}: expected a function, or one of {', '.join(choices)}")
+            raise ConfigError(
+                f"{where}: expected a function or one of {', '.join(choices)}; fix: use a name from this list"
+            )
         return choices[value] if isinstance(value, str) else value
     return _checked_static(where, field, value)
 
@@ -114,7 +116,7 @@ def _checked_number(where: str, field: dataclasses.Field[Any], value: Any) -> fl
     if value is None and "None" in str(field.type):
         return None
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ConfigError(f"{where}: expected a number")
+        raise ConfigError(f"{where}: expected a number; fix: write it as in 0.5")
     least, most, open_ends = field.metadata["range"]
     inside = least < value < most if open_ends else least <= value <= most
     if not (inside and math.isfinite(value)):
@@ -150,7 +152,7 @@ def _checked_tuple(where: str, value: Any, kind: type, may_be_empty: bool) -> tu
 
 
 def to_config(algorithm: Any) -> dict[str, Any]:
-    """Plain values by field name; a function without a name becomes `{"own": its name}`, which cannot be read back."""
+    """Return plain values by field name; a function without a name becomes `{"own": its name}`, which is write-only."""
     return {f.name: _plain(f, getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm)}
 
 
@@ -168,36 +170,37 @@ def _plain(field: dataclasses.Field[Any], value: Any) -> Any:
 
 
 def from_config(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Rebuild hyper-parameters from `to_config`; ConfigError where a function of the user's own is needed."""
+    """Rebuild hyper-parameters from `to_config`; ConfigError where a function of the user is needed."""
     for name, value in values.items():
         if isinstance(value, Mapping) and "own" in value:
             raise ConfigError(
-                f"{cls.__name__}.{name} was '{value['own']}', a part of your own that no file can hold: "
-                f"pass the algorithm again, as in resume(..., algorithm={cls.__name__}({name}=...))"
+                f"{cls.__name__}.{name} is '{value['own']}', your own function, and files cannot hold functions; "
+                f"fix: pass the algorithm again: resume(..., algorithm={cls.__name__}({name}=...))"
             )
     return cls(**values)
 
 
 def same_program(algorithms: list[Any]) -> None:
-    """Raise ConfigError unless all members of a population differ in numbers only."""
+    """Raise ConfigError unless the members of a population differ in numbers only."""
     first = algorithms[0]
     for other in algorithms[1:]:
         if type(other) is not type(first):
             raise ConfigError(
-                f"a population has one algorithm, found {type(first).__name__} and {type(other).__name__}"
+                f"a population needs one algorithm, but it has {type(first).__name__} and {type(other).__name__}; "
+                "fix: train them as separate runs"
             )
         for field in dataclasses.fields(first):
             one, two = getattr(first, field.name), getattr(other, field.name)
             differs = (one is None) != (two is None) if field.metadata["leaf"] else one != two
             if differs:
                 raise ConfigError(
-                    f"members of a population may differ in numbers only, but {type(first).__name__}.{field.name} is "
-                    f"{one!r} in one and {two!r} in another: train them as separate runs"
+                    f"members of a population can differ in numbers only, but {type(first).__name__}.{field.name} is "
+                    f"{one!r} in one and {two!r} in another; fix: train them as separate runs"
                 )
 
 
 def chosen_preset(owner: str, presets: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
-    """The values of a preset, or ConfigError with the nearest name."""
+    """Return the values of a preset, or raise ConfigError with the nearest name."""
     if name not in presets:
         raise ConfigError(f"{owner} has no preset '{name}': {nearest(name, presets)}")
     return dict(presets[name])

@@ -1,7 +1,7 @@
-"""How far numbers spread, counted while training: a part of the state, so that a resumed run goes on with it.
+"""Running mean and variance during training: part of the state, so a resumed run continues them.
 
-Chan, Golub, LeVeque 1979: batches are merged exactly. The variance is kept, not the sum of squares, so that nothing
-drifts when the count has outgrown float32. Letters: `B` batch.
+Chan, Golub, LeVeque 1979: batches are merged exactly. The state holds the variance, not the sum of squares, to avoid
+drift when the count exceeds the precision of float32. Letters: `B` batch.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from tidelog.algorithms.core.sampling import Batch
 
 
 class Running(NamedTuple):
-    """Of all numbers seen so far, each as often as its weight says."""
+    """Statistics of all numbers so far, each counted by its weight."""
 
-    seen: jax.Array  # how many
+    seen: jax.Array  # sum of the weights
     mean: jax.Array
     variance: jax.Array
 
 
 def nothing_seen() -> Running:
-    """Before the first number."""
+    """Return the statistics of no numbers."""
     return Running(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
 
 
 def counted(running: Running, batch: Batch) -> Running:
-    """With the rewards of one more batch [B], or of the valid steps of its windows."""
+    """Add the rewards of one batch [B], or of the valid steps of its windows."""
     reward = batch.data.reward
     weight = jnp.ones_like(reward) if batch.weight is None else batch.weight
     if batch.valid is None:
         return merged(running, reward, weight)
-    if batch.valid_steps is not None:  # windows were drawn in proportion to them: every step counts equally
+    if batch.valid_steps is not None:  # windows are drawn in proportion to them, so every step counts equally
         weight = weight / batch.valid_steps[:, None]
     return merged(running, reward, jnp.where(batch.valid, weight, 0.0))
 
 
 def merged(running: Running, values: jax.Array, weight: jax.Array) -> Running:
-    """With more values, each as often as its weight of the same shape says."""
+    """Add values, each counted by its weight of the same shape."""
     count = jnp.sum(weight)
     mean = jnp.sum(weight * values) / jnp.maximum(count, 1e-12)
     variance = jnp.sum(weight * jnp.square(values - mean)) / jnp.maximum(count, 1e-12)
@@ -53,6 +53,6 @@ def merged(running: Running, values: jax.Array, weight: jax.Array) -> Running:
 
 
 def deviation(running: Running) -> jax.Array:
-    """The standard deviation, or 1 while all numbers were the same."""
-    spread = jnp.sqrt(running.variance)
-    return jnp.where(spread > 1e-8, spread, 1.0)
+    """Return the standard deviation, or 1 while all numbers are equal."""
+    std = jnp.sqrt(running.variance)
+    return jnp.where(std > 1e-8, std, 1.0)

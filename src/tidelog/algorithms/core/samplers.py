@@ -1,4 +1,4 @@
-"""What a phase draws from the log, as an algorithm's own fields say it: rows or windows, by chance or by priority."""
+"""The sampler of a phase over the log, from an algorithm's own fields: rows or windows, uniform or prioritised."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler, Unit,
 
 
 class Along(Protocol):
-    """The fields that say how many samples a batch has, and whether they are windows."""
+    """The fields for the batch size and for windows."""
 
     @property
     def batch_size(self) -> int: ...
@@ -22,7 +22,7 @@ class Along(Protocol):
 
 
 class Valued(Along, Protocol):
-    """The fields of an algorithm that learns what decisions are worth."""
+    """The fields of an algorithm that learns values."""
 
     @property
     def n_step(self) -> int: ...
@@ -35,15 +35,15 @@ class Valued(Along, Protocol):
 
 
 def decisions(config: Along) -> Sampler:
-    """Decisions of the log, or with a memory windows of them, every one equally likely."""
-    return Sampler("log", config.batch_size, _along(config, LoggedAction()))
+    """Return a uniform sampler of decisions, or of windows of decisions for recurrent networks."""
+    return Sampler("log", config.batch_size, _unit(config, LoggedAction()))
 
 
 def transitions(config: Valued) -> Sampler:
-    """Decisions and what followed, or with a memory windows of them, by priority where there is an exponent."""
+    """Return a sampler of n-step transitions, or of windows of them; prioritised where there is an exponent."""
     order = ordered(config.priority_exponent, config.priority_correction)
-    return Sampler("log", config.batch_size, _along(config, NStep(config.n_step, config.discount)), order)
+    return Sampler("log", config.batch_size, _unit(config, NStep(config.n_step, config.discount)), order)
 
 
-def _along(config: Along, unit: NStep | LoggedAction) -> Unit:
+def _unit(config: Along, unit: NStep | LoggedAction) -> Unit:
     return unit if config.recurrent_size is None else Window(unit, config.window, config.burn_in)

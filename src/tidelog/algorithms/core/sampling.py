@@ -1,7 +1,7 @@
-"""How a phase reads a store: in which unit, in which order, how many at a time.
+"""How a phase reads a store: the unit of a sample, the order of the samples, and the batch size.
 
-A unit gathers samples out of a store; an order chooses their rows. Both are values with pure methods, so that a new
-unit or order is one class and the loop stays as it is.
+A unit gathers samples from a store; an order chooses their rows. Both are values with pure methods: a new unit or
+order is one class, and the loop does not change.
 
 Letters: `B` batch, `N` steps, `M` stored observations, `T` steps of a window.
 """
@@ -17,32 +17,34 @@ import jax.numpy as jnp
 
 from tidelog.types import Decision, Observation, Transition
 
-OFFSETS = 1  # folded into the key of a draw: the offsets of windows are drawn apart from their rows
+OFFSETS = 1  # folded into the key of a draw: offsets of windows have their own key
 
 
 class Batch(NamedTuple):
-    """What a draw returns: `data` as its unit gathers it, which of it counts, and how much."""
+    """A batch: `data` from its unit, the rows, the weights, and the steps that count."""
 
     data: Any  # Transition or Decision, leaves [B, ...], or [B, T, ...] in windows
-    rows: jax.Array  # [B] int32: where the samples stand in their store
-    weight: jax.Array | None = None  # [B] or [B, T]; None: every sample counts once
-    valid: jax.Array | None = None  # windows only, [B, T] bool: the steps that losses are about
-    valid_steps: jax.Array | None = None  # [B]: how many those are, in windows drawn in proportion to them
+    rows: jax.Array  # [B] int32: rows of the samples in their store
+    weight: jax.Array | None = None  # [B] or [B, T]; None: all weights are 1
+    valid: jax.Array | None = None  # windows only, [B, T] bool: the steps that losses use
+    valid_steps: jax.Array | None = None  # [B]: their number, in windows drawn in proportion to it
 
     def mean(self, errors: jax.Array) -> jax.Array:
-        """Mean of per-sample errors [B] (or [B, T], over what is valid), each multiplied by its weight.
+        """Mean of per-sample errors [B] (or [B, T], over the valid steps), each multiplied by its weight.
 
-        Windows that were drawn in proportion to their valid steps (`valid_steps`) count equally, whatever their length:
-        only then does every step of the log count equally in expectation. Other windows count by their steps.
+        Windows that are drawn in proportion to their valid steps (`valid_steps`) have equal weight at any length:
+        every step of the log then has the same expected weight. Other windows are weighted by their steps.
         """
         expected = self.rows.shape if self.valid is None else self.valid.shape
         if errors.shape != expected:
-            raise TypeError(f"per-sample errors must have shape {expected}, found {errors.shape}")
+            raise TypeError(
+                f"per-sample errors have shape {errors.shape}, expected {expected}; fix: return one error per sample"
+            )
         weighted = errors if self.weight is None else self.weight * errors
         return self._mean(weighted)
 
     def average(self, values: jax.Array) -> jax.Array:
-        """Unweighted mean of values [B] (or [B, T], over what is valid): for metrics."""
+        """Unweighted mean of values [B] (or [B, T], over the valid steps): for metrics."""
         return self._mean(values)
 
     def per_sample(self, values: jax.Array) -> jax.Array:
@@ -58,12 +60,12 @@ class Batch(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A log on the device, in the units that networks see; columns that no phase reads are None."""
+    """A log on the device, in the units of the networks; columns that no phase reads are None."""
 
     observation: Observation  # leaves [M, ...]
-    position: jax.Array  # [N] int32: where the observation of step i is stored
-    next_position: jax.Array  # [N] int32: where the observation after it is stored
-    reach: jax.Array  # [N] int32: last row that a window starting here may use
+    position: jax.Array  # [N] int32: index of the observation of step i
+    next_position: jax.Array  # [N] int32: index of the observation after step i
+    reach: jax.Array  # [N] int32: last row of a window that starts here
     action: jax.Array  # [N], [N, M] or [N, A]
     episode: jax.Array  # [N] int32
     starts: jax.Array  # [E + 1] int32: the first row of each episode, and N
@@ -75,7 +77,7 @@ class Stored(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """Samples as a unit gathers them: data, the log's own weights, and which steps of windows count."""
+    """Samples from a unit: data, the weights of the log, and the valid steps of windows."""
 
     data: Any
     weight: jax.Array | None
@@ -88,47 +90,47 @@ class Samples(NamedTuple):
 
     indices: jax.Array  # [B] int32: among all samples of the unit
     importance: jax.Array | None = None  # [B]
-    offset: jax.Array | None = None  # windows only, [B] int32: the place of the drawn row among the steps that count
+    offset: jax.Array | None = None  # windows only, [B] int32: position of the drawn row among the steps that count
 
 
 class Unit(Protocol):
-    """What one sample is; `store` is a log's, or one of segments where the unit is of those."""
+    """The kind of a sample; `store` is a log or a store of segments."""
 
     def rows(self, store: Any) -> tuple[int, jax.Array | None]:
-        """How many samples there are, and their rows (None: 0 .. count - 1)."""
+        """Return the number of samples and their rows (None: 0 .. count - 1)."""
 
     def gather(self, store: Any, rows: jax.Array) -> Gathered:
-        """The samples at `rows` [B]."""
+        """Return the samples at `rows` [B]."""
 
 
 class Order(Protocol):
-    """In which order samples are drawn; `init` makes the state that the loop carries for it."""
+    """The order of the samples; `init` returns the state that the loop carries for it."""
 
     def init(self, count: int, key: jax.Array | None = None) -> Any:
-        """The order's state over `count` samples; the key is for orders that are random from the start."""
+        """Return the order's state over `count` samples; the key is for random initial orders."""
 
     def draw(
         self, state: Any, key: jax.Array, size: int, count: int, progress: jax.Array
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Indices [size] into the samples and their importance weights or None, at a share of the run in [0, 1]."""
+        """Return indices [size] of samples and their importance weights or None, at a share of the run in [0, 1]."""
 
     def learn(self, state: Any, indices: jax.Array, priority: jax.Array | None) -> Any:
-        """The state after the step said what it thought of its samples."""
+        """Return the state after a step gave priorities [B] or None for its samples."""
 
 
 class LivingOrder(Protocol):
-    """An order over a store whose samples have lives: it is also told which of them are `live`, [count] bool."""
+    """An order over a store whose samples expire; it also gets `live`, [count] bool: the samples it may draw."""
 
     def init(self, count: int, key: jax.Array | None = None) -> Any:
-        """The order's state."""
+        """Return the order's state."""
 
     def draw(
         self, state: Any, key: jax.Array, size: int, count: int, progress: jax.Array, live: jax.Array
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Indices [size] into the samples that live, and their importance weights or None."""
+        """Return indices [size] of live samples and their importance weights or None."""
 
     def learn(self, state: Any, indices: jax.Array, priority: jax.Array | None) -> Any:
-        """The state after the step said what it thought of its samples."""
+        """Return the state after a step gave priorities [B] or None for its samples."""
 
 
 @dataclass(frozen=True)
@@ -136,54 +138,56 @@ class Uniform:
     """Every sample equally likely, with replacement."""
 
     def init(self, count: int, key: jax.Array | None = None) -> None:
-        """Nothing is remembered."""
+        """Return no state."""
 
     def draw(self, state: None, key: jax.Array, size: int, count: int, progress: jax.Array) -> tuple[jax.Array, None]:
-        """Indices [size], each uniform on `0 .. count - 1`."""
+        """Return indices [size], each uniform on `0 .. count - 1`."""
         return jax.random.randint(key, (size,), 0, count), None
 
     def learn(self, state: None, indices: jax.Array, priority: jax.Array | None) -> Any:
-        """Nothing is learnt."""
+        """Return the state unchanged."""
         return state
 
 
 @dataclass(frozen=True)
 class LoggedAction:
-    """A decision alone: what was seen and what was done, without what followed."""
+    """A decision: observation and action, without reward and next observation."""
 
     def rows(self, store: Stored) -> tuple[int, None]:
-        """Every step of the log."""
+        """Return all steps of the log."""
         return store.position.shape[0], None
 
     def gather(self, store: Stored, rows: jax.Array, limit: jax.Array | None = None) -> Gathered:
-        """Decisions at `rows` [B]."""
+        """Return decisions at `rows` [B]."""
         here = store.position[rows]
         mask = None if store.mask is None else store.mask[here]
         return Gathered(Decision(_at(store.observation, here), store.action[rows], mask), _weight(store, rows))
 
     def end(self, store: Stored, rows: jax.Array) -> jax.Array:
-        """The last row [B] of each row's episode."""
+        """Return the last row [B] of each row's episode."""
         return store.starts[store.episode[rows] + 1] - 1
 
 
 @dataclass(frozen=True)
 class NStep:
-    """A decision and what followed within `n_step` steps, never across the end of an episode.
+    """An n-step transition: a decision and the next `n_step` steps, never across the end of an episode.
 
-    The n-step return is not corrected for the logger's choices in between: it favours what the logger did.
+    The n-step return is not corrected for the logging policy's actions in between: it is biased towards that policy.
     """
 
     n_step: int
     discount: Any  # float, or a tracer in a population
 
     def rows(self, store: Stored) -> tuple[int, jax.Array | None]:
-        """The steps whose window ends in a terminal or a known observation."""
+        """Return the steps whose window ends in a terminal or a known observation."""
         return (store.position.shape[0], None) if store.usable is None else (store.usable.shape[0], store.usable)
 
     def gather(self, store: Stored, rows: jax.Array, limit: jax.Array | None = None) -> Gathered:
-        """Transitions at `rows` [B], their steps no later than row `limit` [B]."""
+        """Return transitions at `rows` [B]; their steps end at row `limit` [B] or before."""
         if store.reward is None or store.terminated is None:
-            raise TypeError("a Row reads the columns 'reward' and 'terminated': the algorithm must Keep them")
+            raise TypeError(
+                "NStep needs the columns 'reward' and 'terminated'; fix: use StoreSpec(('reward', 'terminated'))"
+            )
         last = self.last(store, rows, limit)
         reward = store.reward[rows]
         for k in range(1, self.n_step):
@@ -204,22 +208,22 @@ class NStep:
         return Gathered(row, _weight(store, rows))
 
     def last(self, store: Stored, rows: jax.Array, limit: jax.Array | None = None) -> jax.Array:
-        """The last row [B] whose reward is summed."""
+        """Return the last row [B] whose reward is in the sum."""
         last = jnp.minimum(rows + (self.n_step - 1), store.reach[rows])
         return last if limit is None else jnp.minimum(last, limit)
 
     def end(self, store: Stored, rows: jax.Array) -> jax.Array:
-        """The last row [B] of each row's episode that value learning can use."""
+        """Return the last row [B] of each row's episode that value learning can use."""
         return store.reach[rows]
 
 
 @dataclass(frozen=True)
 class Window:
-    """`length` steps in a row of one episode, after `burn_in` steps that only warm up a memory.
+    """`length` consecutive steps of one episode, after `burn_in` steps that only update the recurrent state.
 
-    The drawn row stands at a uniformly drawn place (`offset`) among the `length` steps, and those before the episode's
-    start or after its end are not real. A window of m real steps is thus drawn in proportion to m, and its loss is the
-    mean over them: each of the N steps that can be drawn has the expected weight 1 / N, at the ends of an episode too.
+    The drawn row is at a uniform position (`offset`) among the `length` steps; steps before the start or after the end
+    of the episode are not real. The probability of a window of m real steps is thus proportional to m, and its loss is
+    the mean over them: each of the N steps that can be drawn has expected weight 1 / N, also at the ends of an episode.
     """
 
     unit: NStep | LoggedAction
@@ -227,14 +231,14 @@ class Window:
     burn_in: int = 0
 
     def rows(self, store: Stored) -> tuple[int, jax.Array | None]:
-        """The rows of its unit: each is drawn as often as any other, and a window around it gathered."""
+        """Return the rows of the unit: each has the same probability, and a window around it is gathered."""
         return self.unit.rows(store)
 
     def gather(self, store: Stored, rows: jax.Array, offset: jax.Array | None = None) -> Gathered:
-        """Windows [B, T] that hold `rows` [B], T = burn_in + length; `offset` [B] is the rows' place after the burn-in.
+        """Return windows [B, T] with `rows` [B], T = burn_in + length; `offset` [B]: the rows' position after burn-in.
 
-        Without an offset every episode is cut into windows from its start on, each row's window being the one that
-        holds it: over all rows of an episode every step then counts exactly equally.
+        Without an offset every episode is cut into windows from its start, and each row gets the window that holds it:
+        over all rows of an episode every step then has exactly equal weight.
         """
         steps = jnp.arange(-self.burn_in, self.length)
         begin, end = store.starts[store.episode[rows]][:, None], self.unit.end(store, rows)[:, None]
@@ -263,7 +267,7 @@ class Sampler:
     order: Order | LivingOrder = Uniform()
 
     def batch(self, store: Any, state: Any, key: jax.Array, progress: jax.Array) -> tuple[Batch, jax.Array]:
-        """A batch, and the indices that its feedback goes back to."""
+        """Return a batch, and the indices for its feedback."""
         count, rows = self.unit.rows(store)
         indices, importance, offset = self.choose(state, key, count, progress, getattr(store, "live", None))
         return self.at(store, indices if rows is None else rows[indices], importance, offset), indices
@@ -271,7 +275,7 @@ class Sampler:
     def choose(
         self, state: Any, key: jax.Array, count: int, progress: jax.Array, live: jax.Array | None = None
     ) -> Samples:
-        """The samples of one batch among `count`; of a store whose samples have lives, among those that are `live`."""
+        """Return the samples of one batch among `count`; where samples expire, only among the `live` ones."""
         choices = cast(Any, self.order).draw
         choices = choices if live is None else partial(choices, live=live)
         indices, importance = choices(state, key, self.size, count, progress)
@@ -283,7 +287,7 @@ class Sampler:
     def at(
         self, store: Any, rows: jax.Array, importance: jax.Array | None = None, offset: jax.Array | None = None
     ) -> Batch:
-        """The batch of given rows [B] of the store; of windows, `offset` [B] says where in its window each row is."""
+        """Return the batch of given rows [B] of the store; `offset` [B] is each row's position in its window."""
         if isinstance(self.unit, Window):
             data, weight, valid, valid_steps = self.unit.gather(store, rows, offset)
         else:

@@ -1,7 +1,7 @@
-"""Stores of segments, and how phases read them: whole segments, epoch by epoch or among those that still live.
+"""Stores of segments, and the orders of their samples: whole segments, in epochs or among live segments.
 
-A segment is what one copy of an environment brought in one collection. What it holds beyond what was collected is
-prepared before a phase visits it. Letters: `C` segments in a store, `T` steps of a segment, `W` copies, `B` batch.
+A segment is the part of one collection from one copy of an environment. `prepare` of a phase adds the columns that
+collection does not give. Letters: `C` segments in a store, `T` steps of a segment, `W` copies, `B` batch.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ MOST = 2**31 - 1
 
 
 class Lives(NamedTuple):
-    """How long segments stay in a store that is not emptied: until they were drawn often enough, or grew too old.
+    """The lifetime of segments in a store that no phase empties: limited by uses and age.
 
-    Samples are whole segments there.
+    Samples are whole segments in such a store.
     """
 
-    uses: jax.Array  # [C] int32: how often each was drawn; MOST where none has come yet
-    ages: jax.Array  # [C] int32: updates drawn from the store since each came
+    uses: jax.Array  # [C] int32: number of draws of each; MOST for an empty slot
+    ages: jax.Array  # [C] int32: updates from the store since each was added
     max_use: jax.Array  # int32
     max_staleness: jax.Array  # int32
 
 
 class Segments(NamedTuple):
-    """A store of `C` segments, of which the first `filled` are there; with lives a ring, the next one's place there."""
+    """A store of `C` segments, `filled` of them present; with lives a ring, and `filled` is the next slot."""
 
     columns: Columns
     filled: jax.Array  # int32
@@ -42,59 +42,59 @@ class Segments(NamedTuple):
 
     @property
     def live(self) -> jax.Array | None:
-        """Which segments [C] can be drawn, or None where all of them can."""
+        """Which segments [C] can be drawn; None means all of them."""
         if self.lives is None:
             return None
         return (self.lives.uses < self.lives.max_use) & (self.lives.ages <= self.lives.max_staleness)
 
 
 def empty(shapes: Mapping[str, Any], keep: StoreSpec) -> Segments:
-    """A store for segments of the given shapes [any, T, ...], nothing in it."""
+    """Return an empty store for segments of the given shapes [any, T, ...]."""
     capacity = keep.capacity or 0
 
-    def made(leaf: Any) -> jax.Array:
+    def zeros(leaf: Any) -> jax.Array:
         return jnp.zeros((capacity, *leaf.shape[1:]), leaf.dtype)
 
     lives = None
     if keep.max_use is not None or keep.max_staleness is not None:
         limits = (jnp.int32(MOST if most is None else most) for most in (keep.max_use, keep.max_staleness))
         lives = Lives(jnp.full(capacity, MOST, jnp.int32), jnp.zeros(capacity, jnp.int32), *limits)
-    return Segments(jax.tree.map(made, dict(shapes)), jnp.int32(0), lives)
+    return Segments(jax.tree.map(zeros, dict(shapes)), jnp.int32(0), lives)
 
 
 def added(store: Segments, columns: Mapping[str, Any]) -> Segments:
-    """The store with `W` more segments; one that is full begins anew. Columns it does not keep are left out."""
+    """Add `W` segments; a full store starts again at slot 0. Columns outside the store are left out."""
     capacity = jax.tree.leaves(store.columns)[0].shape[0]
-    kept = {name: columns[name] for name in store.columns if name in columns}
-    count = jax.tree.leaves(kept)[0].shape[0]
+    stored = {name: columns[name] for name in store.columns if name in columns}
+    count = jax.tree.leaves(stored)[0].shape[0]
     if store.lives is not None:
-        return _replaced(store, kept, (store.filled + jnp.arange(count)) % capacity)
+        return _replaced(store, stored, (store.filled + jnp.arange(count)) % capacity)
     at = jnp.where(store.filled + count > capacity, 0, store.filled)
 
     def put(old: jax.Array, new: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_slice_in_dim(old, new, at, axis=0)
 
-    now = store.columns | jax.tree.map(put, {name: store.columns[name] for name in kept}, kept)
+    now = store.columns | jax.tree.map(put, {name: store.columns[name] for name in stored}, stored)
     return store._replace(columns=now, filled=at + count)
 
 
-def _replaced(store: Segments, kept: Columns, slots: jax.Array) -> Segments:
-    """The ring with other segments at `slots` [W], which begin their lives."""
+def _replaced(store: Segments, stored: Columns, slots: jax.Array) -> Segments:
+    """Return the ring with new segments at `slots` [W], with use and age 0."""
     lives: Any = store.lives
-    old = {name: store.columns[name] for name in kept}
-    put = jax.tree.map(lambda leaf, new: leaf.at[slots].set(new, unique_indices=True), old, kept)
+    old = {name: store.columns[name] for name in stored}
+    put = jax.tree.map(lambda leaf, new: leaf.at[slots].set(new, unique_indices=True), old, stored)
     lives = lives._replace(uses=lives.uses.at[slots].set(0), ages=lives.ages.at[slots].set(0))
     return Segments(store.columns | put, (slots[-1] + 1) % lives.uses.shape[0], lives)
 
 
 def drawn(store: Segments, rows: jax.Array) -> Segments:
-    """The store after an update was drawn from it: segments at `rows` [B] once more used, all of them older."""
+    """Return the store after an update: one more use of segments at `rows` [B], all segments one update older."""
     lives: Any = store.lives
     return store._replace(lives=lives._replace(uses=lives.uses.at[rows].add(1), ages=lives.ages + 1))
 
 
 def looked_at(store: Segments) -> Columns:
-    """The columns as a phase sees all of them at once: in segments that do not live nothing is valid."""
+    """Return the columns as a phase reads all of them at once: segments that are not live have no valid steps."""
     if store.live is None:
         return store.columns
     return store.columns | {"valid": store.columns["valid"] & store.live[:, None]}
@@ -102,16 +102,16 @@ def looked_at(store: Segments) -> Columns:
 
 @dataclass(frozen=True)
 class Whole:
-    """One sample is a segment, or one of the `pieces` equal parts that it is cut into."""
+    """A sample is a segment, or one of its `pieces` equal parts."""
 
     pieces: int = 1
 
     def rows(self, store: Segments) -> tuple[int, None]:
-        """Every piece of every segment."""
+        """Return all pieces of all segments."""
         return jax.tree.leaves(store.columns)[0].shape[0] * self.pieces, None
 
     def gather(self, store: Segments, rows: jax.Array) -> Gathered:
-        """Columns [B, T, ...] at `rows` [B], with lives also `age` [B], and which of their steps were decisions."""
+        """Return columns [B, T, ...] at `rows` [B], with lives also `age` [B], and the steps that are decisions."""
 
         def cut(leaf: jax.Array) -> jax.Array:
             count, steps = leaf.shape[:2]
@@ -125,7 +125,7 @@ class Whole:
 
 
 class Shuffled(NamedTuple):
-    """The order of an epoch, how many batches of it were drawn, and what the next order comes from."""
+    """The order of an epoch, the number of batches already drawn, and the key of the next order."""
 
     order: jax.Array  # [count] int32
     drawn: jax.Array  # int32
@@ -134,27 +134,27 @@ class Shuffled(NamedTuple):
 
 @dataclass(frozen=True)
 class Epochs:
-    """Every sample once in each epoch, in an order that every epoch draws anew; the batch size divides their number.
+    """Every sample once in each epoch, in a new random order each epoch; the batch size divides their number.
 
-    What comes is known beforehand: it depends on no feedback.
+    The order does not depend on feedback, so the next batches are known in advance.
     """
 
     foreseen: ClassVar[bool] = True
 
     def init(self, count: int, key: jax.Array | None = None) -> Shuffled:
-        """The first epoch's order, which depends on nothing but the key."""
+        """Return the order of the first epoch, from the key only."""
         if key is None:
-            raise TypeError("an order of epochs needs a key")
+            raise TypeError("Epochs.init needs a key, got None; fix: pass key=jax.random.key(seed)")
         return Shuffled(_shuffled(key, count), jnp.int32(0), key)
 
     def draw(
         self, state: Shuffled, key: jax.Array, size: int, count: int, progress: jax.Array
     ) -> tuple[jax.Array, None]:
-        """Indices [size]: the next part of the epoch's order."""
+        """Return indices [size]: the next part of the epoch's order."""
         return jax.lax.dynamic_slice_in_dim(state.order, state.drawn * size, size), None
 
     def learn(self, state: Shuffled, indices: jax.Array, priority: jax.Array | None) -> Shuffled:
-        """One batch further, or at the beginning of a new epoch."""
+        """Return the state one batch later, or at the beginning of a new epoch."""
         count = state.order.shape[0]
         drawn = state.drawn + 1
         ended = drawn == count // indices.shape[0]
@@ -165,28 +165,28 @@ class Epochs:
 
 @dataclass(frozen=True)
 class Living:
-    """Samples that live, uniformly and none twice in a batch; where they are too few for one, all equally often.
+    """Live samples, uniform, without repeats in a batch; fewer live samples than the batch size repeat equally often.
 
-    To be drawn is a use, and makes all samples of the store an update older.
+    A draw is one use, and makes all samples of the store one update older.
     """
 
     uses_up: ClassVar[bool] = True
 
     def init(self, count: int, key: jax.Array | None = None) -> None:
-        """Nothing is remembered: the store knows who lives."""
+        """Return no state: the store holds which samples are live."""
 
     def draw(
         self, state: None, key: jax.Array, size: int, count: int, progress: jax.Array, live: jax.Array
     ) -> tuple[jax.Array, None]:
-        """Indices [size] of samples that are `live` [count]; at least one has to be."""
-        return _among(live, key, jnp.arange(size)), None
+        """Return indices [size] of `live` samples [count]; at least one must be live."""
+        return _cyclic(live, key, jnp.arange(size)), None
 
     def learn(self, state: None, indices: jax.Array, priority: jax.Array | None) -> None:
-        """Nothing is learnt."""
+        """Return no state."""
 
 
 class Passed(NamedTuple):
-    """How many samples were passed, and what orders come from."""
+    """The number of samples drawn so far, and the key of the orders."""
 
     samples: jax.Array  # int32
     key: jax.Array
@@ -194,51 +194,54 @@ class Passed(NamedTuple):
 
 @dataclass(frozen=True)
 class Passes:
-    """Samples that live, pass after pass, each pass in an order of its own; to be drawn uses nothing up.
+    """Live samples, pass after pass, each pass in its own random order; a draw is not a use.
 
-    A batch that reaches beyond the end of a pass goes on at its beginning, so that passes are exact where the batch
-    size divides how many live.
+    A batch that goes beyond the end of a pass continues at its beginning: passes are exact where the batch size divides
+    the number of live samples.
     """
 
     uses_up: ClassVar[bool] = False
 
     def init(self, count: int, key: jax.Array | None = None) -> Passed:
-        """Before the first pass."""
+        """Return the state before the first pass."""
         if key is None:
-            raise TypeError("an order of passes needs a key")
+            raise TypeError("Passes.init needs a key, got None; fix: pass key=jax.random.key(seed)")
         return Passed(jnp.int32(0), key)
 
     def draw(
         self, state: Passed, key: jax.Array, size: int, count: int, progress: jax.Array, live: jax.Array
     ) -> tuple[jax.Array, None]:
-        """Indices [size] of samples that are `live` [count]; at least one has to be."""
+        """Return indices [size] of `live` samples [count]; at least one must be live."""
         number = state.samples // jnp.maximum(jnp.sum(live), 1)
-        return _among(live, jax.random.fold_in(state.key, number), state.samples + jnp.arange(size)), None
+        return _cyclic(live, jax.random.fold_in(state.key, number), state.samples + jnp.arange(size)), None
 
     def learn(self, state: Passed, indices: jax.Array, priority: jax.Array | None) -> Passed:
-        """One batch further."""
+        """Return the state one batch later."""
         return state._replace(samples=state.samples + indices.shape[0])
 
 
-def _among(live: jax.Array, key: jax.Array, places: jax.Array) -> jax.Array:
-    """Who stands at `places` [size] of a random order of those that are `live` [count], again and again."""
+def _cyclic(live: jax.Array, key: jax.Array, places: jax.Array) -> jax.Array:
+    """Return the samples at `places` [size] of a random order of the `live` ones [count], cyclically."""
     order = jnp.argsort(jnp.where(live, jax.random.uniform(key, live.shape), jnp.inf))
     return order[places % jnp.maximum(jnp.sum(live), 1)].astype(jnp.int32)
 
 
 def _shuffled(key: jax.Array, count: int) -> jax.Array:
-    """A permutation [count]: sorting random bits once is cheaper on CPU than `jax.random.permutation`."""
+    """Return a permutation [count]: sorting random bits once is cheaper on CPU than `jax.random.permutation`."""
     return jnp.argsort(jax.random.bits(key, (count,))).astype(jnp.int32)
 
 
 def check_divides(what: str, part: int, whole: str, count: int) -> None:
     """Raise ConfigError unless `part` divides `count`."""
     if count % part:
-        raise ConfigError(f"{what} = {part} does not divide {whole} = {count}: every epoch uses every step once")
+        raise ConfigError(
+            f"{what} = {part} does not divide {whole} = {count}, but every epoch uses every step once; "
+            f"fix: choose a divisor of {count}"
+        )
 
 
 def check_lives(config: Any, store: str, updates: int) -> None:
-    """Raise ConfigError unless every segment that has just come lives through so many `updates` of its store.
+    """Raise ConfigError unless a new segment stays live through all `updates` of its store.
 
     `config` has the fields `<store>_capacity`, `<store>_max_use` and `<store>_max_staleness`.
     """
@@ -246,19 +249,20 @@ def check_lives(config: Any, store: str, updates: int) -> None:
     capacity, most, oldest = (getattr(config, f"{store}_{name}") for name in ("capacity", "max_use", "max_staleness"))
     if capacity < config.environments:
         raise ConfigError(
-            f"{owner}.{store}_capacity = {capacity} is less than environments = {config.environments}: "
-            "a collection brings a segment of every environment"
+            f"{owner}.{store}_capacity = {capacity} is less than environments = {config.environments}; "
+            "a collection adds one segment per environment; "
+            f"fix: use at least {config.environments}"
         )
     each = -(-config.minibatch // config.environments)
     if most <= updates * each:
         raise ConfigError(
-            f"{owner}.{store}_max_use = {most} and update_per_collect = {config.update_per_collect}: minibatches of "
-            f"{config.minibatch} segments draw each of {config.environments} new ones up to "
-            f"{each} times an update, so that the {store} store could be empty before the next collection; "
-            f"allow at least {updates * each + 1} uses"
+            f"{owner}.{store}_max_use = {most} and update_per_collect = {config.update_per_collect}: a minibatch has "
+            f"{config.minibatch} segments and draws each of {config.environments} new segments up to "
+            f"{each} times per update; the {store} store could be empty before the next collection; "
+            f"fix: allow at least {updates * each + 1} uses"
         )
     if oldest is not None and oldest < updates:
         raise ConfigError(
             f"{owner}.{store}_max_staleness = {oldest} and update_per_collect = {config.update_per_collect}: the "
-            f"{store} store would be empty before the next collection; allow at least {updates} updates"
+            f"{store} store would be empty before the next collection; fix: allow at least {updates} updates"
         )

@@ -1,1 +1,1 @@
-"""What PPG and off-policy PPG share: the network step, both phases, distillation."""
+"""Common parts of PPG and off-policy PPG: the network step, both phases, distillation."""

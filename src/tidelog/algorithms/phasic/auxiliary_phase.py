@@ -1,7 +1,7 @@
-"""What phasic algorithms share: rewards in units of their spread, looks at a whole store, and the auxiliary phase.
+"""Common parts of the phasic algorithms: reward scaling, passes over a whole store, and the auxiliary phase.
 
 Their states have `network`, `rewards` and `values`; their stores the columns `observation`, `mask`, `valid`, `target`,
-with a memory `first`, `carry` and where the value has its own `value_carry`, and while an auxiliary phase runs `old`.
+for recurrent networks `first`, `carry` and `value_carry` (a recurrent value network); in the auxiliary phase `old`.
 
 Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store, `W` copies.
 """
@@ -22,21 +22,21 @@ from tidelog.losses.returns import discounted
 from tidelog.networks.phasic import Past
 from tidelog.types import Observation
 
-BLOCK = 16_384  # steps that a network sees at once where a whole store is looked at
+BLOCK = 16_384  # steps per network call in a pass over a whole store
 
 
 class Rewards(NamedTuple):
-    """How far discounted returns spread, and the return so far in every copy [W]."""
+    """Statistics of discounted returns, and the current return of every copy [W]."""
 
     returns: Running
     sums: jax.Array
 
 
-# What a rollout is turned into.
+# Preparation of a rollout.
 
 
 def scale_rewards(config: Any, state: Any, columns: Columns) -> tuple[Any, jax.Array]:
-    """Rewards [C, T] divided by the running deviation of the discounted return, and cut."""
+    """Divide rewards [C, T] by the running standard deviation of the discounted return, and clip them."""
     if state.rewards is None:
         return state, columns["reward"]
     ended = columns["terminated"] | columns["truncated"]
@@ -48,32 +48,32 @@ def scale_rewards(config: Any, state: Any, columns: Columns) -> tuple[Any, jax.A
 
 
 def scaled(config: Any, state: Any, reward: jax.Array) -> jax.Array:
-    """Rewards of any shape in units of their spread so far."""
+    """Return rewards of any shape in units of their running standard deviation, clipped."""
     if state.rewards is None:
         return reward
     return jnp.clip(reward / deviation(state.rewards.returns), -config.reward_clip, config.reward_clip)
 
 
 def standardised(values: jax.Array, valid: jax.Array) -> jax.Array:
-    """Values [C, T] with mean 0 and deviation 1 over the steps that count."""
+    """Return values [C, T] with mean 0 and standard deviation 1 over the valid steps."""
     mean = jnp.mean(values, where=valid)
-    spread = jnp.sqrt(jnp.mean(jnp.square(values - mean), where=valid))
-    return (values - mean) / (spread + 1e-8)
+    std = jnp.sqrt(jnp.mean(jnp.square(values - mean), where=valid))
+    return (values - mean) / (std + 1e-8)
 
 
 def value_unit(state: Any) -> jax.Array | float:
-    """What one unit of the value network's output is worth."""
+    """Return the scale of the value network's output."""
     return 1.0 if state.values is None else deviation(state.values)
 
 
 def seen_by(network: Callable[..., Any], *inputs: Any) -> Any:
-    """What a network makes of all steps of a store, leaves [C, T, ...], a bounded number of them at once."""
+    """Apply a network to all steps of a store, leaves [C, T, ...], in blocks of bounded size."""
     steps = jax.tree.leaves(inputs)[0].shape[1]
     return in_blocks(lambda rows: network(*rows), inputs, max(1, BLOCK // steps))
 
 
 def past_of(columns: Columns) -> tuple[Past, ...]:
-    """Where segments begin, to be told to networks with a memory; nothing where there is none."""
+    """Return the start of segments for recurrent networks; nothing for feed-forward networks."""
     if "first" not in columns:
         return ()
     value = columns.get("value_carry")
@@ -81,38 +81,38 @@ def past_of(columns: Columns) -> tuple[Past, ...]:
 
 
 def explained(target: jax.Array, value: jax.Array, batch: Batch) -> jax.Array:
-    """The share of the targets' variance that values [B, T] explain; 0 where targets do not vary."""
+    """Return the share of the targets' variance that values [B, T] explain; 0 where targets do not vary."""
 
     def variance(values: jax.Array) -> jax.Array:
         return batch.average(jnp.square(values - batch.average(values)))
 
-    spread = variance(target)
-    return jnp.where(spread > 1e-8, 1.0 - variance(target - value) / jnp.maximum(spread, 1e-8), 0.0)
+    total = variance(target)
+    return jnp.where(total > 1e-8, 1.0 - variance(target - value) / jnp.maximum(total, 1e-8), 0.0)
 
 
-# Before and after the auxiliary phase: the policy that is to stay, and how far it went.
+# Before and after the auxiliary phase: the old policy, and the divergence from it.
 
 
 def freeze(config: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
-    """The policy's distributions over the whole memory."""
+    """Add the policy's distributions over the whole store."""
     return state, {"old": seen_by(state.network.policy, columns["observation"], columns.get("mask"), *past_of(columns))}
 
 
 def drift(config: Any, state: Any, columns: Columns) -> dict[str, jax.Array]:
-    """The divergence [C, T] from the frozen policy over the whole memory, after the phase."""
+    """Return the divergence [C, T] from the old policy over the whole store, after the phase."""
 
     def one(observation: Observation, mask: jax.Array | None, old: Any, *past: Past) -> jax.Array:
         divergence: jax.Array = old.divergence(state.network.policy(observation, mask, *past))
         return divergence
 
-    found = seen_by(one, columns["observation"], columns.get("mask"), columns["old"], *past_of(columns))
-    return {"clone_kl_after": found}
+    divergences = seen_by(one, columns["observation"], columns.get("mask"), columns["old"], *past_of(columns))
+    return {"clone_kl_after": divergences}
 
 
 def auxiliary_loss(
     network: Any, config: Any, batch: Batch, unit: jax.Array | float
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Both values' errors, and what holds the policy."""
+    """Return both value errors plus the weighted divergence from the old policy."""
     data = batch.data
     target = data["target"] / unit
     policy, value, auxiliary = network.both_values(data["observation"], data.get("mask"), *past_of(data))

@@ -1,10 +1,10 @@
-"""How a phasic policy begins as another one: steps down PPG's clone term, before anything is learnt.
+"""Distillation: a phasic policy starts as a copy of another policy, by gradient steps on PPG's clone term.
 
 | loss (per decision) | reads |
 |---|---|
-| `KL(old, new)` over the full distribution | the teacher's distributions, which are data; the fresh network's policy |
+| `KL(old, new)` over the full distribution | the target's distributions, which are data; the new network's policy |
 
-Values learn nothing here. Letters: `N` decisions of the teacher, `B` minibatch, `A` number of actions or action size.
+Values are not trained here. Letters: `N` decisions of the target, `B` minibatch, `A` number of actions or action size.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tidelog.algorithms.core.contract import DistillationTarget
 from tidelog.algorithms.core.optimisation import gradient_step, init_opt_state, linear
 
 MINIBATCH = 256
-RATE = 3e-3  # of the first step; it falls to 0 along a line
-BLOCK = 4_096  # decisions that a network looks at once
+RATE = 3e-3  # initial learning rate; it decreases linearly to 0
+BLOCK = 4_096  # decisions per network call
 
 
 def clone_loss(network: Any, config: Any, lesson: DistillationTarget) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The mean divergence from the teacher to the network's policy."""
+    """Return the mean divergence from the target to the network's policy."""
     divergence = jnp.mean(lesson.old.divergence(network.policy(lesson.observation, lesson.mask)))
     return divergence, {}
 
@@ -33,34 +33,34 @@ def clone_loss(network: Any, config: Any, lesson: DistillationTarget) -> tuple[j
 def cloned(
     config: Any, network: Any, lesson: DistillationTarget, key: jax.Array, updates: int
 ) -> tuple[Any, jax.Array]:
-    """The network after `updates` steps on minibatches of a lesson, and its mean divergence over the whole of it."""
+    """Return the network after `updates` updates on minibatches of the target, and the mean divergence over all."""
     numbers = jax.tree.map(jnp.float32, config)
-    found: tuple[Any, jax.Array] = _cloned(
+    result: tuple[Any, jax.Array] = _cloned(
         numbers, network, init_opt_state(config.optimiser, network), lesson, key, jnp.int32(updates)
     )
-    return found
+    return result
 
 
 @eqx.filter_jit
 def _cloned(
     config: Any, network: Any, opt_state: Any, lesson: DistillationTarget, key: jax.Array, updates: jax.Array
 ) -> Any:
-    moving, fixed = eqx.partition((network, opt_state), eqx.is_array)
+    arrays, rest = eqx.partition((network, opt_state), eqx.is_array)
     count = len(jax.tree.leaves(lesson.observation)[0])
 
-    def one(update: jax.Array, moving: Any) -> Any:
-        network, opt_state = eqx.combine(moving, fixed)
+    def one(update: jax.Array, arrays: Any) -> Any:
+        network, opt_state = eqx.combine(arrays, rest)
         rows = jax.random.randint(jax.random.fold_in(key, update), (MINIBATCH,), 0, count)
         rate = RATE * linear(update / updates)
-        found = gradient_step(
+        step = gradient_step(
             clone_loss, network, opt_state, rate, config, jax.tree.map(lambda leaf: leaf[rows], lesson)
         )
-        return eqx.filter((found.network, found.opt_state), eqx.is_array)
+        return eqx.filter((step.network, step.opt_state), eqx.is_array)
 
-    network, _ = eqx.combine(jax.lax.fori_loop(0, updates, one, moving), fixed)
+    network, _ = eqx.combine(jax.lax.fori_loop(0, updates, one, arrays), rest)
 
-    def apart(part: DistillationTarget) -> jax.Array:
+    def divergence_of(part: DistillationTarget) -> jax.Array:
         divergence: jax.Array = part.old.divergence(network.policy(part.observation, part.mask))
         return divergence
 
-    return network, jnp.mean(in_blocks(apart, lesson, BLOCK))
+    return network, jnp.mean(in_blocks(divergence_of, lesson, BLOCK))

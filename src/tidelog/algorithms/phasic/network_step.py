@@ -1,7 +1,7 @@
-"""What both phasic algorithms do alike: how a state begins, one step down a loss, and acting by the policy's network.
+"""Common functions of the phasic algorithms: initial state, gradient step, and acting.
 
 `config` are the hyper-parameters of either; their states have `network`, `opt_states`, `rewards`, `values`, `step` and
-`updates`. The contract's functions stand in the classes as they stand here.
+`updates`. The algorithm classes use the contract's functions directly from here.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tidelog.networks.mlp import host_generator
 from tidelog.networks.phasic import Phasic, Shape
 from tidelog.types import Act, Observation, Spec
 
-# A fresh state.
+# Initial state.
 
 
 def fresh_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int | None = None) -> Any:
-    """The user's network, or one of the named architecture, with a `opt_state` of that width or None.
+    """Return the user's network or one of the named architecture, with a recurrent unit of this size or None.
 
-    SpecError where there are several rewards, ConfigError where the user's has a memory.
+    SpecError where there are several rewards, ConfigError where the user's network is recurrent.
     """
     one_reward(type(config).__name__, spec)
     sight = EncoderConfig(config.embedding, config.picture_width, config.convolutions, recurrent_size)
@@ -42,30 +42,30 @@ def fresh_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int |
     )
     if recurrent_size is None and isinstance(network, Phasic) and network.start(1) is not None:
         raise ConfigError(
-            f"{type(config).__name__}.network makes a recurrent network: custom recurrent networks are not supported. "
+            f"{type(config).__name__}.network is recurrent; custom recurrent networks are not supported; "
             "fix: use PPG(recurrent_size=64)"
         )
     return network
 
 
 def unseen_rewards(config: Any) -> Rewards | None:
-    """Nothing seen of rewards, or None where they are taken as they are."""
+    """Return empty statistics of rewards, or None without reward normalisation."""
     return Rewards(nothing_seen(), jnp.zeros(config.environments)) if config.reward_normalisation else None
 
 
 def unseen_values(config: Any) -> Running | None:
-    """Nothing seen of value targets, or None where values are in their own units."""
+    """Return empty statistics of value targets, or None without value normalisation."""
     return nothing_seen() if config.value_normalisation else None
 
 
 def taught(config: Any, state: Any, lesson: DistillationTarget, key: jax.Array, updates: int) -> tuple[Any, jax.Array]:
-    """A fresh state whose policy does what a lesson says, and its mean divergence from that; values begin fresh."""
+    """Return a new state whose policy imitates the target, and its mean divergence; value networks start untrained."""
     network, divergence = cloned(config, state.network, lesson, key, updates)
     return state._replace(network=network), divergence
 
 
 def begun_anew(config: Any, state: Any) -> Any:
-    """The state where all copies begin new episodes: what their returns were so far is forgotten."""
+    """Return the state for new episodes in all copies: with returns of 0."""
     if state.rewards is None:
         return state
     return state._replace(rewards=state.rewards._replace(sums=jnp.zeros_like(state.rewards.sums)))
@@ -77,25 +77,25 @@ def begun_anew(config: Any, state: Any) -> Any:
 def descended(
     config: Any, state: Any, seen: Any, loss: Callable[..., Any], optimiser: str, rate: Any
 ) -> tuple[Any, Feedback]:
-    """The state one step down `loss(network, h, seen, unit)`, by the optimiser of this name and the schedule's rate."""
+    """Do one update on `loss(network, config, seen, unit)` with the named optimiser and the schedule's rate."""
     rate = rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
     opt_state = getattr(state.opt_states, optimiser)
-    found = gradient_step(loss, state.network, opt_state, rate, config, seen, value_unit(state))
-    opt_states = state.opt_states._replace(**{optimiser: found.opt_state})
-    moved = state._replace(network=found.network, opt_states=opt_states, step=state.step + 1)
-    return moved, Feedback({**found.metrics, "learning_rate": rate})
+    update = gradient_step(loss, state.network, opt_state, rate, config, seen, value_unit(state))
+    opt_states = state.opt_states._replace(**{optimiser: update.opt_state})
+    updated = state._replace(network=update.network, opt_states=opt_states, step=state.step + 1)
+    return updated, Feedback({**update.metrics, "learning_rate": rate})
 
 
-# What the contract asks for.
+# The contract.
 
 
 def policy_params(config: Any, state: Any) -> Any:
-    """The network."""
+    """Return the network."""
     return state.network
 
 
 def start(config: Any, params: Any, batch: int) -> Any:
-    """What the policy's memory carries before anything was seen; None without one."""
+    """Return the policy's initial recurrent state; None for a feed-forward policy."""
     return params.start(batch) if isinstance(params, Phasic) else None
 
 
@@ -108,8 +108,8 @@ def act(
     carry: Any = None,
     key: jax.Array | None = None,
 ) -> Act:
-    """The policy's mode, or with a key a sample."""
-    policy, carry = _seen(params, observation, mask, carry)
+    """Return the policy's mode, or a sample with a key."""
+    policy, carry = _policy_step(params, observation, mask, carry)
     action = policy.mode() if key is None else policy.sample(key)
     return Act(action, policy.log_probability(action), carry)
 
@@ -117,12 +117,12 @@ def act(
 def distribution(
     config: Any, params: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
 ) -> Distribution:
-    """The sampled policy."""
-    return _seen(params, observation, mask, carry)[0]
+    """Return the distribution of the sampled policy."""
+    return _policy_step(params, observation, mask, carry)[0]
 
 
-def _seen(params: Any, observation: Observation, mask: jax.Array | None, carry: Any) -> tuple[Distribution, Any]:
-    """The sampled policy, and what is carried on."""
+def _policy_step(params: Any, observation: Observation, mask: jax.Array | None, carry: Any) -> tuple[Distribution, Any]:
+    """Return the sampled policy and the new recurrent state."""
     if not isinstance(params, Phasic):
         return params.policy(observation, mask), carry
     carry = params.start(len(jax.tree.leaves(observation)[0])) if carry is None else carry
@@ -130,10 +130,10 @@ def _seen(params: Any, observation: Observation, mask: jax.Array | None, carry: 
 
 
 def q_values(config: Any, params: Any, observation: Observation) -> None:
-    """None: it rates states, not actions."""
+    """Return None: the network has state values, not action values."""
 
 
 def recipe_of(config: Any, params: Any) -> dict[str, Any]:
-    """How the policy acts, as plain nodes."""
+    """Return the acting computation as plain nodes."""
     carry = start(config, params, 1)
     return recipe.whole(recipe.likely(params), carry=None if carry is None else carry.shape[1])

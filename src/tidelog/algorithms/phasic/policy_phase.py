@@ -1,6 +1,7 @@
-"""What PPG's policy phase reads of a rollout, and what it descends.
+"""The policy phase of PPG: inputs from a rollout, and losses.
 
-The table in `ppg.py` says who reads what. Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store.
+The table in `ppg.py` lists the inputs of each loss. Letters: `B` segments of a minibatch, `T` steps, `C` segments of a
+store.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from tidelog.algorithms.phasic.auxiliary_phase import (
 from tidelog.losses.policy import ratio_divergence, surrogate
 from tidelog.losses.returns import advantages, value_error
 
-# Before the policy phase: rewards in units of their spread, advantages, value targets.
+# Before the policy phase: scaled rewards, advantages, value targets.
 
 
 def estimate(config: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
-    """Advantages, value targets and values [C, T] of a fresh rollout, by the value network.
+    """Return advantages, value targets and values [C, T] of a new rollout, by the value network.
 
-    Where its unit moves with these targets, `value` is told in the new one: what the network says as losses read it.
+    With value normalisation these targets change the value unit; `value` is then in the new unit, as the losses use it.
     """
     state, reward = scale_rewards(config, state, columns)
     unit = value_unit(state)
@@ -48,10 +49,10 @@ def estimate(config: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
 
 
 def valued(config: Any, state: Any, columns: Columns) -> tuple[Any, jax.Array, jax.Array, Columns]:
-    """The network's values [C, T] of all steps and of what followed them, in its own units.
+    """Return the network's values [C, T] of all steps and of their next observations, in its own units.
 
-    Where the value has a memory of its own, the state takes over what it carried into the rollout and carries out of
-    it, and the column `value_carry` [C, P, H] says what it carries into each of `P` pieces.
+    A recurrent value network also updates its recurrent state in `state`, and the column `value_carry` [C, P, H] holds
+    it at the start of each of `P` pieces.
     """
     seen, later = columns["observation"], columns["following"]
     if "first" not in columns:
@@ -72,7 +73,7 @@ def valued(config: Any, state: Any, columns: Columns) -> tuple[Any, jax.Array, j
 def policy_loss(
     network: Any, config: Any, batch: Batch, unit: jax.Array | float
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The clipped surrogate with its entropy bonus, and the divergence of the ratio where it has a weight."""
+    """Return the clipped surrogate with entropy bonus, plus the weighted ratio divergence where it has a weight."""
     data = batch.data
     return _policy_loss(network.policy(data["observation"], data.get("mask"), *past_of(data)), config, batch)
 
@@ -80,7 +81,7 @@ def policy_loss(
 def value_loss(
     network: Any, config: Any, batch: Batch, unit: jax.Array | float
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The weighted squared error of the value, in units of the value network."""
+    """Return the weighted squared error of the value, in units of the value network."""
     data = batch.data
     return _value_loss(network(data["observation"], data.get("mask"), *past_of(data))[1], config, batch, unit)
 
@@ -88,7 +89,7 @@ def value_loss(
 def joint_loss(
     network: Any, config: Any, batch: Batch, unit: jax.Array | float
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Both at once."""
+    """Return the sum of the policy loss and the value loss."""
     policy, value = network(batch.data["observation"], batch.data.get("mask"), *past_of(batch.data))
     (p_loss, policy_metrics), (v_loss, value_metrics) = (
         _policy_loss(policy, config, batch),

@@ -1,7 +1,7 @@
-"""What off-policy PPG's policy phase reads of replayed segments, and what it descends.
+"""The policy phase of off-policy PPG: inputs from replayed segments, and losses.
 
-The table in `off_policy_ppg.py` says who reads what. Letters: `B` segments of a minibatch, `T` steps, `C` segments of a
-store.
+The table in `off_policy_ppg.py` lists the inputs of each loss. Letters: `B` segments of a minibatch, `T` steps, `C`
+segments of a store.
 """
 
 from __future__ import annotations
@@ -18,29 +18,31 @@ from tidelog.losses.policy import decoupled_surrogate, ratio_divergence, truncat
 from tidelog.losses.returns import value_error
 from tidelog.losses.vtrace import vtrace
 
-# Before every update: what its segments are worth, by the networks as they stand.
+# Before every update: value targets and advantages by the current networks.
 
 
 def count_rewards(config: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
-    """The spread of rewards with a fresh rollout in it."""
+    """Add a new rollout to the reward statistics."""
     return scale_rewards(config, state, columns)[0], {}
 
 
 def traced(config: Any, state: Any, batch: Batch) -> Batch:
-    """The batch with `target`, `advantage`, `value`, and `log_behaviour`, pi over mu; all [B, T]."""
+    """Return the batch with `target`, `advantage`, `value`, and `log_behaviour`, pi over mu; all [B, T]."""
     data, unit = batch.data, value_unit(state)
     value, following = (unit * state.network.worth(data[name]) for name in ("observation", "following"))
     policy = state.network.policy(data["observation"], data.get("mask"))
     log_behaviour = policy.log_probability(data["action"]) - data["log_probability"]
     flags = data["terminated"], data["truncated"], data["valid"]
-    dials = config.discount, config.gae_lambda, config.rho_bar, config.c_bar
-    target, advantage = vtrace(log_behaviour, scaled(config, state, data["reward"]), value, following, *flags, *dials)
-    found = {"target": target, "advantage": advantage, "value": value, "log_behaviour": log_behaviour}
-    return batch._replace(data=data | found)
+    settings = config.discount, config.gae_lambda, config.rho_bar, config.c_bar
+    target, advantage = vtrace(
+        log_behaviour, scaled(config, state, data["reward"]), value, following, *flags, *settings
+    )
+    columns = {"target": target, "advantage": advantage, "value": value, "log_behaviour": log_behaviour}
+    return batch._replace(data=data | columns)
 
 
 def judged(config: Any, state: Any, batch: Batch) -> Batch:
-    """The policy's batch with what its loss reads besides: `log_proximal`, prox over mu, and advantages of one unit."""
+    """Return the policy's batch with its loss inputs: `log_proximal`, prox over mu, and normalised advantages."""
     batch = traced(config, state, batch)
     data = batch.data
     proximal = state.proximal.network.policy(data["observation"], data.get("mask")).log_probability(data["action"])
@@ -53,7 +55,7 @@ def judged(config: Any, state: Any, batch: Batch) -> Batch:
 
 
 def policy_loss(network: Any, config: Any, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The decoupled surrogate with its entropy bonus."""
+    """Return the decoupled surrogate with entropy bonus."""
     data = batch.data
     policy = network.policy(data["observation"], data.get("mask"))
     log_weight, advantage = data["log_proximal"], data["advantage"]
@@ -72,7 +74,7 @@ def policy_loss(network: Any, config: Any, batch: Batch) -> tuple[jax.Array, dic
 
 
 def weight_metrics(config: Any, batch: Batch, log_ratio: jax.Array, log_weight: jax.Array) -> dict[str, jax.Array]:
-    """How far the policy is from who played, and how old the segments are."""
+    """Return the ratio to the behaviour policy and the age of the segments."""
     used = jnp.exp(truncated_weight(log_ratio, log_weight, config.most_weight) + log_ratio)
     cut = (log_weight + jnp.maximum(log_ratio, 0.0)) > jnp.log(config.most_weight)
     mean = batch.average(used)
@@ -87,7 +89,7 @@ def weight_metrics(config: Any, batch: Batch, log_ratio: jax.Array, log_weight: 
 def value_loss(
     network: Any, config: Any, batch: Batch, unit: jax.Array | float
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The weighted squared error of the value, in units of the value network."""
+    """Return the weighted squared error of the value, in units of the value network."""
     data = batch.data
     value = network(data["observation"], data.get("mask"))[1]
     target, old = data["target"] / unit, data["value"] / unit

@@ -1,1 +1,1 @@
-"""Columns, rows into episodes, what every source produces, the list of checks and the report."""
+"""The mapping, the order of rows, the raw log that every source produces, the checks and the report."""

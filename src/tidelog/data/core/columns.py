@@ -1,4 +1,4 @@
-"""The mapping from a user's columns to what a log is made of."""
+"""The mapping from the columns of a table to the roles of a log."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from tidelog.errors import ConfigError, nearest
 
 Names: TypeAlias = str | Sequence[str]
 Bounds: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
-_LARGEST = 3.4028234663852886e38  # of 32-bit floats
+_LARGEST = 3.4028234663852886e38  # the largest 32-bit float
 RULES = ("error", "mean+flag", "forward")
 LEAVES = ("numeric", "categorical")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Which column of a table holds what; ConfigError for values that cannot be meant.
+    """The column of a table for each role of a log; ConfigError for invalid values.
 
     `episode=None`: every row is an episode of one step. `step=None`: steps follow `time`, or else the order of the
-    rows. `reward=None`: only cloning can learn from the log. `terminated=True`: the world ended every episode at its
-    last row, and no column says so. `action` and `reward` may be several columns. A mask is one column an action, or
-    one column that holds lists such as `1,0,1`. `actions`: how many there are (a list for several choices at once).
-    `cluster`: which episodes belong together (those of one person, store or day).
-    `bounds`: `(low, high)`, numbers or one a dimension. `terminations="ignore"`: the task has a fixed length, and
-    terminated rows count as truncated. `extra`: further columns to carry along. `image`: observation columns that hold
-    names of picture files. `vocabularies`: column -> its words, in the order of their codes, for observations and
-    actions. `missing`: what becomes of empty cells of observations, "error", "mean+flag" or "forward", or column ->
-    one of these.
+    rows. `reward=None`: only behaviour cloning can learn from the log. `terminated=True`: every episode terminated at
+    its last row, and no column marks it. `action` and `reward` may be several columns. A mask is one column per action,
+    or one column of lists such as `1,0,1`. `actions`: the number of actions (a list for several choices at once).
+    `cluster`: groups of dependent episodes (of one person, store or day).
+    `bounds`: `(low, high)`, numbers or one per dimension. `terminations="ignore"`: the task has a fixed length, and
+    terminated rows count as truncated. `extra`: further columns of the log. `image`: observation columns that hold
+    names of image files. `vocabularies`: column -> its labels, in the order of their codes, for observations and
+    actions. `missing`: the rule for empty cells of observations, "error", "mean+flag" or "forward", or column -> one of
+    these.
     """
 
     observation: Names
@@ -57,9 +57,9 @@ class Columns:
     missing: str | Mapping[str, str] | tuple[tuple[str, str], ...] = "error"
     terminations: str = "stop"
 
-    def __new__(cls, **given: Any) -> Columns:
+    def __new__(cls, **options: Any) -> Columns:
         """Refuse unknown names before the fields are set."""
-        _refuse_unknown(given, [field.name for field in fields(cls)], "Columns")
+        _refuse_unknown(options, [field.name for field in fields(cls)], "Columns")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
@@ -71,17 +71,17 @@ class Columns:
         _one_of("terminations", self.terminations, ("stop", "ignore"))
         declared_actions(self.actions, self.bounds)
         if self.next_action_mask is not None and self.action_mask is None:
-            raise ConfigError("next_action_mask is named without action_mask; name both, or action_mask alone")
+            raise ConfigError("next_action_mask is set without action_mask. fix: set both or only action_mask")
         following = names(self.next_observation)
         if following and len(following) != len(names(self.observation)):
             raise ConfigError(
-                f"next_observation names {len(following)} columns, observation {len(names(self.observation))}; "
-                "name them in the same order, one for one"
+                f"next_observation names {len(following)} columns, observation {len(names(self.observation))}: "
+                "expected equally many. fix: name the next column of each observation column, in the same order"
             )
 
     @property
     def rules(self) -> dict[str, str]:
-        """Observation column -> what becomes of its empty cells."""
+        """Observation column -> the rule for its empty cells."""
         observed = names(self.observation)
         if isinstance(self.missing, str):
             return dict.fromkeys(observed, self.missing)
@@ -95,25 +95,25 @@ class Columns:
     def _check_missing(self) -> None:
         if not isinstance(self.missing, str):
             _pairs("missing", self.missing, str)
-            _refuse_strangers("missing", dict(self.missing), names(self.observation))
+            _refuse_unused("missing", dict(self.missing), names(self.observation))
         for rule in self.rules.values():
             _one_of("missing", rule, RULES)
 
     def _check_kinds(self) -> None:
         _pairs("vocabularies", self.vocabularies, tuple)
         known = [*names(self.observation), *names(self.action)]
-        _refuse_strangers("vocabularies", self.words, known)
+        _refuse_unused("vocabularies", self.words, known)
         for name, words in self.words.items():
             if not words or len(set(words)) < len(words) or not all(isinstance(word, str) for word in words):
-                raise ConfigError(f"vocabularies: '{name}' needs words that differ, found {list(words)!r}")
-        _refuse_strangers("image", names(self.image), names(self.observation))
-        taken = [name for name in names(self.image) if name in LEAVES]
-        if taken:
-            raise ConfigError(f"image column '{taken[0]}': this name is a leaf's; rename the column")
+                raise ConfigError(f"vocabularies of '{name}' = {list(words)!r}: expected different texts, at least one")
+        _refuse_unused("image", names(self.image), names(self.observation))
+        reserved = [name for name in names(self.image) if name in LEAVES]
+        if reserved:
+            raise ConfigError(f"image column '{reserved[0]}': this name is reserved for a leaf. fix: rename the column")
 
     @classmethod
     def of(cls, columns: Columns | Mapping[str, Any] | str | Path) -> Columns:
-        """A mapping from itself, a dictionary, or the path of a TOML or JSON file."""
+        """Build a mapping from a mapping, a dictionary, or the path of a TOML or JSON file."""
         if isinstance(columns, Columns):
             return columns
         return cls.from_mapping(columns) if isinstance(columns, Mapping) else cls.from_file(columns)
@@ -126,11 +126,11 @@ class Columns:
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "the mapping") -> Columns:
-        """Build from keys and values; ConfigError names unknown and lacking keys."""
+        """Build from keys and values; ConfigError names unknown and missing keys."""
         _refuse_unknown(data, [field.name for field in fields(cls)], source)
-        lacking = [key for key in ("observation", "action") if key not in data]
-        if lacking:
-            raise ConfigError(f"{source}: {' and '.join(lacking)} must name a column of the log")
+        missing = [key for key in ("observation", "action") if key not in data]
+        if missing:
+            raise ConfigError(f"{source}: {' and '.join(missing)} is not set. fix: name a column of the log")
         return cls(**{"reward": None, **data})
 
     def used(self) -> dict[str, list[str]]:
@@ -138,34 +138,35 @@ class Columns:
         roles = {field.name: getattr(self, field.name) for field in fields(self)}
         settings = {"actions", "bounds", "categorical", "image", "vocabularies", "missing", "terminations"}
         named = {role: names(value) for role, value in roles.items() if role not in settings and value is not True}
-        return {role: found for role, found in named.items() if found}
+        return {role: columns for role, columns in named.items() if columns}
 
 
 def names(value: Names | bool | None) -> list[str]:
-    """A name, several, or none as a list."""
+    """One name, several names or None as a list."""
     if value is None or isinstance(value, bool):
         return []
     return [value] if isinstance(value, str) else list(value)
 
 
 def declared_actions(actions: Any, bounds: Any) -> tuple[tuple[int, ...] | None, Bounds | None]:
-    """Check `actions` and `bounds` as a user declares them: sizes, and (low, high) with equally many numbers."""
+    """Check the declared `actions` and `bounds`; return the sizes, and (low, high) of equal length."""
     if actions is not None and bounds is not None:
         raise ConfigError(
-            "actions and bounds are both declared: actions counts choices, bounds limit numbers; keep one"
+            "actions and bounds are both set: actions counts discrete choices, bounds limit continuous actions. "
+            "fix: set only one of them"
         )
     return _sizes(actions), _limits(bounds)
 
 
-def _refuse_unknown(given: Mapping[str, Any], known: list[str], source: str) -> None:
-    unknown = [str(key) for key in given if key not in known]
+def _refuse_unknown(options: Mapping[str, Any], known: list[str], source: str) -> None:
+    unknown = [str(key) for key in options if key not in known]
     if unknown:
-        said = "; ".join(f"unknown key '{key}' ({nearest(key, known)})" for key in unknown)
-        raise ConfigError(f"{source}: {said}")
+        message = "; ".join(f"unknown key '{key}' ({nearest(key, known)})" for key in unknown)
+        raise ConfigError(f"{source}: {message}")
 
 
 def _frozen(value: Any) -> Any:
-    """Lists and mappings as tuples, so that equal mappings are equal and can be hashed."""
+    """Convert lists and mappings to tuples, which compare by value and can be hashed."""
     if isinstance(value, Mapping):
         return tuple(sorted(((name, _frozen(one)) for name, one in value.items()), key=lambda pair: str(pair[0])))
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
@@ -177,13 +178,13 @@ def _pairs(field: str, value: Any, kind: type) -> None:
         for pair in value
     )
     if not fits:
-        raise ConfigError(f"{field} must map columns to {'words' if kind is tuple else 'rules'}, found {value!r}")
+        raise ConfigError(f"{field} = {value!r}: expected columns mapped to {'lists' if kind is tuple else 'rules'}")
 
 
-def _refuse_strangers(field: str, given: Iterable[str], known: list[str]) -> None:
-    for name in given:
+def _refuse_unused(field: str, columns: Iterable[str], known: list[str]) -> None:
+    for name in columns:
         if name not in known:
-            raise ConfigError(f"{field} names '{name}', which the mapping does not read; {nearest(name, known)}")
+            raise ConfigError(f"{field} names '{name}', which the mapping does not use; {nearest(name, known)}")
 
 
 def _sizes(actions: Any) -> tuple[int, ...] | None:
@@ -191,7 +192,7 @@ def _sizes(actions: Any) -> tuple[int, ...] | None:
         return None
     listed = list(actions) if isinstance(actions, Sequence) and not isinstance(actions, str) else [actions]
     if not listed or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in listed):
-        raise ConfigError(f"actions must be a whole number of at least 1, or a list of them, found {actions!r}")
+        raise ConfigError(f"actions = {actions!r}: expected a whole number of at least 1, or a list of them")
     return tuple(listed)
 
 
@@ -199,15 +200,15 @@ def _limits(bounds: Any) -> Bounds | None:
     if bounds is None:
         return None
     try:
-        plain = (end.tolist() if hasattr(end, "tolist") else end for end in bounds)  # NumPy's ends, as a Box has them
+        plain = (end.tolist() if hasattr(end, "tolist") else end for end in bounds)  # arrays, as in a Box
         low, high = (tuple(map(float, end)) if isinstance(end, Sequence) else (float(end),) for end in plain)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"bounds must be (low, high), numbers or one a dimension, found {bounds!r}") from error
+        raise ConfigError(f"bounds = {bounds!r}: expected (low, high), each a number or one per dimension") from error
     size = max(len(low), len(high))
     low, high = (end * size if len(end) == 1 else end for end in (low, high))
     ordered = all(-_LARGEST <= a <= b <= _LARGEST for a, b in zip(low, high, strict=False))
     if len(low) != len(high) or not ordered:
-        raise ConfigError(f"bounds must be finite 32-bit numbers, ordered and equally many, found {bounds!r}")
+        raise ConfigError(f"bounds = {bounds!r}: expected finite 32-bit low <= high, of equal length")
     return low, high
 
 
@@ -219,16 +220,16 @@ def _check_names(field: str, value: Any) -> None:
     listed = [value] if isinstance(value, str) else value
     several = field in ("observation", "next_observation", "action", "reward", "action_mask", "next_action_mask")
     if not (several or field in ("categorical", "image", "extra") or isinstance(value, str)):
-        raise ConfigError(f"{field} must name one column, found {value!r}")
+        raise ConfigError(f"{field} = {value!r}: expected the name of one column")
     if not isinstance(listed, Sequence) or not all(isinstance(name, str) for name in listed):
-        raise ConfigError(f"{field} must name a column or a list of columns, found {value!r}")
+        raise ConfigError(f"{field} = {value!r}: expected a column or a list of columns")
     if several and not listed:
-        raise ConfigError(f"{field} names no column")
+        raise ConfigError(f"{field} = {value!r}: expected at least one column")
 
 
 def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise ConfigError(f"{field}={value!r} is not known; {nearest(str(value), known)}")
+        raise ConfigError(f"{field} = {value!r} is unknown: {nearest(str(value), known)}")
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -238,5 +239,5 @@ def _parse(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: the mapping cannot be read ({error})") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}: a mapping is keys and values, found {type(data).__name__}")
+        raise ConfigError(f"{path} holds a {type(data).__name__}: expected keys and values")
     return data

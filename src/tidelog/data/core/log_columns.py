@@ -1,6 +1,6 @@
-"""The columns of a log in episode order, observations stored once, and ways to look at them.
+"""The columns of a log in episode order, with each observation stored once, and views of them.
 
-Nothing is copied before it is asked for.
+Views copy data only when it is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidelog.data.core.report import Report
 from tidelog.errors import LogError
 from tidelog.types import Spec
 
-STORED = ("observation", "action_mask")  # have M rows and are found by position; all other columns have N
+STORED = ("observation", "action_mask")  # these have M rows, indexed by position; all other columns have N
 OPTIONAL = ("reward", "propensity", "action_mask", "weight", "time", "cluster")
 PLAIN = ("position", "next_position", "action", "terminated", "truncated", "episode", "step", "episode_ids", *OPTIONAL)
 
@@ -28,14 +28,14 @@ PLAIN = ("position", "next_position", "action", "terminated", "truncated", "epis
 class LogColumns:
     """Recorded decisions: `N` steps of `E` episodes over `M` stored observations.
 
-    An episode of T steps stores T + 1 observations where the last next observation is known, else T; a row whose
+    An episode of T steps stores T + 1 observations if the last next observation is known, else T; a row whose
     `next_position` equals its `position` has no known next observation. Never changed in place.
     """
 
     spec: Spec
     observation: dict[str, Values]  # leaves [M, ...]: Vector float32, Codes int32, Image uint8
-    position: Values  # [N] int32: where the row's observation is stored
-    next_position: Values  # [N] int32: where what followed is stored
+    position: Values  # [N] int32: the position of the row's observation
+    next_position: Values  # [N] int32: the position of the next observation
     action: Values  # [N] int32, [N, D] int32 or [N, A] float32
     reward: Values | None  # [N] or [N, K] float32
     terminated: Values  # [N] bool
@@ -46,11 +46,11 @@ class LogColumns:
     action_mask: Values | None  # [M, A] bool, stored by position
     weight: Values | None  # [N] float32
     time: Values | None  # [N] float64 or datetime64[us]
-    cluster: Values | None  # [N] int32: 0 .. C-1 by first appearance; episodes of one cluster belong together
+    cluster: Values | None  # [N] int32: 0 .. C-1 by first appearance; episodes of one cluster are dependent
     extra: dict[str, Values]  # further columns [N]
-    episode_ids: Values  # [E]: the user's names for the episodes
+    episode_ids: Values  # [E]: the episode names of the source
     report: Report
-    origin: Mapping[str, Any] | None = None  # what `tidelog.recommend.interactions.reopen` reads it from again
+    origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.interactions.reopen` reads it again
 
     def __len__(self) -> int:
         return len(self.position)
@@ -72,7 +72,7 @@ class LogColumns:
 
     @cached_property
     def clusters(self) -> Values:
-        """[E] int64: the cluster of each episode, numbered from 0 by first appearance; without `cluster` its own."""
+        """[E] int64: the cluster of each episode, from 0 by first appearance; without `cluster`, the episode itself."""
         if self.cluster is None:
             return np.arange(len(self.episode_ids))
         return numbered(np.asarray(self.cluster[self.starts[:-1]]))[0].astype(np.int64)
@@ -81,7 +81,7 @@ class LogColumns:
     def reach(self) -> Values:
         """[N] int32: the last row that a window starting in the row's episode may use.
 
-        The episode's last row, or the one before where that is truncated and what followed is unknown.
+        The episode's last row, or the row before if the last is truncated and its next observation is unknown.
         """
         last = self.starts[1:] - 1
         open_end = ~self.terminated[last] & (self.next_position[last] == self.position[last])
@@ -90,13 +90,13 @@ class LogColumns:
 
     @cached_property
     def has_target(self) -> Values:
-        """[N] bool: rows that value learning can use, because they terminated or what followed is known."""
+        """[N] bool: rows with a target for value learning (terminated, or the next observation is known)."""
         has_target: Values = self.reach >= np.arange(self.steps)
         return has_target
 
     @property
     def transitions(self) -> Transitions:
-        """All rows with what followed them; `transitions[rows]` for some."""
+        """All rows with their next observations; `transitions[rows]` selects some."""
         return Transitions(self)
 
     @property
@@ -105,7 +105,7 @@ class LogColumns:
         return Episodes(self)
 
     def split(self, fraction: float = 0.8, seed: int = 0) -> tuple[Self, Self]:
-        """Two logs without a common episode or cluster, the first with about that fraction of episodes.
+        """Split into two logs without a common episode or cluster, the first with about that fraction of episodes.
 
         Deterministic by `seed`. Raises LogError with fewer than two episodes or clusters, or a fraction outside (0, 1).
         """
@@ -113,34 +113,34 @@ class LogColumns:
         return self.take_episodes(first), self.take_episodes(second)
 
     def split_ordinals(self, fraction: float = 0.8, seed: int = 0) -> tuple[Values, Values]:
-        """The ordinals of the episodes that `split` takes into its two logs, each sorted."""
+        """The sorted ordinals of the episodes in the two logs of `split`."""
         count = len(self.episode_ids)
         if count < 2:
-            raise LogError(f"a log of {count} episode cannot be split by episode; at least 2 are needed", self.report)
+            raise LogError(f"the log has {count} episode: expected at least 2 for a split by episode", self.report)
         if not 0.0 < fraction < 1.0:
-            raise LogError(f"fraction={fraction} must lie between 0 and 1", self.report)
-        kept = min(max(round(fraction * count), 1), count - 1)
+            raise LogError(f"fraction = {fraction}: expected a number between 0 and 1. fix: use 0.8", self.report)
+        size = min(max(round(fraction * count), 1), count - 1)
         if self.cluster is not None:
-            return self._split_clusters(kept, seed)
+            return self._split_clusters(size, seed)
         shuffled = np.random.default_rng(seed).permutation(count)
-        return np.sort(shuffled[:kept]), np.sort(shuffled[kept:])
+        return np.sort(shuffled[:size]), np.sort(shuffled[size:])
 
-    def _split_clusters(self, kept: int, seed: int) -> tuple[Values, Values]:
-        """Ordinals of about `kept` episodes and of the others, clusters whole.
+    def _split_clusters(self, size: int, seed: int) -> tuple[Values, Values]:
+        """Ordinals of about `size` episodes and of the others, without dividing a cluster.
 
-        Clusters come in random order, and each goes to the first part where that brings the part nearer to `kept`.
-        Where every cluster is one episode, this is the split of a log without clusters.
+        Clusters are visited in random order; each joins the first part if that brings the part nearer to `size`.
+        If every cluster is one episode, this is the split of a log without clusters.
         """
         sizes = np.bincount(self.clusters)
         if len(sizes) < 2:
             raise LogError(
-                f"a log of 1 cluster ({len(self.clusters):,} episodes) cannot be split by cluster; at least 2 clusters "
-                "are needed; fix: add episodes of other clusters, or drop the cluster column if they are independent",
+                f"the log has 1 cluster ({len(self.clusters):,} episodes): expected at least 2 for a split by cluster. "
+                "fix: add episodes of other clusters, or drop the cluster column if the episodes are independent",
                 self.report,
             )
         shuffled = np.random.default_rng(seed).permutation(len(sizes))
-        fitting = int(np.searchsorted(np.cumsum(sizes[shuffled]), kept, side="right"))
-        first, room = shuffled[:fitting].tolist(), kept - int(sizes[shuffled[:fitting]].sum())
+        fitting = int(np.searchsorted(np.cumsum(sizes[shuffled]), size, side="right"))
+        first, room = shuffled[:fitting].tolist(), size - int(sizes[shuffled[:fitting]].sum())
         for one in shuffled[fitting:].tolist():
             if room <= 0:
                 break
@@ -151,16 +151,18 @@ class LogColumns:
             first.remove(min(first, key=lambda one: (sizes[one], one)))
         elif not first:
             first.append(min(shuffled.tolist(), key=lambda one: sizes[one]))
-        taken = np.zeros(len(sizes), bool)
-        taken[first] = True
-        chosen = taken[self.clusters]
+        in_first = np.zeros(len(sizes), bool)
+        in_first[first] = True
+        chosen = in_first[self.clusters]
         return np.flatnonzero(chosen), np.flatnonzero(~chosen)
 
     def take_episodes(self, ordinals: Sequence[int] | Values) -> Self:
-        """A log of these episodes [E'] in this order; LogError if there is no such episode."""
+        """Build a log of these episodes [E'] in this order; LogError if an ordinal is out of range."""
         chosen = np.asarray(ordinals, np.int64)
         if not len(chosen) or chosen.min() < 0 or chosen.max() >= len(self.episode_ids):
-            raise LogError(f"episodes are counted from 0 to {len(self.episode_ids) - 1}", self.report)
+            raise LogError(
+                f"episode ordinals are empty or out of range: expected 0 to {len(self.episode_ids) - 1}", self.report
+            )
         first, after = self.starts[chosen], self.starts[chosen + 1]
         rows, lengths = ranges(first, after), after - first
         stored_first, stored_after = self.position[first], self.next_position[after - 1] + 1
@@ -181,7 +183,7 @@ class LogColumns:
         return replace(self, observation=observation, extra=extra, **columns)
 
     def stored_rows(self, ordinals: Values) -> Values:
-        """Where the observations of these episodes [E'] stand, in this order."""
+        """The positions of the observations of these episodes [E'], in this order."""
         first, last = self.starts[ordinals], self.starts[ordinals + 1] - 1
         return ranges(np.asarray(self.position[first]), np.asarray(self.next_position[last]) + 1)
 
@@ -192,7 +194,7 @@ class LogColumns:
         return flat | {f"extra/{name}": value for name, value in self.extra.items()}
 
     def fingerprint(self) -> str:
-        """sha256 over the spec and all columns: equal for equal logs, in any process."""
+        """SHA-256 over the spec and all columns: equal for equal logs, in any process."""
         digest = hashlib.sha256(json.dumps(self.spec.to_json(), sort_keys=True).encode())
         for name, values in sorted(self.columns().items()):
             digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
@@ -205,7 +207,7 @@ class LogColumns:
 
 
 class Transitions:
-    """Rows with what followed them, gathered when an attribute is read; `transitions[rows]` narrows the view."""
+    """A view of rows with their next observations, gathered on attribute access; `transitions[rows]` selects rows."""
 
     def __init__(self, log: LogColumns, rows: Values | None = None) -> None:
         self._log = log
@@ -215,8 +217,8 @@ class Transitions:
         return len(self._log) if self._rows is None else len(self._rows)
 
     def __getitem__(self, rows: Any) -> Transitions:
-        mine = np.arange(len(self._log)) if self._rows is None else self._rows
-        return Transitions(self._log, np.atleast_1d(mine[rows]))
+        selected = np.arange(len(self._log)) if self._rows is None else self._rows
+        return Transitions(self._log, np.atleast_1d(selected[rows]))
 
     @property
     def observation(self) -> dict[str, Values]:
@@ -277,7 +279,7 @@ class Transitions:
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """One episode of T steps; observations are T + 1 where what followed the last step is known, else T."""
+    """One episode of T steps; T + 1 observations if the last next observation is known, else T."""
 
     id: Any
     rows: slice
@@ -294,7 +296,7 @@ class Episode:
 
 
 class Episodes(Sequence[Episode]):
-    """The episodes of a log in order; slices copy nothing but the list."""
+    """The episodes of a log in order; a slice does not copy columns."""
 
     def __init__(self, log: LogColumns) -> None:
         self._log = log
@@ -328,12 +330,12 @@ class Episodes(Sequence[Episode]):
 
 
 def _compact(values: Values) -> Values:
-    """Words no wider than the longest, so that equal words are equal arrays."""
+    """Text as wide as the longest entry: equal text then gives equal arrays."""
     return np.asarray(values.tolist()) if values.dtype.kind == "U" else values
 
 
 def ranges(first: Values, after: Values) -> Values:
-    """All integers of the half-open ranges, one range after another."""
+    """Concatenate the integers of half-open ranges."""
     sizes = after - first
     ends = np.cumsum(sizes)
     ranges: Values = np.arange(ends[-1]) + np.repeat(first - (ends - sizes), sizes)

@@ -1,4 +1,4 @@
-"""Rows into episodes: which row belongs to which episode, and in what order they follow each other."""
+"""Group rows into episodes and order them within each episode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Values = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """`rows` [N] takes rows from file order into episode order; `episode`, `step`, `last` [N] are in episode order."""
+    """`rows` [N] maps episode order to file order; `episode`, `step`, `last` [N] are in episode order."""
 
     rows: Values
     episode: Values
@@ -24,19 +24,19 @@ class Order:
 
     @cached_property
     def moved(self) -> bool:
-        """Whether any row left its place."""
+        """Whether any row changes its place."""
         return bool((self.rows[1:] < self.rows[:-1]).any())
 
     @cached_property
     def tied(self) -> Values:
-        """[N] bool: rows whose key equals that of the row before, in the same episode."""
+        """[N] bool: rows with the same key as the row before, in the same episode."""
         tied = np.zeros(len(self.rows), bool)
         if self.key is not None and len(tied):
             tied[1:] = (self.key[1:] == self.key[:-1]) & ~self.last[:-1]
         return tied
 
     def sort(self, values: Values) -> Values:
-        """Take values from file order into episode order."""
+        """Reorder values from file order to episode order."""
         return values[self.rows] if self.moved else values
 
 
@@ -58,7 +58,7 @@ def arrange(count: int, episode: Values | None, words: tuple[str, ...] | None, k
 
 
 def numbered(values: Values) -> tuple[Values, Values]:
-    """Values [N] as int32 from 0 in the order of their first appearance, and the different values in that order."""
+    """Number values [N] from 0 (int32) by first appearance; also return the distinct values in that order."""
     begins = np.append(True, values[1:] != values[:-1]) if len(values) else np.zeros(0, bool)
     runs = values[begins]
     if len(np.unique(runs)) == len(runs):
@@ -71,7 +71,7 @@ def numbered(values: Values) -> tuple[Values, Values]:
 
 
 def _sorted_rows(ordinal: Values, key: Values | None) -> Values:
-    """Rows by episode and key; quick where they stand so already."""
+    """Rows sorted by episode and key; no sort if they are in order already."""
     same = ordinal[1:] == ordinal[:-1]
     if bool((ordinal[1:] >= ordinal[:-1]).all()) and (key is None or bool((~same | (key[1:] >= key[:-1])).all())):
         return np.arange(len(ordinal), dtype=np.int32)

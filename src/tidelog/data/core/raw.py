@@ -1,4 +1,4 @@
-"""What every source produces: named columns in file order, which one set of checks examines."""
+"""The raw log that every source produces: named columns in file order, the input of the checks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _no_rows() -> Values:
 class Column:
     """Values of one column, [N], [N, D] or [N, H, W, C]; rows in `missing`, `unreadable` and `odd` hold a placeholder.
 
-    `odd` rows hold a list of another length than most. `words` are the vocabulary where `values` are codes; `texts`
-    are the first unreadable texts, and `expects` says what they should have been.
+    `odd` rows hold a list whose length differs from most. `words` is the vocabulary if `values` are codes; `texts`
+    are the first unreadable texts, and `expects` names the expected format.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Column:
 
     @cached_property
     def usable(self) -> Values:
-        """[N] bool: rows with a value, whatever it is; not to be written to."""
+        """[N] bool: rows with a value; read-only."""
         if not (len(self.missing) or len(self.unreadable) or len(self.odd)):
             return np.broadcast_to(np.True_, len(self.values))
         usable = np.ones(len(self.values), bool)
@@ -50,10 +50,10 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Feature:
-    """Columns that become one leaf of the observation; `sizes` of codes where they are declared.
+    """The columns of one observation leaf; `sizes` are the declared numbers of codes, if any.
 
-    An image is one column of values [N, H, W, C] uint8. `fills` name the values that stand in for missing ones.
-    `block` [N, D] float32 is what the columns are views of, where they are.
+    An image is one column of values [N, H, W, C] uint8. `fills` are the replacement values of missing cells.
+    `block` [N, D] float32 is the array that the columns are views of, if there is one.
     """
 
     kind: Kind
@@ -65,7 +65,7 @@ class Feature:
 
 @dataclass(frozen=True, eq=False)
 class RawAction:
-    """The logged action with what was declared about it."""
+    """The logged action with its declared sizes or bounds."""
 
     kind: Literal["discrete", "multi", "continuous"]
     columns: tuple[Column, ...]
@@ -74,7 +74,7 @@ class RawAction:
 
     @cached_property
     def values(self) -> Values:
-        """[N, D] numbers."""
+        """[N, D]: all dimensions as numbers."""
         return side_by_side(self.columns)
 
     @cached_property
@@ -87,7 +87,7 @@ class RawAction:
 
 
 class Finding(NamedTuple):
-    """What a check found: `at` lists rows in file order from 0; a check's name and level are added by the registry."""
+    """One finding of a check: `at` are rows in file order from 0; the registry adds the check's name and level."""
 
     column: str | None
     at: Values | None
@@ -97,7 +97,7 @@ class Finding(NamedTuple):
 
 
 class Flags(NamedTuple):
-    """[N] bool each, in episode order: how rows end, and which ends were assumed or set twice."""
+    """[N] bool each, in episode order: ends of episodes, which of them were assumed, and which have both flags."""
 
     terminated: Values
     truncated: Values
@@ -107,12 +107,12 @@ class Flags(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RawLog:
-    """Columns in file order before any check; a column that could not be had is None and stands in `found`."""
+    """Columns in file order before the checks; an unusable column is None and has a finding in `found`."""
 
     source: str
     rows: int
-    numbers: Values  # [N] row numbers as the user counts them, from 1
-    has_lines: bool  # row r stands on line r + 1
+    numbers: Values  # [N] row numbers from 1, as the user counts
+    has_lines: bool  # row r is on line r + 1
     observation: dict[str, Feature]
     action: RawAction | None
     reward: tuple[Column, ...] | None
@@ -128,14 +128,14 @@ class RawLog:
     next_action_mask: Column | None = None
     next_observation: dict[str, Feature] = field(default_factory=dict)
     extra: tuple[Column, ...] = ()
-    unused: tuple[Column, ...] = ()  # columns without a role whose names are those of clusters; no check refuses them
+    unused: tuple[Column, ...] = ()  # columns without a role, named like clusters; never an error
     terminations: str = "stop"
     always_terminated: bool = False
     from_table: bool = True
     found: tuple[tuple[str, Finding], ...] = ()
 
     def columns(self) -> Iterator[Column]:
-        """All columns but the next observation's, which may be missing where the following row says it."""
+        """All columns except next observations, which may be empty where the next row holds them."""
         for feature in self.observation.values():
             yield from feature.columns
         if self.action is not None:
@@ -148,7 +148,7 @@ class RawLog:
 
     @cached_property
     def order(self) -> Order:
-        """Rows in episode order; a key that has holes is not used."""
+        """The episode order of rows; a key with missing values is not used."""
         key = self.step or self.time
         usable = key is not None and bool(key.usable.all())
         episode = None if self.episode is None else self.episode.values
@@ -157,7 +157,7 @@ class RawLog:
 
     @cached_property
     def flags(self) -> Flags:
-        """How each row ends, in episode order, after `terminations` and assumptions."""
+        """The end flags of rows in episode order, after `terminations` and assumed ends."""
         terminated = self._flag(self.terminated) | (self.order.last & self.always_terminated)
         truncated = self._flag(self.truncated)
         if self.terminations == "ignore":
@@ -168,13 +168,13 @@ class RawLog:
 
     @cached_property
     def followed(self) -> Values:
-        """[N] bool in file order: rows that bring their own next observation."""
+        """[N] bool in file order: rows with a next observation of their own."""
         known = np.zeros(self.rows, bool)
         for feature in self.next_observation.values():
             for column in feature.columns:
-                given = np.ones(self.rows, bool)
-                given[column.missing] = False
-                known |= given
+                present = np.ones(self.rows, bool)
+                present[column.missing] = False
+                known |= present
         return known
 
     def _flag(self, column: Column | None) -> Values:
@@ -184,6 +184,6 @@ class RawLog:
 
 
 def side_by_side(columns: tuple[Column, ...]) -> Values:
-    """[N, D]: columns of shape [N] or [N, D] next to each other."""
+    """[N, D]: concatenate columns of shape [N] or [N, D]."""
     parts = [column.values.reshape(len(column.values), -1) for column in columns]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)

@@ -1,4 +1,4 @@
-"""The list of checks: each is one small function that yields findings, registered under a name and a level."""
+"""The registry of checks: each check is a small function that yields findings and has a name and a level."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN_ROWS = 10
 
 
 class Numbered(Protocol):
-    """What a report needs to know of what was examined."""
+    """The attributes of an examined source that a report needs."""
 
     @property
     def source(self) -> str: ...
@@ -31,7 +31,7 @@ class Numbered(Protocol):
 
 @dataclass(frozen=True)
 class Check:
-    """A rule of the door; `run` is None where readers and parsers report it themselves."""
+    """A check of a log; `run` is None if readers and parsers report it themselves."""
 
     name: str
     level: Level
@@ -43,12 +43,12 @@ CHECKS: dict[str, Check] = {}
 
 
 def rule(name: str, level: Level, meaning: str) -> None:
-    """Register a rule that is found while a source is read."""
+    """Register a check that readers run while they read a source."""
     CHECKS[name] = Check(name, level, meaning)
 
 
 def check(name: str, level: Level, among: dict[str, Check] = CHECKS) -> Callable[[CheckFunction], CheckFunction]:
-    """Register a function `(raw) -> findings` under a name; its docstring is the rule's meaning in the docs."""
+    """Register a function `(raw) -> findings` under a name; its docstring becomes the check's meaning in the docs."""
 
     def register(run: CheckFunction) -> CheckFunction:
         among[name] = Check(name, level, (run.__doc__ or "").strip(), run)
@@ -58,12 +58,12 @@ def check(name: str, level: Level, among: dict[str, Check] = CHECKS) -> Callable
 
 
 def examine(raw: RawLog) -> Report:
-    """Run every check and return one report; without rows only that is said."""
+    """Run every check and return one report; for an empty log only the check for rows runs."""
     return report_of(raw, findings(raw))
 
 
 def findings(raw: RawLog) -> list[tuple[Check, Finding]]:
-    """What the reader found and what every check finds, each with all its rows."""
+    """The findings of the reader and of every check, each with all its rows."""
     found = [(CHECKS[name], finding) for name, finding in raw.found]
     for one in CHECKS.values():
         if one.run is not None and (raw.rows or (one.name == "empty log" and not raw.found)):
@@ -72,7 +72,7 @@ def findings(raw: RawLog) -> list[tuple[Check, Finding]]:
 
 
 def report_of(raw: Numbered, found: Iterable[tuple[Check, Finding]]) -> Report:
-    """The report of findings: the first ten rows of each, and their count."""
+    """Build the report of findings: the first ten rows of each, and the number of rows."""
     return Report(raw.source, raw.rows, tuple(_problem(raw, one, finding) for one, finding in found))
 
 
@@ -84,7 +84,7 @@ def as_table(checks: dict[str, Check] = CHECKS) -> str:
 
 
 def refusal(source: str, name: str, found: str, expected: str, advice: str) -> Report:
-    """A report of the one error that kept a source from being read at all."""
+    """Build a report of the one error that made a source unreadable."""
     return Report(source, 0, (Problem(CHECKS[name].level, name, None, (), 0, found, expected, advice),))
 
 
@@ -98,20 +98,20 @@ def _problem(raw: Numbered, one: Check, finding: Finding) -> Problem:
     )
 
 
-rule("unreadable file", "error", "The file is missing, cut off, empty, or not what its name says.")
-rule("unknown mapping key", "error", "The mapping holds a key that no column or setting is called.")
-rule("bad mapping", "error", "The mapping contradicts itself or holds a value that cannot be meant.")
+rule("unreadable file", "error", "The file is missing, cut off, empty, or not of the format that its name says.")
+rule("unknown mapping key", "error", "The mapping holds an unknown key.")
+rule("bad mapping", "error", "The mapping contradicts itself or holds an invalid value.")
 rule("missing column", "error", "The mapping names a column that the log does not have.")
 rule("ragged rows", "error", "Rows of a text file have more or fewer fields than its header.")
-rule("duplicate column name", "error", "A column that the mapping names stands twice in the header.")
-rule("wrong length", "error", "An array, a mask or a list of bounds has another length than the log needs.")
-rule("changing shapes", "error", "Rows of one column have different shapes, or more axes than a log can hold.")
-rule("unknown word", "error", "A categorical column holds a word that its declared vocabulary lacks.")
-rule("unreadable picture", "error", "A picture file is missing, damaged, or of a kind that is not read.")
-rule("filled", "note", "Empty cells of observations were filled as the mapping says.")
-rule("blank lines", "note", "Lines without any value were passed over.")
+rule("duplicate column name", "error", "A column that the mapping names appears twice in the header.")
+rule("wrong length", "error", "An array, a mask or a list of bounds has a length that does not fit the log.")
+rule("changing shapes", "error", "Rows of one column have different shapes, or too many axes.")
+rule("unknown word", "error", "A categorical column holds a value that is not in its declared vocabulary.")
+rule("unreadable picture", "error", "An image file is missing, damaged, or of an unsupported format.")
+rule("filled", "note", "Empty cells of observations were filled by the rule of the mapping.")
+rule("blank lines", "note", "Lines without any value were skipped.")
 rule(
     "converted",
     "note",
-    "A source's convention was translated, such as actions that are counted from another number than 0.",
+    "A convention of the source was converted, such as actions counted from a number other than 0.",
 )

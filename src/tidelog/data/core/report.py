@@ -1,4 +1,4 @@
-"""What the door says about a log: every problem with its rows, what was found, what was expected, how to mend it."""
+"""The report of the checks of a log: every problem with its rows, what was found, what was expected, how to fix it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WIDTH = 100
 
 @dataclass(frozen=True)
 class Problem:
-    """One finding: `rows` are the first ten of `count`, counted from 1; `lines` are theirs in a text file."""
+    """One finding: `rows` are the first ten of `count`, counted from 1; `lines` are their lines in a text file."""
 
     level: Level
     check: str
@@ -27,10 +27,10 @@ class Problem:
     lines: tuple[int, ...] = ()
 
     def text(self) -> str:
-        """The problem in plain words, at most 100 columns wide."""
+        """The problem as text, at most 100 columns wide."""
         where = f" in '{self.column}'" if self.column else ""
         first = f"{self.level}: {self.check}{where}{self._places()}"
-        parts = [first, f"  found: {self.found}", f"  expected: {self.expected}", f"  mend: {self.advice}"]
+        parts = [first, f"  found: {self.found}", f"  expected: {self.expected}", f"  fix: {self.advice}"]
         return "\n".join(line for part in parts for line in _wrapped(part))
 
     def _places(self) -> str:
@@ -42,7 +42,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that the door found in `source`, which has `rows` rows."""
+    """The result of all checks of `source`, which has `rows` rows."""
 
     source: str
     rows: int
@@ -50,17 +50,17 @@ class Report:
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        """Problems for which the log is refused."""
+        """Problems that make the log unusable."""
         return tuple(problem for problem in self.problems if problem.level == "error")
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """Problems that are said and passed over."""
+        """Problems that are reported without refusing the log."""
         return tuple(problem for problem in self.problems if problem.level == "warning")
 
     @property
     def notes(self) -> tuple[Problem, ...]:
-        """What was inferred or converted on the way."""
+        """Inferred or converted facts."""
         return tuple(problem for problem in self.problems if problem.level == "note")
 
     @property
@@ -70,7 +70,7 @@ class Report:
 
     @property
     def lines(self) -> list[str]:
-        """The report line by line, a summary first, errors before warnings before notes."""
+        """The lines of the report: a summary, then errors, warnings and notes."""
         counts = [_counted(len(self.errors), "error"), _counted(len(self.warnings), "warning")]
         counts += [_counted(len(self.notes), "note"), f"{_counted(self.rows, 'row')} read"]
         ordered = sorted(self.problems, key=lambda problem: LEVELS.index(problem.level))

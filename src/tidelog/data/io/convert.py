@@ -1,4 +1,4 @@
-"""A log from any source to any target: a Parquet table, a folder, an npz file, or a Minari data set."""
+"""Convert a log from any source to a Parquet table, a folder, an npz file, or a Minari data set."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def convert(
     columns: Columns | Mapping[str, Any] | str | Path | None = None,
     overwrite: bool = False,
 ) -> str:
-    """Read a log from anywhere and write it to `target`; returns what was written.
+    """Read a log from any source and write it to `target`; return a description of the result.
 
-    `target` is a `.parquet` table (with a mapping beside it), a `.tidelog` folder, an `.npz` file, or `minari:ID`.
+    `target` is a `.parquet` table (plus its mapping), a `.tidelog` folder, an `.npz` file, or `minari:ID`.
     """
     kind = "minari:" if str(target).startswith("minari:") else Path(target).suffix.lower()
     if kind not in TARGETS:
-        raise ConfigError(f"target '{target}' is none that is written: {nearest(kind, TARGETS)}")
+        raise ConfigError(f"target '{target}' has an unknown format: {nearest(kind, TARGETS)}")
     return TARGETS[kind](read_any(source, columns), str(target), overwrite)
 
 

@@ -1,4 +1,4 @@
-"""A log out again: as arrays, as a Parquet table with its mapping, or as whatever the name of a target says."""
+"""Export a log: as arrays, as a Parquet table with its mapping, or as an npz file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE_BY_ONE = ("propensity", "weight", "time", "cluster")
 
 
 def to_arrays(log: LogColumns) -> dict[str, Any]:
-    """Arguments of `Log.from_arrays` that give the same columns; names and words of columns are not among them."""
+    """The arguments of `Log.from_arrays` that give the same columns, without column names and vocabularies."""
     transitions = log.transitions
     ends = np.append(log.episode[1:] != log.episode[:-1], True)
     followed = transitions.followed
@@ -43,11 +43,13 @@ def to_arrays(log: LogColumns) -> dict[str, Any]:
 
 
 def save_npz(log: LogColumns, path: str | Path, overwrite: bool = False) -> None:
-    """Write `to_arrays` to a file that `read_npz` reads; LogError if it exists, or if there are extra columns."""
+    """Write `to_arrays` to a file that `read_npz` reads; LogError if it exists, or if the log has extra columns."""
     path = _free(path, overwrite)
     arrays = to_arrays(log)
     if "extra" in arrays:
-        raise LogError(f"an npz file has no place for the extra columns {', '.join(log.extra)}; save the log instead")
+        raise LogError(
+            f"an npz file does not support extra columns ({', '.join(log.extra)}). fix: save the log as a folder"
+        )
     flat = {name: value for name, value in arrays.items() if value is not None and not isinstance(value, dict)}
     for role in ("observation", "next_observation"):
         flat |= {f"{role}/{name}": leaf for name, leaf in arrays.get(role, {}).items()}
@@ -56,25 +58,27 @@ def save_npz(log: LogColumns, path: str | Path, overwrite: bool = False) -> None
 
 
 def to_parquet(log: LogColumns, path: str | Path, overwrite: bool = False) -> Path:
-    """Write a table and, beside it, the mapping that reads it again; returns the mapping's path.
+    """Write a table and, next to it, the mapping that reads it; return the path of the mapping.
 
-    Rows stand in episode order. `next_...` columns hold what followed the last row of an episode, and are empty
-    elsewhere, where the following row says it. Flagged fills become empty cells again. LogError for pictures.
+    Rows are in episode order. `next_...` columns hold the observation after the last row of an episode and are empty
+    elsewhere, where the next row holds it. Flagged fills become empty cells again. LogError for image observations.
     """
     pictures = [name for name, leaf in log.spec.observation.items() if isinstance(leaf, Image)]
     if pictures:
-        raise LogError(f"a table has no place for the pictures of '{pictures[0]}'; save the log, or write it to Minari")
+        raise LogError(
+            f"a table does not support images ('{pictures[0]}'). fix: save the log as a folder, or write it to Minari"
+        )
     path = _free(path, overwrite)
     mapping_path = _free(path.with_suffix(".toml"), overwrite)
     sheet = _Sheet(log)
     sheet.write(path)
-    said = "\n".join(f"{key} = {_toml(value)}" for key, value in sheet.mapping.items())
-    mapping_path.write_text(f"# how tidelog reads {path.name}\n{said}\n", encoding="utf-8")
+    lines = "\n".join(f"{key} = {_toml(value)}" for key, value in sheet.mapping.items())
+    mapping_path.write_text(f"# how tidelog reads {path.name}\n{lines}\n", encoding="utf-8")
     return mapping_path
 
 
 class _Sheet:
-    """Columns and mapping of a log while they are put together."""
+    """The columns and the mapping of a log during export."""
 
     def __init__(self, log: LogColumns) -> None:
         self.log = log
@@ -98,7 +102,7 @@ class _Sheet:
             self.mapping["extra"] = [self._extra(name, values) for name, values in log.extra.items()]
 
     def write(self, path: Path) -> None:
-        """The table, whole or not at all."""
+        """Write the table as a whole or not at all."""
         import polars as pl
 
         aside = path.with_name(f".writing-{path.name}")
@@ -111,19 +115,19 @@ class _Sheet:
             aside.unlink(missing_ok=True)
 
     def add(self, name: str, values: Any) -> str:
-        """A column under this name, or under one like it where it is taken."""
+        """Add a column under this name, with underscores appended if the name is used."""
         while name in self.columns:
             name += "_"
         self.columns[name] = values
         return name
 
     def _extra(self, name: str, values: Values) -> str:
-        """An extra column, which is the same as an observation's where that has the same name and content."""
+        """Add an extra column; it replaces an observation column of the same name and content."""
         import polars as pl
 
         if name in self.columns:
-            seen, given = pl.Series(self.columns[name]), pl.Series(values)
-            if given.cast(seen.dtype, strict=False).equals(seen):
+            existing, added = pl.Series(self.columns[name]), pl.Series(values)
+            if added.cast(existing.dtype, strict=False).equals(existing):
                 del self.columns[name]
         return self.add(name, values)
 
@@ -133,18 +137,18 @@ class _Sheet:
         return [self.add(f"{name}_{place}", values[:, place]) for place in range(values.shape[1])]
 
     def _leaf(self, name: str, leaf: Vector | Codes | Image) -> None:
-        """One column of the table for each column of a leaf, and one for what followed."""
+        """Add a table column for each column of a leaf, and one for its next observation."""
         stored = self.log.observation[name]
         labels = column_labels(name, leaf, stored.shape[1])
         for place, label in enumerate(labels):
             flag = _flag_of(label, labels) if isinstance(leaf, Vector) else None
             if isinstance(leaf, Vector) and _is_flag(label, labels):
                 continue
-            told = self._told(leaf, place)
-            column = self.add(label, told(stored[self.log.position, place], self._flagged(stored, flag, False)))
+            to_series = self._to_series(leaf, place)
+            column = self.add(label, to_series(stored[self.log.position, place], self._flagged(stored, flag, False)))
             self.mapping.setdefault("observation", []).append(column)
             if len(self.after):
-                later = told(stored[self.log.next_position[self.after], place], self._flagged(stored, flag, True))
+                later = to_series(stored[self.log.next_position[self.after], place], self._flagged(stored, flag, True))
                 self.mapping.setdefault("next_observation", []).append(self.add(f"next_{label}", self._spread(later)))
             if flag is not None:
                 self.mapping.setdefault("missing", {})[column] = "mean+flag"
@@ -158,21 +162,21 @@ class _Sheet:
         where = self.log.next_position[self.after] if later else self.log.position
         return None if flag is None else stored[where, flag] == 1
 
-    def _told(self, leaf: Vector | Codes | Image, place: int) -> Callable[[Values, Values | None], pl.Series]:
-        """How values of one column stand in a table: words, and nothing where a value was filled in."""
+    def _to_series(self, leaf: Vector | Codes | Image, place: int) -> Callable[[Values, Values | None], pl.Series]:
+        """A function from values of one column to a table column: labels for codes, empty cells for filled values."""
         import polars as pl
 
-        def told(values: Values, absent: Values | None) -> pl.Series:
+        def to_series(values: Values, absent: Values | None) -> pl.Series:
             if isinstance(leaf, Codes):
                 words = pl.Series([word or None for word in _words(leaf, place)], dtype=pl.String)
                 return words.gather(values)
             series = pl.Series(np.ascontiguousarray(values))
             return series if absent is None else series.set(pl.Series(absent), None)
 
-        return told
+        return to_series
 
     def _spread(self, later: pl.Series) -> pl.Series:
-        """What followed the last rows as a column that is empty elsewhere."""
+        """The observations after last rows as a column that is empty elsewhere."""
         import polars as pl
 
         places = np.full(self.log.steps, -1)
@@ -185,8 +189,8 @@ class _Sheet:
         if isinstance(space, Discrete):
             import polars as pl
 
-            told = pl.Series(space.names).gather(action) if space.names else action
-            self.mapping["action"] = self.add("action", told)
+            values = pl.Series(space.names).gather(action) if space.names else action
+            self.mapping["action"] = self.add("action", values)
             if space.names:
                 self.mapping.setdefault("vocabularies", {})[self.mapping["action"]] = list(space.names)
             else:
@@ -219,7 +223,7 @@ def _lists(mask: Values) -> pl.Series:
 
 
 def column_labels(name: str, leaf: Vector | Codes | Image, width: int) -> list[str]:
-    """The columns of a leaf in a table: the log's names, or the leaf's own, numbered where there are several."""
+    """The table columns of a leaf: the log's names, or the leaf's name, numbered if there are several columns."""
     named = () if isinstance(leaf, Image) else leaf.names
     return list(named) or ([f"{name}_{place}" for place in range(width)] if width > 1 else [name])
 
@@ -233,7 +237,7 @@ def _is_flag(label: str, labels: list[str]) -> bool:
 
 
 def _words(leaf: Codes, place: int) -> tuple[str, ...]:
-    """The words of a column; where it has none, its codes."""
+    """The vocabulary of a column; its codes as text if it has none."""
     return (leaf.vocabularies and leaf.vocabularies[place]) or tuple(map(str, range(leaf.sizes[place])))
 
 
@@ -252,7 +256,7 @@ def _toml(value: Any) -> str:
 def _free(path: str | Path, overwrite: bool) -> Path:
     path = Path(path)
     if path.exists() and not overwrite:
-        raise LogError(f"{path} exists; choose another path, or overwrite=True if it may go")
+        raise LogError(f"{path} exists. fix: choose another path, or overwrite=True to replace it")
     if not path.parent.is_dir():
-        raise LogError(f"{path} cannot be written: there is no folder {path.parent}")
+        raise LogError(f"{path} cannot be written: the folder {path.parent} does not exist")
     return path

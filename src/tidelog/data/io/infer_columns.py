@@ -1,4 +1,4 @@
-"""Guess which column of a stranger's table holds what: a role must fit a column's name and its values."""
+"""Infer the roles of the columns of a table from their names and values."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Field:
 
 @dataclass
 class Proposal:
-    """A mapping, what to know about it, and, where the table is one of interactions, who took what."""
+    """A proposed mapping with notes, and the roles of an interaction table if the table looks like one."""
 
     mapping: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    hints: list[str] = field(default_factory=list)  # lines of TOML that are only suggested
+    hints: list[str] = field(default_factory=list)  # suggested lines of TOML
     interactions: dict[str, str] = field(default_factory=dict)
 
 
@@ -62,7 +62,7 @@ _ITEM = (
 )  # fmt: skip
 _RATING = ("rating", "ratings", "stars", "quantity", "play_count", "count")
 _EVENT = ("event", "event_type", "behavior", "behaviour", "behavior_type", "interaction", "kind")
-_SINGLE: dict[str, tuple[str, ...]] = {  # the first name that a fitting column goes by takes the role
+_SINGLE: dict[str, tuple[str, ...]] = {  # the column with the first name in the list takes the role
     "episode": (*_EPISODE, *_USER),
     "step": ("step", "steps", "step_id", "timestep", "time_step", "t", "sequence_number", "seq", "visit",
              "visit_no", "turn", "round", "stage", "decision_no", "hour", "day", "week"),
@@ -111,20 +111,20 @@ def field_of(series: pl.Series) -> Field:
 def propose(
     fields: Sequence[Field], rows: int, nested: Callable[[str, str], bool] = lambda inner, outer: True
 ) -> Proposal:
-    """A mapping from names and values; what is not used, not declared or not clear stands in the notes.
+    """Infer a mapping from names and values; the notes list unused, undeclared and unclear columns.
 
     `nested(episode, column)` says whether a column has one value in each episode.
     """
     named = [one for one in fields if one.name and not _is_index(one, rows)]
-    made = Proposal()
-    _ends(named, rows, made)
-    _cluster(named, rows, nested, made)
-    _masks(named, made)
-    _actions(named, made)
-    _observations(named, rows, made)
-    _interactions(named, made)
-    _say_what_is_left(named, made)
-    return made
+    proposal = Proposal()
+    _ends(named, rows, proposal)
+    _cluster(named, rows, nested, proposal)
+    _masks(named, proposal)
+    _actions(named, proposal)
+    _observations(named, rows, proposal)
+    _interactions(named, proposal)
+    _note_the_rest(named, proposal)
+    return proposal
 
 
 def roles_of(mapping: dict[str, Any]) -> dict[str, str]:
@@ -188,29 +188,29 @@ def _fits(role: str, one: Field, rows: int) -> bool:
     return one.kind in NUMERIC
 
 
-def _ends(named: Sequence[Field], rows: int, made: Proposal) -> None:
-    """Roles of one column each."""
+def _ends(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
+    """Assign the roles of one column each."""
     for role, known in _SINGLE.items():
         called = sorted((one for one in named if _plain(one) in known), key=lambda one: known.index(_plain(one)))
-        fitting = [one for one in called if _fits(role, one, rows) and one.name not in roles_of(made.mapping)]
+        fitting = [one for one in called if _fits(role, one, rows) and one.name not in roles_of(proposal.mapping)]
         if fitting:
-            made.mapping[role] = fitting[0].name
-        made.notes += [_misfit(role, one) for one in called if not _fits(role, one, rows)]
+            proposal.mapping[role] = fitting[0].name
+        proposal.notes += [_misfit(role, one) for one in called if not _fits(role, one, rows)]
     times = [one for one in named if one.kind == "time"]
-    if "time" not in made.mapping and len(times) == 1:
-        made.mapping["time"] = times[0].name
-    if "episode" not in made.mapping:
-        made.notes.append("no column says which rows belong together: every row is an episode of one step")
-        made.mapping.setdefault("terminated", True)
-    elif not {"terminated", "truncated"} & made.mapping.keys():
-        made.notes.append("no column says how episodes end: they count as truncated; "
-                          "`terminated = true` says that the world ended every one")  # fmt: skip
+    if "time" not in proposal.mapping and len(times) == 1:
+        proposal.mapping["time"] = times[0].name
+    if "episode" not in proposal.mapping:
+        proposal.notes.append("no column marks which rows belong together: every row is an episode of one step")
+        proposal.mapping.setdefault("terminated", True)
+    elif not {"terminated", "truncated"} & proposal.mapping.keys():
+        proposal.notes.append("no column marks how episodes end: they count as truncated; "
+                          "set `terminated = true` if every episode terminated")  # fmt: skip
 
 
-def _cluster(named: Sequence[Field], rows: int, nested: Callable[[str, str], bool], made: Proposal) -> None:
-    """The first column left over that is called like a person, a session or a store, and repeats over episodes."""
-    taken = roles_of(made.mapping)
-    episodes = {one.name: one.unique for one in named}.get(made.mapping.get("episode", ""), rows)
+def _cluster(named: Sequence[Field], rows: int, nested: Callable[[str, str], bool], proposal: Proposal) -> None:
+    """Assign the first unused column with the name of a person, session or store that repeats over episodes."""
+    taken = roles_of(proposal.mapping)
+    episodes = {one.name: one.unique for one in named}.get(proposal.mapping.get("episode", ""), rows)
     called = [
         one
         for one in named
@@ -219,60 +219,60 @@ def _cluster(named: Sequence[Field], rows: int, nested: Callable[[str, str], boo
         and one.kind in ("whole number", "word")
         and not one.empty
         and LEAST_VALUES <= one.unique <= episodes / LEAST_REPEATS
-        and ("episode" not in made.mapping or nested(made.mapping["episode"], one.name))
+        and ("episode" not in proposal.mapping or nested(proposal.mapping["episode"], one.name))
     ]
     if called:
-        made.mapping["cluster"] = called[0].name
-        made.notes.append(f"episodes with the same '{called[0].name}' are taken to belong together: correct `cluster`")
+        proposal.mapping["cluster"] = called[0].name
+        proposal.notes.append(f"episodes with the same '{called[0].name}' form a cluster: change `cluster` if wrong")
     if len(called) > 1:
         others = _some([one.name for one in called[1:]])
-        made.notes.append(
-            f"{others}: could be clusters too; name the one with the fewest values if all belong together"
+        proposal.notes.append(
+            f"{others}: could be clusters too; use the column with the fewest values whose episodes are dependent"
         )
 
 
 def _misfit(role: str, one: Field) -> str:
     if role == "episode":
-        return f"'{one.name}' differs in every row or is no identity: it cannot say which rows belong together"
-    return f"'{one.name}' is called like a {role}, but holds {one.kind}s"
+        return f"'{one.name}' differs in every row or is not an identifier: it cannot mark which rows belong together"
+    return f"'{one.name}' has the name of a {role}, but holds {one.kind}s"
 
 
-def _several(named: Iterable[Field], made: Proposal, belongs: Callable[[list[str], Field], bool]) -> list[Field]:
-    taken = roles_of(made.mapping)
+def _several(named: Iterable[Field], proposal: Proposal, belongs: Callable[[list[str], Field], bool]) -> list[Field]:
+    taken = roles_of(proposal.mapping)
     return [one for one in named if one.name not in taken and belongs(_words(one.name), one)]
 
 
-def _masks(named: Sequence[Field], made: Proposal) -> None:
+def _masks(named: Sequence[Field], proposal: Proposal) -> None:
     def allowed(words: list[str], one: Field) -> bool:
         return bool(_MASK & set(words)) and one.kind in ("flag", "list")
 
-    found = _several(named, made, allowed)
+    found = _several(named, proposal, allowed)
     later = [one for one in found if _NEXT & set(_words(one.name))]
     now = [one for one in found if one not in later]
     for role, several in (("action_mask", now), ("next_action_mask", later if now else [])):
         if several:
-            made.mapping[role] = several[0].name if len(several) == 1 else [one.name for one in several]
+            proposal.mapping[role] = several[0].name if len(several) == 1 else [one.name for one in several]
 
 
-def _actions(named: Sequence[Field], made: Proposal) -> None:
+def _actions(named: Sequence[Field], proposal: Proposal) -> None:
     def acted(words: list[str], one: Field) -> bool:
         numbered = len(words) == 2 and words[0] in ("action", "actions", "act", "control", "a") and words[1].isdigit()
         return numbered and one.kind in NUMERIC
 
-    several = _several(named, made, acted)
-    called = [one for one in _several(named, made, lambda words, one: "_".join(words) in _ACTION)
+    several = _several(named, proposal, acted)
+    called = [one for one in _several(named, proposal, lambda words, one: "_".join(words) in _ACTION)
               if one.kind in ("word", *NUMERIC)]  # fmt: skip
     called.sort(key=lambda one: _ACTION.index(_plain(one)))
     if called:
-        made.mapping["action"] = called[0].name
-        _declare_one(called[0], made)
+        proposal.mapping["action"] = called[0].name
+        _declare_one(called[0], proposal)
     elif several:
-        made.mapping["action"] = [one.name for one in several]
-        _declare_several(several, made)
+        proposal.mapping["action"] = [one.name for one in several]
+        _declare_several(several, proposal)
 
 
-def _declare_one(one: Field, made: Proposal) -> None:
-    """Say what the log shows of the action; whole numbers that leave most numbers out are amounts, not choices."""
+def _declare_one(one: Field, proposal: Proposal) -> None:
+    """Note the logged range of the action; whole numbers with many gaps are amounts, not choices."""
     low, high = one.low or 0.0, 1.0 if one.kind == "flag" else one.high or 0.0
     amounts = one.kind == "whole number" and (low < 0 or high + 1 > max(_WIDE * one.unique, 100))
     amounts = amounts and max(-low, high) < _LARGEST
@@ -280,44 +280,44 @@ def _declare_one(one: Field, made: Proposal) -> None:
         return
     if one.kind == "number" or amounts:
         shown = [low, high]
-        (made.mapping if amounts else {})["bounds"] = shown
-        made.hints += [] if amounts else [f"bounds = {shown}   # what the log shows; more may be possible"]
-        made.notes.append(f"'{one.name}' is taken as an amount from {low:g} to {high:g}: correct `bounds`")
-    elif "action_mask" not in made.mapping:
-        seen = f"the log shows {int(low)} to {int(high)}; say if there are more"
-        made.hints.append(f"actions = {int(high) + 1}   # {seen}")
+        (proposal.mapping if amounts else {})["bounds"] = shown
+        proposal.hints += [] if amounts else [f"bounds = {shown}   # the logged range; change it if more is possible"]
+        proposal.notes.append(f"'{one.name}' is read as an amount from {low:g} to {high:g}: change `bounds` if wrong")
+    elif "action_mask" not in proposal.mapping:
+        seen = f"the logged range is {int(low)} to {int(high)}; change it if there are more"
+        proposal.hints.append(f"actions = {int(high) + 1}   # {seen}")
 
 
-def _declare_several(several: Sequence[Field], made: Proposal) -> None:
+def _declare_several(several: Sequence[Field], proposal: Proposal) -> None:
     choices = all(one.kind != "number" and (one.low or 0.0) >= 0 and one.unique <= _FEW_CODES for one in several)
     if choices:
-        made.mapping["actions"] = [2 if one.kind == "flag" else int(one.high or 0.0) + 1 for one in several]
-        made.notes.append("several columns of whole numbers are taken as choices: correct `actions`, or give `bounds`")
+        proposal.mapping["actions"] = [2 if one.kind == "flag" else int(one.high or 0.0) + 1 for one in several]
+        proposal.notes.append("several columns of whole numbers are read as choices: change `actions`, or set `bounds`")
 
 
-def _observations(named: Sequence[Field], rows: int, made: Proposal) -> None:
-    """Columns that are called observations, else all that are left over and neither times nor identities."""
+def _observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
+    """Assign the columns named as observations, else all unused columns except times and identifiers."""
     readable = [one for one in named if one.kind not in ("time", "empty", "list")]
-    later = _several(readable, made, lambda words, one: bool(_NEXT & {*words[:1], *words[-1:]}) and len(words) > 1)
-    now = [one for one in _several(readable, made, lambda words, one: bool(_SEEN & set(words))) if one not in later]
+    later = _several(readable, proposal, lambda words, one: bool(_NEXT & {*words[:1], *words[-1:]}) and len(words) > 1)
+    now = [one for one in _several(readable, proposal, lambda words, one: bool(_SEEN & set(words))) if one not in later]
     if not now:
-        left = _several(readable, made, lambda words, one: not _is_identity(one, rows))
+        left = _several(readable, proposal, lambda words, one: not _is_identity(one, rows))
         now = [one for one in left if one not in later]
     if now:
-        made.mapping["observation"] = [one.name for one in now]
+        proposal.mapping["observation"] = [one.name for one in now]
         coded = [one.name for one in now if one.kind == "word" or _is_code(one)]
-        made.mapping |= {"categorical": coded} if coded else {}
-        _following(now, later, made)
+        proposal.mapping |= {"categorical": coded} if coded else {}
+        _following(now, later, proposal)
 
 
-def _following(now: Sequence[Field], later: Sequence[Field], made: Proposal) -> None:
-    said = {"_".join(word for word in _words(one.name) if word not in _NEXT): one.name for one in later}
-    partners = [said.get(_plain(one)) for one in now]
+def _following(now: Sequence[Field], later: Sequence[Field], proposal: Proposal) -> None:
+    next_columns = {"_".join(word for word in _words(one.name) if word not in _NEXT): one.name for one in later}
+    partners = [next_columns.get(_plain(one)) for one in now]
     if all(partners):
-        made.mapping["next_observation"] = partners
+        proposal.mapping["next_observation"] = partners
     elif later:
-        lacking = [one.name for one, partner in zip(now, partners, strict=True) if not partner]
-        made.notes.append(f"next observations are left out: {_some(lacking)} has no column of what followed")
+        missing = [one.name for one, partner in zip(now, partners, strict=True) if not partner]
+        proposal.notes.append(f"next observations are not used: {_some(missing)} has no next column")
 
 
 def _is_identity(one: Field, rows: int) -> bool:
@@ -329,42 +329,42 @@ def _is_code(one: Field) -> bool:
     return one.kind == "whole number" and _last(one.name) in _CODED and (one.low or 0.0) >= 0
 
 
-def _interactions(named: Sequence[Field], made: Proposal) -> None:
-    """Tables of who took which item, without what was seen or how likely it was offered."""
-    if "propensity" in made.mapping or "action_mask" in made.mapping:
+def _interactions(named: Sequence[Field], proposal: Proposal) -> None:
+    """Detect tables of interactions (users and items, without propensities and masks)."""
+    if "propensity" in proposal.mapping or "action_mask" in proposal.mapping:
         return
     users = [one for one in named if _plain(one) in _USER and one.kind in ("whole number", "word", "flag")]
     items = [one for one in named if _plain(one) in _ITEM]
     if not (users and items):
         return
     roles = {"user": users[0].name, "item": items[0].name}
-    roles |= {"time": made.mapping["time"]} if "time" in made.mapping else {}
+    roles |= {"time": proposal.mapping["time"]} if "time" in proposal.mapping else {}
     for role, known in (("rating", _RATING), ("event", _EVENT)):
         called = [one.name for one in named if _plain(one) in known]
         roles |= dict.fromkeys([role], called[0]) if called else {}
-    made.interactions = roles
-    said = ", ".join(f"{role} '{name}'" for role, name in roles.items())
-    made.notes.insert(0, f"this looks like an interaction log ({said}): it says who took what, not what was seen, "
-                         "offered or declined, so a mapping makes users episodes and items actions")  # fmt: skip
+    proposal.interactions = roles
+    found = ", ".join(f"{role} '{name}'" for role, name in roles.items())
+    proposal.notes.insert(0, f"this looks like an interaction log ({found}): it holds who chose what, not what was "
+                         "seen, offered or declined; a mapping makes users episodes and items actions")  # fmt: skip
     if items[0].kind == "list":
-        made.notes.insert(1, f"'{items[0].name}' holds several items a row: split the rows first, one item a row")
+        proposal.notes.insert(1, f"'{items[0].name}' holds several items per row: split them, one item per row")
 
 
-def _say_what_is_left(named: Sequence[Field], made: Proposal) -> None:
-    taken = roles_of(made.mapping)
-    unused = [one.name for one in named if one.name not in taken and one.name not in made.interactions.values()]
+def _note_the_rest(named: Sequence[Field], proposal: Proposal) -> None:
+    taken = roles_of(proposal.mapping)
+    unused = [one.name for one in named if one.name not in taken and one.name not in proposal.interactions.values()]
     if unused:
-        made.notes.append(f"not used: {_some(unused)}; `extra` carries columns along")
+        proposal.notes.append(f"not used: {_some(unused)}; `extra` keeps columns in the log")
     empty = [one for one in named if one.empty and one.name in taken]
     if empty:
         counted = [f"{one.empty:,} in '{one.name}'" for one in empty]
-        made.notes.append(f"empty cells are errors unless the mapping says how to fill them: {_some(counted)}")
-    done = made.mapping.get("terminated")
-    if isinstance(done, str) and _last(done) in ("done", "dones") and "truncated" not in made.mapping:
-        made.notes.append(f"'{done}' often also marks time limits: these need a column of their own, `truncated`")
+        proposal.notes.append(f"empty cells are errors unless the mapping has a rule for them: {_some(counted)}")
+    done = proposal.mapping.get("terminated")
+    if isinstance(done, str) and _last(done) in ("done", "dones") and "truncated" not in proposal.mapping:
+        proposal.notes.append(f"'{done}' often also marks time limits: time limits need a separate column `truncated`")
     logarithms = [one.name for one in named if "".join(_words(one.name)).endswith(("logp", "logprob", "logpi"))]
     if logarithms:
-        made.notes.append(f"{_some(logarithms)}: a log-probability; `propensity` wants the probability itself")
+        proposal.notes.append(f"{_some(logarithms)}: a log-probability; `propensity` needs the probability itself")
 
 
 def _some(names: Sequence[str]) -> str:

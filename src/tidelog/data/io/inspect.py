@@ -1,4 +1,4 @@
-"""What `tidelog data inspect` says: about a log in numbers, or about a table that has no mapping yet."""
+"""The output of `tidelog data inspect`: statistics of a log, or a proposed mapping for a table."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ _WIDTH = 100
 
 @dataclass(frozen=True)
 class Inspection:
-    """A log in numbers; `data` is plain JSON."""
+    """Statistics of a log; `data` is plain JSON."""
 
     data: dict[str, Any]
 
     def text(self) -> str:
-        """Plain lines for a terminal."""
+        """The statistics as lines for a terminal."""
         statistics = self.data["statistics"]
         head = [f"{statistics['episodes']:,} episodes, {statistics['steps']:,} steps, "
                 f"{statistics['observations']:,} stored observations",
                 f"ends: {statistics['terminated']:,} terminated, {statistics['truncated']:,} truncated; "
-                f"{statistics['without_target']:,} rows are no targets of value learning"]  # fmt: skip
+                f"{statistics['without_target']:,} rows without a target for value learning"]  # fmt: skip
         spreads = ((name, statistics[name]) for name in ("lengths", "returns", "rewards", "propensities"))
         body = [f"{name}: {_spread(values)}" for name, values in spreads if values]
         missing = f"missing propensities: {statistics['missing_propensities']:.0%} of rows"
         return "\n".join([*head, *body, missing, *_action_lines(statistics["actions"]), *_feature_lines(statistics)])
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dictionaries and lists."""
+        """Plain dictionaries and lists."""
         return self.data
 
 
 def inspect_log(log: Log) -> Inspection:
-    """Measure a log: episodes, lengths, returns, actions, propensities, features, and what the door said."""
+    """Measure a log: episodes, lengths, returns, actions, propensities, features, and the report of its checks."""
     data = {"spec": log.spec.to_json(), "statistics": log.statistics().to_json(), "report": log.report.to_json()}
     return Inspection({**data, "fingerprint": log.fingerprint()})
 
 
 @dataclass(frozen=True)
 class Description:
-    """An unmapped table with a proposed mapping, what the door says of it, and what remains to declare."""
+    """An unmapped table with a proposed mapping, its report, and the declarations that are still needed."""
 
     source: str
     rows: int
@@ -67,27 +67,27 @@ class Description:
     report: Report | None
 
     def text(self) -> str:
-        """Plain lines for a terminal: columns, the proposed mapping, what remains, and the commands that follow."""
+        """Lines for a terminal: columns, the proposed mapping, open questions, and the next commands."""
         lines = [f"{self.source}: {self.rows:,} rows, {len(self.fields)} columns", ""]
         lines += [_field_line(one) for one in self.fields]
         lines += ["", "proposed mapping (columns.toml):", "", self.toml, "", *self._remaining()]
         return "\n".join([*lines, "", *self._commands()])
 
     def to_json(self) -> dict[str, Any]:
-        """The same as plain dictionaries and lists."""
+        """Plain dictionaries and lists."""
         fields = [vars(one) | {"examples": list(one.examples)} for one in self.fields]
         report = None if self.report is None else self.report.to_json()
         return {"source": self.source, "rows": self.rows, "fields": fields, "toml": self.toml,
                 "notes": list(self.notes), "interactions": self.interactions, "report": report}  # fmt: skip
 
     def as_report(self) -> Report:
-        """What the door says with the proposed mapping; without one, only how many rows there are."""
+        """The report of the checks with the proposed mapping; without a mapping, only the number of rows."""
         return Report(self.source, self.rows) if self.report is None else self.report
 
     def _remaining(self) -> list[str]:
         notes = [line for note in self.notes for line in textwrap.wrap(f"- {note}", _WIDTH, subsequent_indent="  ")]
         if self.report is None:
-            return [*notes, "the mapping is not complete: add what stands behind '#' above"]
+            return [*notes, "the mapping is not complete: add the entries marked '#' above"]
         errors = replace(self.report, problems=self.report.errors).lines[1:]
         return [
             *notes,
@@ -100,7 +100,7 @@ class Description:
         if not Path(self.source).exists():
             return []
         source = shlex.quote(self.source)
-        if self._says_who_took_what():
+        if self._is_interactions():
             flags = " ".join(f"--{role} {shlex.quote(name)}" for role, name in _flags(self.interactions).items())
             return ["next:", f"  tidelog data validate {source} {flags}"]
         lines = ["next:", f"  tidelog data inspect {source} --write columns.toml",
@@ -110,19 +110,19 @@ class Description:
             lines.append(f"  tidelog train {algorithm} --data {source} --columns columns.toml")
         return lines
 
-    def _says_who_took_what(self) -> bool:
-        """Whether the table can be read as interactions, one item a row."""
+    def _is_interactions(self) -> bool:
+        """Whether the table can be read as interactions, one item per row."""
         lists = {one.name for one in self.fields if one.kind == "list"}
         return {"user", "item", "time"} <= self.interactions.keys() and self.interactions["item"] not in lists
 
 
 def _flags(interactions: dict[str, str]) -> dict[str, str]:
-    """The roles of a table of interactions as the commands name them; a rating is what an event is worth."""
+    """The roles of an interaction table as flags of the commands; a rating is the reward of an event."""
     return {"reward" if role == "rating" else role: name for role, name in interactions.items()}
 
 
 def describe_table(source: Any) -> Description:
-    """Guess what the columns of a table hold, from their names and values; LogError if it cannot be read."""
+    """Infer the roles of a table's columns from names and values; LogError if the table cannot be read."""
     table = table_of(source)
     measured = [field_of(table.series(name)) for name in table.data.collect_schema().names()]
 
@@ -130,14 +130,14 @@ def describe_table(source: Any) -> Description:
         pairs = pl.DataFrame({"episode": table.series(episode), "column": table.series(column)})
         return pairs.n_unique() == pairs["episode"].n_unique()
 
-    made = propose(measured, table.rows, nested)
-    roles = roles_of(made.mapping)
+    proposal = propose(measured, table.rows, nested)
+    roles = roles_of(proposal.mapping)
     fields = tuple(replace(one, role=roles.get(one.name)) for one in measured)
-    proposed = Columns.from_mapping(made.mapping) if {"observation", "action"} <= made.mapping.keys() else None
+    proposed = Columns.from_mapping(proposal.mapping) if {"observation", "action"} <= proposal.mapping.keys() else None
     source_name = str(Path(source)) if isinstance(source, str | Path) else table.source
     report = None if proposed is None else examine(from_table(table, proposed))
     return Description(
-        source_name, table.rows, fields, proposed, _toml(made), tuple(made.notes), made.interactions, report
+        source_name, table.rows, fields, proposed, _toml(proposal), tuple(proposal.notes), proposal.interactions, report
     )
 
 
@@ -147,20 +147,20 @@ def _field_line(one: Field) -> str:
     return f"{one.name[:28]:28} {one.kind:12} {one.unique:>9,} different{empty}  {examples}"
 
 
-def _toml(made: Proposal) -> str:
-    """The mapping with what is only suggested, or lacking, as comments."""
-    lines = [f"{role} = {_value(value)}" for role, value in made.mapping.items()]
-    lacking = (role for role in ("observation", "action") if role not in made.mapping)
-    lines += [f"# {role} = ...   (no column looks like it)" for role in lacking]
-    lines += [f"# {hint}" for hint in made.hints]
-    return "\n".join([*lines, *([] if "reward" in made.mapping else [_NO_REWARD])])
+def _toml(proposal: Proposal) -> str:
+    """The mapping as TOML; suggested and missing entries are comments."""
+    lines = [f"{role} = {_value(value)}" for role, value in proposal.mapping.items()]
+    missing = (role for role in ("observation", "action") if role not in proposal.mapping)
+    lines += [f"# {role} = ...   (no column fits)" for role in missing]
+    lines += [f"# {hint}" for hint in proposal.hints]
+    return "\n".join([*lines, *([] if "reward" in proposal.mapping else [_NO_REWARD])])
 
 
-_NO_REWARD = "# reward = ...   (without one, only cloning can learn)"
+_NO_REWARD = "# reward = ...   (without one, only behaviour cloning can learn)"
 
 
 def _value(value: Any) -> str:
-    """A TOML value; long lists stand on several lines."""
+    """A TOML value; long lists are split over several lines."""
     line = json.dumps(value, ensure_ascii=False)
     if len(line) <= _WIDTH - 20 or isinstance(value, str):
         return line

@@ -1,4 +1,4 @@
-"""A log as a Minari data set, which Minari and `read_minari` read again."""
+"""Export a log as a Minari data set that Minari and `read_minari` can read."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ INFOS = ("propensity", "weight", "cluster")
 
 
 def to_minari(log: LogColumns, dataset_id: str, overwrite: bool = False) -> None:
-    """Write a data set under Minari's folder; LogError if it exists, or if what followed a truncation is not known.
+    """Write a data set under Minari's folder; LogError if it exists, or a truncated episode has no final observation.
 
-    A terminated episode of which nothing is known afterwards ends in its last observation once more. Masks,
-    propensities, weights and clusters stand in `infos`; names of episodes, times and extra columns have no place there.
+    A terminated episode with an unknown final observation repeats its last one. Masks, propensities, weights and
+    clusters are stored in `infos`; episode names, times and extra columns are not stored.
     """
     import minari
 
     if log.reward is None:
-        raise LogError("Minari wants rewards, and the log has none; write it to Parquet", log.report)
+        raise LogError("the log has no rewards: Minari needs them. fix: write the log to Parquet", log.report)
     last = log.starts[1:] - 1
-    lost = ~log.terminated[last] & (log.next_position[last] == log.position[last])
-    if lost.any():
+    unknown = ~log.terminated[last] & (log.next_position[last] == log.position[last])
+    if unknown.any():
         raise LogError(
-            f"{int(lost.sum()):,} episodes are truncated, and what followed is not known; Minari wants one more "
-            "observation than steps. Write the log to Parquet, or give next observations",
+            f"{int(unknown.sum()):,} episodes are truncated without a known final observation: Minari needs one more "
+            "observation than steps. fix: write the log to Parquet, or add next observations",
             log.report,
         )
     try:
         if dataset_id in minari.list_local_datasets():
             if not overwrite:
-                raise LogError(f"the Minari data set {dataset_id} exists; choose another id, or overwrite=True")
+                raise LogError(f"the Minari data set {dataset_id} exists. fix: choose another id, or overwrite=True")
             minari.delete_dataset(dataset_id)
         try:
             _write(log, dataset_id)
@@ -52,7 +52,7 @@ def to_minari(log: LogColumns, dataset_id: str, overwrite: bool = False) -> None
 
 
 def _write(log: LogColumns, dataset_id: str) -> None:
-    """Through Minari's storage, which keeps pictures as they are and does not ask who played which environment."""
+    """Write through Minari's storage, which keeps images unchanged and needs no environment."""
     import minari
     from minari.dataset.minari_dataset import parse_dataset_id
     from minari.dataset.minari_storage import MinariStorage
@@ -96,7 +96,7 @@ def _buffers(log: LogColumns) -> Iterator[Any]:
 
 
 def _nested(leaves: Mapping[str, Values]) -> Any:
-    """The one leaf `observation` as it is, others in dictionaries by the parts of their names."""
+    """The single leaf `observation` itself, or nested dictionaries by the parts of the leaf names."""
     if list(leaves) == ["observation"]:
         return leaves["observation"]
     nested: dict[str, Any] = {}

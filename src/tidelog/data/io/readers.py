@@ -1,4 +1,4 @@
-"""Through the door: a source and a mapping become a validated log, or a report of everything that is wrong."""
+"""Read a source through a mapping into a validated log, or into a report of every problem."""
 
 from __future__ import annotations
 
@@ -53,27 +53,27 @@ def read_ogbench(path: str | Path) -> Log:
 
 
 def read_reagent(path: str | Path, missing: str = "mean+flag") -> Log:
-    """Read ReAgent's JSON, one decision a line, plain, gzipped or bzip2; LogError with the report of every problem.
+    """Read ReAgent's JSON, one decision per line, plain, gzipped or bzip2; LogError with the report of every problem.
 
-    `missing` ("error", "mean+flag" or "forward") says what becomes of features that a line lacks.
+    `missing` ("error", "mean+flag" or "forward") is the rule for features that a line does not have.
     """
     return _log(raw_reagent(path, missing))
 
 
 def read_minari(source: Any) -> Log:
-    """Read a Minari data set: its id, the path of its folder, or the object; LogError if it is not there or no log."""
+    """Read a Minari data set: its id, its folder, or the object; LogError if it does not exist or is invalid."""
     from tidelog.data.sources.minari import raw_minari
 
     return _log(raw_minari(source))
 
 
 def read_file(path: str | Path) -> Log:
-    """Read a file that needs no mapping, told by its ending and names; LogError with the report of every problem."""
+    """Read a file that needs no mapping, by its ending and contents; LogError with the report of every problem."""
     return _log(_raw_file(path))
 
 
 def open_log(path: str | Path, memory_map: bool = False) -> Log:
-    """Read a folder that `Log.save` wrote; LogError names the file that is foreign, cut or changed.
+    """Read a folder of `Log.save`; LogError names the file that is foreign, truncated or changed.
 
     `memory_map=True` leaves columns on disk and checks sizes only, not checksums.
     """
@@ -88,35 +88,35 @@ def is_table(source: str | Path) -> bool:
 def read_any(
     source: str | Path, columns: Columns | Mapping[str, Any] | str | Path | None = None, *, memory_map: bool = False
 ) -> Log:
-    """Read whatever `source` names: a table (with a mapping), a saved log, a file of arrays, or a Minari data set.
+    """Read any source: a table (with a mapping), a saved log, a file of arrays, or a Minari data set.
 
-    `memory_map` leaves the columns of a saved log on disk. Raises LogError with the report where the log is not usable,
-    ConfigError where a mapping is lacking or superfluous.
+    `memory_map` leaves the columns of a saved log on disk. Raises LogError with the report if the log is not usable,
+    ConfigError if a mapping is missing or not needed.
     """
     path = Path(source)
     mapping = None
     if memory_map:
         if not (path / MANIFEST).exists():
             raise ConfigError(
-                f"{source} is no saved log and cannot stay on disk: `tidelog data convert` makes one of it"
+                f"{source} is not a saved log: only saved logs can stay on disk. fix: use `tidelog data convert`"
             )
         return open_log(path, memory_map=True)
     if is_table(source):
         if columns is None:
             raise ConfigError(
-                f"{source} is a table, and no mapping says which column is what: `tidelog data inspect {source}` "
-                "proposes one; write it to a file and pass --columns FILE"
+                f"{source} is a table without a mapping of its columns. fix: `tidelog data inspect {source}` "
+                "proposes a mapping; write it to a file and pass --columns FILE"
             )
         mapping = Columns.of(columns)
         log = read_log(path, mapping)
     elif columns is not None:
-        raise ConfigError(f"{source} is no table: a mapping is for tables, leave it away")
+        raise ConfigError(f"{source} is not a table: only tables use a mapping. fix: drop the mapping")
     elif (path / MANIFEST).exists():
         log = open_log(path)
     elif ending_of(path, ARRAYS) is not None:
         log = read_file(path)
     elif path.exists() and not path.is_dir():
-        raise LogError(f"{source} has the ending '{path.suffix}', which no source reads; expected {ADVICE}")
+        raise LogError(f"{source} has the unknown ending '{path.suffix}': expected {ADVICE}")
     else:
         log = read_minari(str(source))
     absolute = str(path.absolute()) if path.exists() else str(source)
@@ -124,9 +124,9 @@ def read_any(
 
 
 def validate(source: Any, columns: Columns | Mapping[str, Any] | str | Path | None = None) -> Report:
-    """Everything that is wrong or worth saying about a source; never raises on bad data.
+    """Validate a source and return the report; does not raise for bad data.
 
-    Without a mapping the source is a file that needs none, told by its ending, or else a Minari data set.
+    Without a mapping, the source is a file that needs none (by its ending) or a Minari data set.
     """
     try:
         raw = _raw_file(source) if columns is None else _raw(source, Columns.of(columns))
@@ -151,8 +151,8 @@ def _log(raw: RawLog) -> Log:
 
 
 def _raw(source: Any, columns: Columns) -> RawLog:
-    wanted = [name for used in columns.used().values() for name in used]
-    return from_table(table_of(source, wanted), columns)
+    names = [name for used in columns.used().values() for name in used]
+    return from_table(table_of(source, names), columns)
 
 
 def _raw_file(source: Any) -> RawLog:

@@ -1,4 +1,4 @@
-"""A log as a folder: one `.npy` file a column and a manifest with sizes and checksums."""
+"""A log saved as a folder: one `.npy` file per column and a manifest with sizes and checksums."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOG = Kind("log", 1, LogError)
 
 
 def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:
-    """Write a log so that it is there whole or not at all; LogError if the path exists and may not go."""
+    """Write a log as a whole or not at all; LogError if the path exists and may not be overwritten."""
     refuse_target(path, overwrite, LOG)
     files: dict[str, Callable[[Path], None]] = {}
     entries = []
@@ -36,7 +36,7 @@ def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:
 
 
 def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
-    """The fields of a log from a folder that `Log.save` wrote; LogError names the file that is foreign, cut or changed.
+    """Read the fields of a log from a folder of `Log.save`; LogError names a foreign, truncated or changed file.
 
     `memory_map=True` leaves columns on disk and checks sizes only, not checksums.
     """
@@ -62,17 +62,17 @@ def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
 
 
 def refuse_target(path: Path, overwrite: bool, kind: Kind) -> None:
-    """LogError unless the path is free, or holds one of its kind that may go."""
+    """Raise LogError unless the path is free, or holds a folder of this kind and `overwrite` is True."""
     if not path.exists():
         return
     if not overwrite:
-        raise LogError(f"{path} exists; choose another path, or overwrite=True if it is a {kind.name} that may go")
+        raise LogError(f"{path} exists. fix: choose another path, or overwrite=True if it is a {kind.name} to replace")
     if not kind.stands_at(path):
-        raise LogError(f"{path} exists and is no tidelog {kind.name}; it is not overwritten. Choose another path")
+            raise LogError(f"{path} exists and is not a tidelog {kind.name}: not overwritten. fix: choose another path")
 
 
 def write_array(values: Values, path: Path) -> None:
-    """One array as an .npy file."""
+    """Write one array as an .npy file."""
     with path.open("wb") as stream:
         np.lib.format.write_array(stream, np.ascontiguousarray(values), allow_pickle=False)
 
@@ -80,19 +80,19 @@ def write_array(values: Values, path: Path) -> None:
 def read_column(
     kind: Kind, folder: Path, entry: Mapping[str, Any], manifest: Mapping[str, Any], memory_map: bool = False
 ) -> Values:
-    """One array of a folder, as its manifest describes it; LogError where it is something else."""
+    """Read one array of a folder; LogError if its type or shape differs from the manifest."""
     file = kind.file(folder, entry["file"], manifest, whole=not memory_map)
     try:
         values: Values = np.load(file, mmap_mode="r" if memory_map else None, allow_pickle=False)
     except (ValueError, OSError, EOFError, OverflowError, SyntaxError, TokenError) as error:
-        raise LogError(f"{file}: no array can be read ({error})") from error
+        raise LogError(f"{file}: not a readable array ({error})") from error
     if values.dtype.str != entry["dtype"] or list(values.shape) != entry["shape"]:
-        raise LogError(f"{file}: {values.dtype} {values.shape} where {entry['dtype']} {entry['shape']} was written")
+        raise LogError(f"{file} holds {values.dtype} {values.shape}: expected {entry['dtype']} {entry['shape']}")
     return values
 
 
 def _unreadable(source: str, found: str) -> LogError:
-    advice = "copy the folder again from where it was saved, or save the log again"
+    advice = "copy the folder again from the original, or save the log again"
     report = refusal(source, "unreadable file", found, "a folder that Log.save wrote", advice)
     return LogError(report.text(), report)
 

@@ -1,1 +1,1 @@
-"""From cells to numbers: one column, whole tables, missing values, pictures, arrays."""
+"""Parsing of cells into numbers: single columns, whole tables, missing values, images, arrays."""

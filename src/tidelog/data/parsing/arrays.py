@@ -1,4 +1,4 @@
-"""Arrays become a `RawLog`: what `Log.from_arrays`, npz files and Minari data sets have in common."""
+"""Parse arrays into a `RawLog`: the common part of `Log.from_arrays`, npz files and Minari data sets."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _ANY = "biufMU"
 _KINDS = {"*": "biuf", "time": _TIMES, "step": _TIMES, "episode": "iufU", "cluster": "iufU", "action": "biufU"}
 
 
-class _Gathering:
-    """Arrays with their findings; N is the length of the action."""
+class _ArrayFindings:
+    """Arrays and their findings; N is the length of the action."""
 
     def __init__(self, action: Any) -> None:
         self.found: list[tuple[str, Finding]] = []
@@ -45,25 +45,25 @@ class _Gathering:
         self.found.append((check, Finding(name, None, found, expected, advice)))
 
     def array(self, name: str, value: Any, deepest: int = 1) -> Values | None:
-        """The value as an array of N rows and at most `deepest` axes, or None and a finding."""
+        """Convert to an array of N rows and at most `deepest` axes; None and a finding if that fails."""
         try:
             array = np.asarray(value)
         except ValueError:
             array = np.empty(0, object)
         if array.dtype == object or array.ndim > deepest or array.ndim == 0 or (self.rows and not array.size):
-            wanted = "[N]" if deepest == 1 else "[N] or [N, D]"
+            shape = "[N]" if deepest == 1 else "[N] or [N, D]"
             found = "rows of different shapes, or objects" if array.dtype == object else f"shape {list(array.shape)}"
-            advice = "give every row one shape; pictures are arrays [N, height, width, channels] of uint8"
-            self.refuse("changing shapes", name, found, f"one array of shape {wanted}", advice)
+            advice = "give every row the same shape; images are arrays [N, height, width, channels] of uint8"
+            self.refuse("changing shapes", name, found, f"one array of shape {shape}", advice)
             return None
         if len(array) != self.rows:
-            found, expected = f"{len(array):,} rows", f"{self.rows:,} rows, as many as there are actions"
+            found, expected = f"{len(array):,} rows", f"{self.rows:,} rows, as many as actions"
             self.refuse("wrong length", name, found, expected, "give one value for every row")
             return None
         return array
 
     def column(self, name: str, value: Any, deepest: int = 1, kinds: str | None = None) -> Column | None:
-        """The value as a column, or None where it is not given or does not fit (with a finding)."""
+        """Convert to a column; None if there is no value, or if it does not fit (with a finding)."""
         if value is None:
             return None
         array = self.array(name, value, deepest)
@@ -71,7 +71,7 @@ class _Gathering:
             return None
         if array.dtype.kind not in (kinds or _KINDS.get(name, _KINDS["*"])):
             found = f"{array.dtype}, such as {array.reshape(-1)[0]!r}" if array.size else str(array.dtype)
-            self.refuse("non-numeric text", name, found, "numbers", "convert the array before it is read")
+            self.refuse("non-numeric text", name, found, "numbers", "convert the array to numbers")
             return None
         return _words(name, array) if array.dtype.kind == "U" else Column(name, _plain(array))
 
@@ -94,13 +94,13 @@ def from_arrays(
     extra: Mapping[str, Any] | None = None,
     **single: Any,
 ) -> RawLog:
-    """Name and measure the arrays; what does not fit is a finding, not an exception."""
+    """Parse the arrays; a misfit is a finding, not an exception."""
     if next_action_mask is not None and action_mask is None:
-        raise ConfigError("next_action_mask is given without action_mask; give both, or action_mask alone")
-    arrays = _Gathering(action)
+        raise ConfigError("next_action_mask is set without action_mask. fix: set both or only action_mask")
+    arrays = _ArrayFindings(action)
     always = single.get("terminated") is True
-    given = single | {"terminated": None} if always else single
-    columns: dict[str, Any] = {name: arrays.column(name, given.get(name)) for name in SINGLE}
+    fields = single | {"terminated": None} if always else single
+    columns: dict[str, Any] = {name: arrays.column(name, fields.get(name)) for name in SINGLE}
     rewards = arrays.column("reward", reward, 2)
     observed = _features(arrays, "observation", observation, categorical, sizes)
     for name, value in (("observation", observation), ("action", action)):
@@ -127,14 +127,14 @@ def from_arrays(
 
 
 def _features(
-    arrays: _Gathering, role: str, given: Any, categorical: bool, sizes: Mapping[str, tuple[int, ...]] | None
+    arrays: _ArrayFindings, role: str, values: Any, categorical: bool, sizes: Mapping[str, tuple[int, ...]] | None
 ) -> dict[str, Feature]:
-    leaves = dict(flat_leaves("", given)) if isinstance(given, Mapping) else {"observation": given}
+    leaves = dict(flat_leaves("", values)) if isinstance(values, Mapping) else {"observation": values}
     features = {}
     for name, value in leaves.items():
-        said = name if isinstance(given, Mapping) and role == "observation" else role
-        feature = _image(arrays, said, value) if _pictured(value) else None
-        column = None if _pictured(value) else arrays.column(said, value, 2, "biufU")
+        label = name if isinstance(values, Mapping) and role == "observation" else role
+        feature = _image(arrays, label, value) if _is_image(value) else None
+        column = None if _is_image(value) else arrays.column(label, value, 2, "biufU")
         if column is not None:
             whole = column.values.dtype.kind in "iu"
             coded = column.words is not None or (whole and categorical)
@@ -144,60 +144,61 @@ def _features(
     return features
 
 
-def flat_leaves(prefix: str, given: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+def flat_leaves(prefix: str, values: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
     """Leaves of nested mappings, named `a/b`."""
-    for key, value in given.items():
+    for key, value in values.items():
         if isinstance(value, Mapping):
             yield from flat_leaves(f"{prefix}{key}/", value)
         else:
             yield f"{prefix}{key}", value
 
 
-def _pictured(value: Any) -> bool:
+def _is_image(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 4
 
 
-def _image(arrays: _Gathering, name: str, value: Values) -> Feature | None:
-    """Pictures [N, H, W, C]; those that look like [N, C, H, W] are refused."""
+def _image(arrays: _ArrayFindings, name: str, value: Values) -> Feature | None:
+    """Images [N, H, W, C]; a shape like [N, C, H, W] is a finding."""
     array = arrays.array(name, value, 4)
     if array is None:
         return None
     first, last = array.shape[1], array.shape[3]
     if first in _CHANNELS and last not in _CHANNELS:
-        advice = "transpose them: pictures.transpose(0, 2, 3, 1)"
-        found = f"shape {list(array.shape)}, which looks like channels before height and width"
-        arrays.refuse("changing shapes", name, found, "pictures [N, height, width, channels]", advice)
+        advice = "transpose them: images.transpose(0, 2, 3, 1)"
+        found = f"shape {list(array.shape)}, with channels before height and width"
+        arrays.refuse("changing shapes", name, found, "images [N, height, width, channels]", advice)
         return None
     return Feature("image", (Column(name, array),))
 
 
 def _following(
-    arrays: _Gathering, observed: dict[str, Feature], given: Any, categorical: bool, sizes: Any
+    arrays: _ArrayFindings, observed: dict[str, Feature], values: Any, categorical: bool, sizes: Any
 ) -> dict[str, Feature]:
-    """Leaves of the next observation, each with the kind, width and vocabulary of its namesake in `observed`."""
-    if given is None:
+    """Leaves of the next observation; each must have the kind and width of its leaf in `observed`."""
+    if values is None:
         return {}
-    following = _features(arrays, "next_observation", given, categorical, sizes)
+    following = _features(arrays, "next_observation", values, categorical, sizes)
     fitting = {}
     for name, feature in observed.items():
         other = following.get(name)
         if other is None or _form(other) != _form(feature):
             found = "nothing" if other is None else _form(other)
             expected = f"{_form(feature)}, like the observation"
-            arrays.refuse("changing shapes", f"next_observation '{name}'", found, expected, "give both the same form")
+            advice = "give both the same shape and type"
+            arrays.refuse("changing shapes", f"next_observation '{name}'", found, expected, advice)
         else:
             observed[name], fitting[name] = _one_vocabulary(feature, other)
     return fitting
 
 
-def _where(arrays: _Gathering, followed: Any, following: dict[str, Feature]) -> dict[str, Feature]:
-    """Next observations that are missing in rows where `followed` is not set."""
+def _where(arrays: _ArrayFindings, followed: Any, following: dict[str, Feature]) -> dict[str, Feature]:
+    """Mark next observations as missing in rows where `followed` is not set."""
     known = arrays.column("followed", followed)
     if known is None:
         return following
-    lost = np.flatnonzero(known.values != 1)
+    unknown = np.flatnonzero(known.values != 1)
     return {
-        name: replace(leaf, columns=tuple(replace(column, missing=lost) for column in leaf.columns))
+        name: replace(leaf, columns=tuple(replace(column, missing=unknown) for column in leaf.columns))
         for name, leaf in following.items()
     }
 
@@ -207,7 +208,7 @@ def _form(feature: Feature) -> str:
 
 
 def _one_vocabulary(feature: Feature, other: Feature) -> tuple[Feature, Feature]:
-    """Codes of both features under the union of their words; features without words as they are."""
+    """Recode both features to the union of their vocabularies; features without a vocabulary stay unchanged."""
     words = sorted({*(feature.columns[0].words or ()), *(other.columns[0].words or ())})
     if not words:
         return feature, other
@@ -219,7 +220,7 @@ def _one_vocabulary(feature: Feature, other: Feature) -> tuple[Feature, Feature]
     return recoded[0], recoded[1]
 
 
-def _action(arrays: _Gathering, action: Any, actions: Any, bounds: Any) -> RawAction | None:
+def _action(arrays: _ArrayFindings, action: Any, actions: Any, bounds: Any) -> RawAction | None:
     column = arrays.column("action", action, 2)
     if column is None:
         return None

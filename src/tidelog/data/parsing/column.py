@@ -1,6 +1,6 @@
-"""One column of a table into numbers, codes, flags, masks or times, with the rows that do not parse.
+"""Parse one column of a table into numbers, codes, flags, masks or times, and list the rows that do not parse.
 
-Nothing is dropped here: a value that cannot be read becomes a placeholder and its row is listed in the `Column`.
+No row is dropped: an unreadable value becomes a placeholder, and its row is listed in the `Column`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _FALSE = ("0", "0.0", "false", "f", "no", "n")
 
 
 def narrow(series: pl.Series) -> Column:
-    """The same as `number`, rounded to 32 bits where it is numeric; what is too large becomes infinite."""
+    """Like `number`, rounded to 32 bits if numeric; numbers that are too large become infinite."""
     return number(series.cast(pl.Float32) if series.dtype.is_numeric() else series)
 
 
 def plain(series: pl.Series) -> pl.Series:
-    """The same column in a kind that the functions below read: durations in seconds, and what is odd as text."""
+    """Convert a column to a type that the functions below read: durations to seconds, other types to text."""
     kind = series.dtype
     inner = kind.inner if isinstance(kind, pl.List | pl.Array) else kind
     if isinstance(kind, pl.Duration):
@@ -37,7 +37,7 @@ def plain(series: pl.Series) -> pl.Series:
 
 
 def spelled(series: pl.Series) -> pl.Series:
-    """Every cell as Python writes it, bytes as UTF-8 as far as they are."""
+    """Every cell as Python writes it; bytes are decoded as UTF-8 with replacements."""
     cells = series.to_list()
     words = (cell.decode("utf-8", "replace") if isinstance(cell, bytes) else str(cell) for cell in cells)
     return pl.Series(series.name, [None if cell is None else word for cell, word in zip(cells, words, strict=True)],
@@ -55,7 +55,7 @@ def number(series: pl.Series) -> Column:
         return Column(series.name, values, missing=missing)
     text = _text(series)
     absent = _absent(text)
-    numbers = _truth(text) if _says_truth(text, absent) else text.cast(pl.Float64, strict=False)
+    numbers = _truth(text) if _is_true_false(text, absent) else text.cast(pl.Float64, strict=False)
     return _column(series.name, numbers, absent, text)
 
 
@@ -65,20 +65,20 @@ def is_categorical(series: pl.Series) -> bool:
         return False
     text = _text(series)
     absent = _absent(text)
-    if absent.all() or _says_truth(text, absent):
+    if absent.all() or _is_true_false(text, absent):
         return False
     return bool(text.cast(pl.Float64, strict=False).filter(~absent).is_null().all())
 
 
 def categories(*many: pl.Series, words: Sequence[str] | None = None) -> list[Column]:
-    """Codes [N] of several columns into one vocabulary: `words`, or else all that stand there, sorted.
+    """Codes [N] of several columns in one vocabulary: `words`, or all their values, sorted.
 
-    Empty text is missing; a word that is not among declared ones is unreadable.
+    Empty text is missing; a value outside a declared vocabulary is unreadable.
     """
     texts = [_text(series) for series in many]
     if words is None:
-        found = pl.concat([text.rename("word") for text in texts]).unique().drop_nulls().sort()
-        words = tuple(found.filter(found != ""))
+        vocabulary = pl.concat([text.rename("word") for text in texts]).unique().drop_nulls().sort()
+        words = tuple(vocabulary.filter(vocabulary != ""))
     kind = pl.Enum(words)
     columns = []
     for series, text in zip(many, texts, strict=True):
@@ -92,7 +92,7 @@ def categories(*many: pl.Series, words: Sequence[str] | None = None) -> list[Col
 
 
 def identity(series: pl.Series) -> Column:
-    """Episode identities: integers where every text is one, else codes into words."""
+    """Episode identifiers: integers if all values are integers, else codes of text."""
     if series.dtype.is_integer():
         missing = _where(series.is_null())
         return Column(series.name, series.fill_null(0).to_numpy().astype(np.int64), missing=missing)
@@ -113,7 +113,7 @@ def flag(series: pl.Series) -> Column:
 
 
 def moment(series: pl.Series) -> Column:
-    """Times [N]: numbers as they are, ISO dates and datetimes as datetime64[us] in UTC."""
+    """Times [N]: numbers unchanged, ISO dates and datetimes as datetime64[us] in UTC."""
     if series.dtype.is_numeric():
         return number(series)
     text = _text(series)
@@ -125,7 +125,7 @@ def moment(series: pl.Series) -> Column:
 
 
 def mask(many: list[pl.Series]) -> Column:
-    """Allowed actions [N, A] float, 0 or 1, from one column an action or one column of lists."""
+    """Allowed actions [N, A] float, 0 or 1, from one column per action or one column of lists."""
     if len(many) > 1:
         return _joined([flag(series) for series in many])
     series = many[0]
@@ -137,7 +137,7 @@ def mask(many: list[pl.Series]) -> Column:
 
 
 def _joined(columns: list[Column]) -> Column:
-    """Columns of one number next to each other as one column of [N, A]."""
+    """Combine single columns into one column [N, A]."""
     name = columns[0].name if len(columns) == 1 else f"{columns[0].name} .. {columns[-1].name}"
     values = np.stack([column.values for column in columns], axis=1)
     missing = np.unique(np.concatenate([column.missing for column in columns]))
@@ -147,7 +147,7 @@ def _joined(columns: list[Column]) -> Column:
 
 
 def _lists(series: pl.Series, flags: bool = False) -> Column:
-    """Lists of equal length as [N, D]; rows whose list has another length than most are `odd`."""
+    """Lists of equal length as [N, D]; rows whose list differs in length from most are `odd`."""
     series = series.cast(pl.List(series.dtype.inner)) if isinstance(series.dtype, pl.Array) else series
     lengths = series.list.len()
     absent = series.is_null()
@@ -186,7 +186,7 @@ def _dates(series: pl.Series, text: pl.Series, absent: pl.Series) -> Column:
 
 
 def _text(series: pl.Series) -> pl.Series:
-    """The column as stripped text, with 2.0 written as 2 so that all sources agree."""
+    """The column as stripped text; 2.0 becomes 2, which makes all sources agree."""
     if series.dtype.is_float():
         series = series.fill_nan(None)
         whole = series.cast(pl.Int64, strict=False)
@@ -199,9 +199,9 @@ def _absent(text: pl.Series) -> pl.Series:
     return text.is_null() | text.str.to_lowercase().is_in(MISSING_WORDS).fill_null(False)
 
 
-def _says_truth(text: pl.Series, absent: pl.Series) -> bool:
-    spoken = text.filter(~absent).str.to_lowercase()
-    return len(spoken) > 0 and bool(spoken.is_in(["true", "false"]).all())
+def _is_true_false(text: pl.Series, absent: pl.Series) -> bool:
+    lowered = text.filter(~absent).str.to_lowercase()
+    return len(lowered) > 0 and bool(lowered.is_in(["true", "false"]).all())
 
 
 def _truth(text: pl.Series) -> pl.Series:

@@ -1,6 +1,6 @@
-"""Empty cells of observations, filled as the mapping says: by the mean with a flag, or by the last value known.
+"""Fill empty cells of observations by the mapping's rule: the mean with a flag, or the last known value.
 
-Letters: `N` rows. A rule is applied to rows in episode order, so that nothing crosses from one episode to another.
+Letters: `N` rows. Rules apply to rows in episode order; no value crosses from one episode to another.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from tidelog.data.core.order import Order, Values
 from tidelog.data.core.raw import Column, Feature, Finding, RawLog
 
 Rule: TypeAlias = Callable[[Values, Values, Order], tuple[Values, Values]]
-Filled: TypeAlias = tuple[Column, Column | None]  # a column and its next side
+Filled: TypeAlias = tuple[Column, Column | None]  # a column and its next-observation column
 _NONE = np.zeros(0, np.int64)
 
 
 def filled(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
     """Fill empty cells of observation columns that have a rule; each filled column is a note in `found`.
 
-    In a row without any next observation nothing is filled on that side: what followed is not known there.
+    A row without a next observation has nothing filled in its next-observation columns.
     """
     ruled = {name for name, rule in rules.items() if rule != "error"}
     if raw.rows == 0 or not ruled:
         return raw
-    raw = _opened(raw, ruled)
+    raw = _mark_nan(raw, ruled)
     observation, following, found = dict(raw.observation), dict(raw.next_observation), list(raw.found)
     for name, feature in raw.observation.items():
         later = raw.next_observation.get(name)
@@ -45,8 +45,8 @@ def filled(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
     return replace(raw, observation=observation, next_observation=following, found=tuple(found))
 
 
-def _opened(raw: RawLog, ruled: set[str]) -> RawLog:
-    """NaN counts as an empty cell where a rule fills; on the next side, where its namesake now has a rule."""
+def _mark_nan(raw: RawLog, ruled: set[str]) -> RawLog:
+    """Treat NaN as an empty cell in columns with a rule, and in their next-observation columns."""
     observation, following = dict(raw.observation), dict(raw.next_observation)
     for name, feature in raw.observation.items():
         marks = [column.name in ruled for column in feature.columns]
@@ -68,7 +68,7 @@ def _has_holes(feature: Feature, later: Feature | None, followed: Values, ruled:
 
 
 class _Filling:
-    """The columns of one leaf while they are filled, with the flags, fills and findings that come of it."""
+    """The state of filling one leaf: its columns, flags, fill values and findings."""
 
     def __init__(self, order: Order, followed: Values, rules: Mapping[str, str]) -> None:
         self.order = order
@@ -79,7 +79,7 @@ class _Filling:
         self.found: list[tuple[str, Finding]] = []
 
     def fill(self, now: Column, then: Column | None) -> list[Filled]:
-        """The column without holes, a column of lists as one column for each of its dimensions."""
+        """Fill a column; a column of lists becomes one column per dimension."""
         rule = self.rules.get(now.name, "error")
         absent, after = self._empty(now), self._empty(then)
         after &= self.followed
@@ -87,8 +87,8 @@ class _Filling:
             return [(now, then)]
         if now.words is not None:
             return [self._words(now, then, absent, after, rule)]
-        said = f"{int(absent.sum() + after.sum()):,} empty cells, filled by the rule '{rule}'"
-        self._say(now, absent, said)
+        message = f"{int(absent.sum() + after.sum()):,} empty cells, filled by the rule '{rule}'"
+        self._say(now, absent, message)
         if now.values.ndim == 1:
             return [self._numbers(now, then, absent, after, rule)]
         return [
@@ -117,7 +117,7 @@ class _Filling:
         return replace(now, values=values, missing=_NONE), then and replace(then, values=later, missing=self._open)
 
     def _words(self, now: Column, then: Column | None, absent: Values, after: Values, rule: str) -> Filled:
-        """Codes, with the empty word as a category of its own, or with the last word known in the episode."""
+        """Fill codes: the empty text becomes a category, or the last known value of the episode is used."""
         if rule == "forward":
             values, found = self._carried(now.values, absent)
             self._say(now, found, f"{int(found.sum()):,} empty cells, filled by the rule 'forward'")
@@ -130,7 +130,7 @@ class _Filling:
         values = np.where(absent, 0, now.values + 1).astype(np.int32)
         shifted = then and replace(then, values=np.where(self._empty(then), 0, then.values + 1).astype(np.int32))
         later, _ = self._after(values, absent, shifted, after, 0.0, rule)
-        self._say(now, absent, f"{int(absent.sum() + after.sum()):,} empty cells, which are a category of their own")
+        self._say(now, absent, f"{int(absent.sum() + after.sum()):,} empty cells, which form a separate category")
         return (
             replace(now, values=values, words=words, missing=_NONE),
             then and replace(then, values=later, words=words, missing=self._open),
@@ -138,11 +138,11 @@ class _Filling:
 
     @property
     def _open(self) -> Values:
-        """Rows after which nothing is known."""
+        """Rows without a known next observation."""
         return np.flatnonzero(~self.followed)
 
     def _carried(self, values: Values, absent: Values) -> tuple[Values, Values]:
-        """The last value known within the episode, and where there is one."""
+        """The last known value within the episode, and a mask of the cells it fills."""
         rows, empty = self.order.rows, absent[self.order.rows]
         places = np.arange(len(rows))
         known = np.maximum.accumulate(np.where(empty, -1, places))
@@ -156,9 +156,9 @@ class _Filling:
     def _after(
         self, values: Values, absent: Values, then: Column | None, after: Values, mean: float, rule: str
     ) -> tuple[Values, Values]:
-        """The next side, whose holes take what the following row holds, or at the end of an episode the rule's value.
+        """Fill next observations with the value of the next row, or at the end of an episode by the rule.
 
-        The second array says which of them count as missing.
+        The second array marks the cells that count as missing.
         """
         if then is None:
             return values, absent
@@ -177,7 +177,7 @@ class _Filling:
         return later, still
 
     def _say(self, column: Column, at: Values, found: str) -> None:
-        advice = "nothing, if the cells are empty for a reason; `missing` in the mapping names the rule"
+        advice = "nothing, if the cells are empty for a reason; else change the rule `missing` in the mapping"
         finding = Finding(column.name, np.flatnonzero(at), found, "a value in every row", advice)
         self.found.append(("filled", finding))
 

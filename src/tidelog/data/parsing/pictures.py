@@ -1,4 +1,4 @@
-"""Picture files named by a column of a table, as arrays of one size."""
+"""Read image files, named by a column of a table, as arrays of one size."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Finding
 from tidelog.data.parsing import column as parse
 
-_KEPT = ("L", "RGB", "RGBA")
+_SUPPORTED = ("L", "RGB", "RGBA")
 _CONVERTED = {"1": "L", "LA": "RGBA", "P": "RGB", "CMYK": "RGB", "YCbCr": "RGB"}
 
 
 def read_pictures(many: list[pl.Series], folder: Path) -> tuple[list[Column], list[tuple[str, Finding]]]:
-    """Columns [N, H, W, C] uint8 from columns of file names, absolute or relative to `folder`, and what is wrong.
+    """Read columns of file names (absolute, or relative to `folder`) as columns [N, H, W, C] uint8, with findings.
 
-    Grey pictures have one channel, colour has three, colour with transparency four.
+    Greyscale images have one channel, colour images three, colour images with transparency four.
     """
     named = parse.categories(*many)
     opened = [_opened(folder / word) for word in named[0].words or ()]
@@ -35,14 +35,14 @@ def read_pictures(many: list[pl.Series], folder: Path) -> tuple[list[Column], li
 
 
 def _opened(path: Path) -> Values | str:
-    """[H, W, C] uint8, or why it cannot be had."""
+    """[H, W, C] uint8, or an error message."""
     from PIL import Image, UnidentifiedImageError
 
     try:
         with Image.open(path) as picture:
-            mode = picture.mode if picture.mode in _KEPT else _CONVERTED.get(picture.mode)
+            mode = picture.mode if picture.mode in _SUPPORTED else _CONVERTED.get(picture.mode)
             if mode is None:
-                return f"{path}: pictures of mode {picture.mode} are not read"
+                return f"{path}: image mode {picture.mode} is not supported"
             values = np.asarray(picture.convert(mode))
     except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         return f"{path}: {error}"
@@ -50,18 +50,18 @@ def _opened(path: Path) -> Values | str:
 
 
 def _wrong(column: Column, opened: list[Values | str], shape: tuple[int, ...]) -> list[tuple[str, Finding]]:
-    """Rows whose picture cannot be read, and rows whose picture has another size than most."""
-    lost = np.asarray([isinstance(picture, str) for picture in opened], bool)
-    odd = np.asarray([not isinstance(picture, str) and picture.shape != shape for picture in opened], bool)
+    """Find rows whose image cannot be read, and rows whose image size differs from most."""
+    unreadable = np.asarray([isinstance(picture, str) for picture in opened], bool)
+    other_size = np.asarray([not isinstance(picture, str) and picture.shape != shape for picture in opened], bool)
     problems = []
     for check, marked, expected, advice in (
-        ("unreadable picture", lost, "a picture file", "names are absolute, or relative to the table's folder"),
-        ("changing shapes", odd, f"pictures of {_size(shape)}, like most", "give every picture one size"),
+        ("unreadable picture", unreadable, "an image file", "use names that are absolute or relative to the table"),
+        ("changing shapes", other_size, f"images of {_size(shape)}, like most", "resize all images to one size"),
     ):
         at = np.setdiff1d(np.flatnonzero(marked[column.values]) if len(marked) else [], column.missing).astype(int)
         if len(at):
             first = opened[column.values[at[0]]]
-            found = first if isinstance(first, str) else f"pictures of {_size(first.shape)}"
+            found = first if isinstance(first, str) else f"images of {_size(first.shape)}"
             problems.append((check, Finding(column.name, at, found, expected, advice)))
     return problems
 

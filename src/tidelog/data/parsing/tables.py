@@ -1,4 +1,4 @@
-"""A table and a mapping become a `RawLog`."""
+"""Parse a table and its mapping into a `RawLog`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tidelog.errors import LogError, nearest
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A frame as its source has it; `numbers` [N] are the user's row numbers, `columns` all names in the source.
+    """A frame as read from its source; `numbers` [N] are the user's row numbers, `columns` all names in the source.
 
-    A lazy frame gives one column at a time, so that the whole of it need not be held at once.
+    A lazy frame yields one column at a time; the whole table is never in memory at once.
     """
 
     source: str
@@ -37,27 +37,27 @@ class Table:
 
     @classmethod
     def of(cls, data: pl.DataFrame | pl.LazyFrame, source: str, columns: Sequence[str] | None = None) -> Table:
-        """A table whose rows are counted from 1."""
+        """Build a table whose rows are counted from 1."""
         rows = data.height if isinstance(data, pl.DataFrame) else data.select(pl.len()).collect().item()
         return cls(source, data, np.arange(1, rows + 1, dtype=np.int32), columns or data.collect_schema().names())
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The columns that can be had."""
+        """The columns that were read."""
         return frozenset(self.data.collect_schema().names())
 
     @property
     def rows(self) -> int:
-        """N."""
+        """Number of rows N."""
         return len(self.numbers)
 
     @cached_property
     def frame(self) -> pl.DataFrame:
-        """All columns at once; LogError where the file turns out to be damaged."""
+        """All columns at once; LogError if the file is damaged."""
         return self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data)
 
     def series(self, name: str) -> pl.Series:
-        """One column; LogError where the file turns out to be damaged."""
+        """One column; LogError if the file is damaged."""
         frame = self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data.select(name))
         return parse.plain(frame[name])
 
@@ -70,18 +70,18 @@ class Table:
             raise LogError(report.text(), report) from error
 
     def has(self, name: str) -> bool:
-        """Whether the column can be had."""
+        """Whether the column was read."""
         return name in self.names
 
 
 def said(error: BaseException) -> str:
-    """The first line of an error's message; a panic's names threads, and is never the same twice."""
+    """The first line of an error's message; a fixed text for a panic, whose message names threads."""
     return "damaged contents" if isinstance(error, pl.exceptions.PanicException) else str(error).split("\n")[0]
 
 
 def from_table(table: Table, columns: Columns) -> RawLog:
-    """Parse every column that the mapping names; absent ones are findings, not exceptions."""
-    observation, following, seen = _features(table, columns)
+    """Parse every column that the mapping names; a missing column is a finding, not an exception."""
+    observation, following, image_findings = _features(table, columns)
     action = _action(table, columns)
     rewards = [parse.narrow(series) for series in _present(table, columns.reward)]
     raw = RawLog(
@@ -110,55 +110,55 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         found=(
             *_relevant(table, columns),
             *(("missing column", finding) for finding in _absent(table, columns)),
-            *seen,
+            *image_findings,
         ),
     )
-    return filled(_without_strangers(raw), columns.rules)
+    return filled(_report_unknown_values(raw), columns.rules)
 
 
 def unique(header: Sequence[str]) -> list[str]:
-    """Names that differ, as Polars wants them; the first of equal names keeps its name."""
+    """Distinct names, as Polars requires; the first of equal names stays unchanged."""
     return [f"{name}\x00{place}" if name in header[:place] else name for place, name in enumerate(header)]
 
 
 def duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
-    """The names that stand twice in a header, as findings."""
+    """The names that appear twice in a header, as findings."""
     twice = sorted({name for name in header if header.count(name) > 1})
-    found = [(name, f"{header.count(name)} columns named '{name}'") for name in twice]
+    counted = [(name, f"{header.count(name)} columns named '{name}'") for name in twice]
     return [
-        ("duplicate column name", Finding(name, None, said, "names that differ", "rename one of them"))
-        for name, said in found
+        ("duplicate column name", Finding(name, None, counts, "distinct names", "rename one of them"))
+        for name, counts in counted
     ]
 
 
 def _relevant(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
-    """What the reader found, and the names that stand twice where the mapping uses them."""
+    """The findings of the reader, and duplicate names that the mapping uses."""
     used = {name for several in columns.used().values() for name in several}
     return table.found + [(check, finding) for check, finding in duplicates(table.columns) if finding.column in used]
 
 
 def _absent(table: Table, columns: Columns) -> list[Finding]:
-    lacking = {name: role for role, used in columns.used().items() for name in used if name not in table.columns}
-    lacking |= {name: "categorical" for name in names(columns.categorical) if name not in table.columns}
-    return _not_there(table, lacking)
+    missing = {name: role for role, used in columns.used().items() for name in used if name not in table.columns}
+    missing |= {name: "categorical" for name in names(columns.categorical) if name not in table.columns}
+    return _missing_columns(table, missing)
 
 
 def absent(table: Table, used: Mapping[str, str]) -> list[Finding]:
-    """Roles whose column the table lacks, as findings."""
-    return _not_there(table, {name: role for role, name in used.items() if name not in table.columns})
+    """Missing columns of roles, as findings."""
+    return _missing_columns(table, {name: role for role, name in used.items() if name not in table.columns})
 
 
-def _not_there(table: Table, lacking: Mapping[str, str]) -> list[Finding]:
+def _missing_columns(table: Table, missing: Mapping[str, str]) -> list[Finding]:
     shown = ", ".join(map(repr, list(table.columns)[:8])) + (", ..." if len(table.columns) > 8 else "")
     return [
         Finding(name, None, f"no column '{name}' for {role}; the columns are {shown}", f"a column '{name}'",
                 f"correct the mapping: {nearest(name, table.columns)}")
-        for name, role in lacking.items()
+        for name, role in missing.items()
     ]  # fmt: skip
 
 
-def _present(table: Table, wanted: str | Sequence[str] | bool | None) -> list[pl.Series]:
-    return [table.series(name) for name in names(wanted) if table.has(name)]
+def _present(table: Table, selected: str | Sequence[str] | bool | None) -> list[pl.Series]:
+    return [table.series(name) for name in names(selected) if table.has(name)]
 
 
 def _one(table: Table, name: str | bool | None, read: Callable[[pl.Series], Column]) -> Column | None:
@@ -167,13 +167,13 @@ def _one(table: Table, name: str | bool | None, read: Callable[[pl.Series], Colu
 
 
 def _single(series: pl.Series) -> pl.Series:
-    """One value a row: lists, which have no place here, as text that no number, flag or time is."""
+    """One value per row: lists become text, which is neither a number, a flag nor a time."""
     return parse.spelled(series) if isinstance(series.dtype, pl.List | pl.Array) else series
 
 
-def _mask(table: Table, wanted: str | Sequence[str] | None) -> Column | None:
-    found = _present(table, wanted)
-    return parse.mask(found) if found and len(found) == len(names(wanted)) else None
+def _mask(table: Table, selected: str | Sequence[str] | None) -> Column | None:
+    found = _present(table, selected)
+    return parse.mask(found) if found and len(found) == len(names(selected)) else None
 
 
 def _extra(series: pl.Series, columns: Columns) -> Column:
@@ -182,7 +182,7 @@ def _extra(series: pl.Series, columns: Columns) -> Column:
 
 
 def _unused(table: Table, columns: Columns) -> tuple[Column, ...]:
-    """Columns without a role whose names are those of clusters, as codes; a row without a value is in `missing`."""
+    """Columns without a role, named like clusters, as codes; a row without a value is in `missing`."""
     if columns.cluster is not None:
         return ()
     used = {name for several in columns.used().values() for name in several}
@@ -191,7 +191,7 @@ def _unused(table: Table, columns: Columns) -> tuple[Column, ...]:
 
 
 def _codes(series: pl.Series) -> Column:
-    """Numbers and days as they are, words as hashes; cheaper than categories, whose words are sorted."""
+    """Numbers and days unchanged, text as hashes; faster than categories, which sort their vocabulary."""
     if series.dtype.is_float() or series.dtype.is_decimal():
         return Column(series.name, series.cast(pl.Float64).fill_null(float("nan")).to_numpy())
     if series.dtype.is_temporal():
@@ -210,12 +210,12 @@ def _is_word(series: pl.Series, columns: Columns) -> bool:
 
 
 def _action(table: Table, columns: Columns) -> RawAction | None:
-    wanted = names(columns.action)
+    selected = names(columns.action)
     found = _present(table, columns.action)
-    if len(found) != len(wanted):
+    if len(found) != len(selected):
         return None
     sizes, bounds = declared_actions(columns.actions, columns.bounds)
-    words = columns.words.get(wanted[0])
+    words = columns.words.get(selected[0])
     if len(found) == 1 and (words or (sizes is None and bounds is None and _is_word(found[0], columns))):
         count = None if words is None else (len(words),)
         return RawAction("discrete", tuple(parse.categories(found[0], words=words)), count)
@@ -227,7 +227,7 @@ def decide_action(
     sizes: tuple[int, ...] | None,
     bounds: Bounds | None,
 ) -> RawAction:
-    """Discrete, several choices or continuous: as declared, else by whether one column holds whole numbers only."""
+    """Discrete, multi-discrete or continuous: as declared, else discrete for one column of whole numbers."""
     width = sum(int(np.prod(column.values.shape[1:])) for column in columns)
     if sizes is not None:
         return RawAction("discrete" if len(sizes) == 1 and width == 1 else "multi", columns, sizes)
@@ -239,14 +239,14 @@ def decide_action(
 
 
 def widened(bounds: Bounds | None, width: int) -> Bounds | None:
-    """One pair of bounds for every dimension, where only one was declared."""
+    """Repeat a single pair of bounds for every dimension."""
     return bounds if bounds is None or len(bounds[0]) != 1 else (bounds[0] * width, bounds[1] * width)
 
 
 def _features(
     table: Table, columns: Columns
 ) -> tuple[dict[str, Feature], dict[str, Feature], list[tuple[str, Finding]]]:
-    """Leaves now, leaves afterwards, and what was found wrong with pictures."""
+    """Leaves of observations, leaves of next observations, and findings about images."""
     following = dict(zip(names(columns.observation), names(columns.next_observation), strict=False))
     kinds: dict[str, list[list[Column]]] = {name: [] for name in LEAVES}
     found: list[tuple[str, Finding]] = []
@@ -271,7 +271,7 @@ def _features(
 
 
 class _Block:
-    """One array [N, D] that numeric columns are written into as they are read, so that none is held twice."""
+    """One array [N, D] for numeric columns, filled while they are read; avoids a second copy."""
 
     def __init__(self, table: Table, columns: Columns) -> None:
         other = {*names(columns.categorical), *names(columns.image), *columns.words}
@@ -285,7 +285,7 @@ class _Block:
         self.filled = 0
 
     def take(self, column: Column) -> Column:
-        """The column as a view of the block, where it has the next place there."""
+        """The column as a view of the block, if it is the next one there."""
         if column.name not in self.names[self.filled : self.filled + 1]:
             return column
         view = self.values[:, self.filled]
@@ -294,12 +294,12 @@ class _Block:
         return replace(column, values=view)
 
     def whole(self, columns: tuple[Column, ...]) -> Values | None:
-        """The block, where it holds these columns and no other."""
+        """The block, if it holds exactly these columns."""
         return self.values if [column.name for column in columns] == self.names else None
 
 
 def _side(kinds: dict[str, list[list[Column]]], side: int) -> dict[str, Feature]:
-    """Leaves of the observation (side 0) or of the next observation (side 1), where every column has that side."""
+    """Leaves of observations (side 0) or next observations (side 1), if every column has that side."""
     leaves = {}
     for name, pairs in kinds.items():
         if pairs and all(len(pair) > side for pair in pairs):
@@ -308,16 +308,16 @@ def _side(kinds: dict[str, list[list[Column]]], side: int) -> dict[str, Feature]
     return leaves
 
 
-def _without_strangers(raw: RawLog) -> RawLog:
-    """Words that a declared vocabulary lacks, found as what they are rather than as text among numbers."""
+def _report_unknown_values(raw: RawLog) -> RawLog:
+    """Report values outside a declared vocabulary as unknown words instead of as text among numbers."""
     found = list(raw.found)
 
     def known(column: Column) -> Column:
         if column.words is None or not len(column.unreadable):
             return column
-        said, expected = ", ".join(map(repr, column.texts)), f"one of {', '.join(map(repr, column.words[:8]))}"
-        advice = "mend the cells, or add the words to vocabularies="
-        found.append(("unknown word", Finding(column.name, column.unreadable, said, expected, advice)))
+        texts, expected = ", ".join(map(repr, column.texts)), f"one of {', '.join(map(repr, column.words[:8]))}"
+        advice = "correct the cells, or add the values to vocabularies="
+        found.append(("unknown word", Finding(column.name, column.unreadable, texts, expected, advice)))
         return replace(column, unreadable=np.zeros(0, np.int64))
 
     sides = [

@@ -1,4 +1,4 @@
-"""Where logs come from: one small function a kind of file, registered under its endings."""
+"""Sources of logs: one small function per file format, registered under its endings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of a text file: unpacked, without a byte order mark, and said to be unreadable where they are."""
+"""Read the bytes of a text file: decompressed, without a byte order mark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKED: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".bz2": 
 
 
 def content(path: Path, expected: str) -> bytes:
-    """The file's text; LogError for one that is cut off, empty or in UTF-16."""
+    """Read the file's text; LogError if it is truncated, empty or in UTF-16."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -27,7 +27,7 @@ def content(path: Path, expected: str) -> bytes:
         try:
             data = unpack(data)
         except (EOFError, OSError, ValueError, zlib.error) as error:
-            raise unreadable(path, f"the packed file is cut off or damaged ({error})", expected) from error
+            raise unreadable(path, f"the compressed file is truncated or damaged ({error})", expected) from error
     if data.startswith(_WIDE_BOMS):
         raise unreadable(path, "text in UTF-16", expected, "save the file as UTF-8")
     data = data.removeprefix(_BOM)
@@ -39,6 +39,6 @@ def content(path: Path, expected: str) -> bytes:
 def unreadable(
     path: str | Path, found: str, expected: str, advice: str = "export or copy the file again", name: str | None = None
 ) -> LogError:
-    """The error for a file that is not what its name says."""
+    """Build the error for an unreadable file."""
     report = refusal(str(path), name or "unreadable file", found, expected, advice)
     return LogError(report.text(), report)

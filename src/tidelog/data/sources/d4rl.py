@@ -1,4 +1,4 @@
-"""D4RL files: transitions one after another in HDF5, with `terminals` and `timeouts`; d4rl itself is not needed."""
+"""D4RL files: consecutive transitions in HDF5, with `terminals` and `timeouts`; d4rl itself is not needed."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ _EXPECTED = "an HDF5 file with observations, actions, rewards and terminals"
 
 
 def raw_d4rl(path: str | Path) -> RawLog:
-    """Episodes that end at `terminals` or `timeouts`; LogError where the file is none of D4RL's.
+    """Read episodes that end at `terminals` or `timeouts`; LogError if the file is not in the layout of D4RL.
 
-    Without `next_observations` nothing is known after a timeout. Without `timeouts` an episode also ends where the
-    next observation is not that of the following row.
+    Without `next_observations`, the observation after a timeout is unknown. Without `timeouts`, an episode also ends
+    where the next observation differs from the observation of the following row.
     """
     arrays, ignored = _load(Path(path))
-    lacking = [name for name in _NEEDED if name not in arrays]
-    if lacking:
-        held = f"no {', '.join(lacking)}; the file holds {', '.join(sorted([*arrays, *ignored]))}"
+    missing = [name for name in _NEEDED if name not in arrays]
+    if missing:
+        message = f"no {', '.join(missing)}; the file holds {', '.join(sorted([*arrays, *ignored]))}"
         raise unreadable(
-            path, held, _EXPECTED, "rename the arrays, or read them with Log.from_arrays", "missing column"
+            path, message, _EXPECTED, "rename the arrays, or read them with Log.from_arrays", "missing column"
         )
     following = arrays.get("next_observations")
     terminated, truncated = _flat(arrays["terminals"]), arrays.get("timeouts")
     found: list[tuple[str, Finding]] = passed_over(ignored)
     if truncated is None:
-        truncated, said = _cut(arrays["observations"], following, terminated)
-        found.append(said)
+        truncated, note = _cut(arrays["observations"], following, terminated)
+        found.append(note)
     raw = from_arrays(
         str(path),
         observation=arrays["observations"],
@@ -53,17 +53,17 @@ def raw_d4rl(path: str | Path) -> RawLog:
 
 
 def _cut(observation: Values, following: Values | None, terminated: Values) -> tuple[Values, tuple[str, Finding]]:
-    """Timeouts of a file that has none, and the note that says where they were set."""
+    """The missing timeouts of a file, and a note on where they were set."""
     if following is None or following.shape != observation.shape or len(terminated) != len(observation):
-        found, advice = "no timeouts: only terminals end an episode", "read another version of the file if there is one"
+        found, advice = "no timeouts: only terminals end an episode", "use a version with timeouts if there is one"
         return np.zeros(len(terminated), bool), converted(found, "timeouts", advice, "timeouts")
     cut = broken_off(observation, following) & ~_true(terminated)
-    found = f"no timeouts: {int(cut.sum()):,} episodes end where next_observations break off"
-    return cut, converted(found, "timeouts", "nothing, if the breaks are resets of the environment", "timeouts")
+    found = f"no timeouts: {int(cut.sum()):,} episodes end where next_observations are discontinuous"
+    return cut, converted(found, "timeouts", "nothing, if these are resets of the environment", "timeouts")
 
 
 def _load(path: Path) -> tuple[dict[str, Any], list[str]]:
-    """The arrays that are read, and the names of those that are not."""
+    """Load the known arrays; also return the names of the others."""
     import h5py
 
     try:
@@ -73,7 +73,7 @@ def _load(path: Path) -> tuple[dict[str, Any], list[str]]:
                 str(name) for name in file if name not in read
             ]
     except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
-        raise unreadable(path, str(error).split("\n")[0], _EXPECTED, "download or make it again") from error
+        raise unreadable(path, str(error).split("\n")[0], _EXPECTED, "download or create it again") from error
 
 
 def _flat(values: Values) -> Values:
@@ -82,7 +82,7 @@ def _flat(values: Values) -> Values:
 
 
 def _true(flags: Values) -> Values:
-    """[N] bool; none where there are no numbers, which is found elsewhere."""
+    """[N] bool; all False for text, which another check reports."""
     if flags.dtype.kind not in "biuf":
         return np.zeros(len(flags), bool)
     return np.asarray(np.asarray(flags != 0).reshape(len(flags), -1).any(axis=1))

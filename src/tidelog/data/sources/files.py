@@ -1,4 +1,4 @@
-"""The registry of table files, and the frames that need no file."""
+"""The registry of table formats, and frames in memory."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from tidelog.data.validation.clusters import kind_of
 from tidelog.errors import LogError, nearest
 from tidelog.folders import MANIFEST
 
-Reader: TypeAlias = Callable[[Path, Sequence[str] | None], Table]  # (path, names wanted or None for all) -> table
+Reader: TypeAlias = Callable[[Path, Sequence[str] | None], Table]  # (path, column names or None for all) -> table
 
 
 def read_csv(path: Path, wanted: Sequence[str] | None) -> Table:
-    """Comma-separated text, gzipped or not."""
+    """Read comma-separated text, gzipped or not."""
     return read_separated(path, ",")
 
 
 def read_tsv(path: Path, wanted: Sequence[str] | None) -> Table:
-    """Tab-separated text, gzipped or not."""
+    """Read tab-separated text, gzipped or not."""
     return read_separated(path, "\t")
 
 
 def read_parquet(path: Path, wanted: Sequence[str] | None) -> Table:
-    """Parquet; only the columns that are wanted are read, one at a time."""
+    """Read the named columns of a Parquet file, one at a time."""
     refuse_contradictions(path)
     return _some(pl.scan_parquet(path, low_memory=True), path, wanted)
 
 
 def read_arrow(path: Path, wanted: Sequence[str] | None) -> Table:
-    """Arrow as a file (Feather) or as a stream; only the columns that are wanted are read."""
+    """Read the named columns of an Arrow file (Feather) or stream."""
     with path.open("rb") as stream:
         whole = stream.read(len(_ARROW)) == _ARROW
     frame = pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy()
@@ -47,8 +47,8 @@ def read_arrow(path: Path, wanted: Sequence[str] | None) -> Table:
 
 def _some(frame: pl.LazyFrame, path: Path, wanted: Sequence[str] | None) -> Table:
     columns = frame.collect_schema().names()
-    kept = columns if wanted is None else [name for name in columns if name in set(wanted) or kind_of(name) is not None]
-    return Table.of(frame.select(kept or columns[:1]), str(path), columns)
+    used = columns if wanted is None else [name for name in columns if name in set(wanted) or kind_of(name) is not None]
+    return Table.of(frame.select(used or columns[:1]), str(path), columns)
 
 
 _ARROW = b"ARROW1"
@@ -69,7 +69,7 @@ SOURCES: dict[str, Reader] = {
 
 
 def table_of(source: Any, wanted: Sequence[str] | None = None) -> Table:
-    """A table from a path, a Polars frame or a pandas frame; LogError says why it cannot be had."""
+    """Read a table from a path, a Polars frame or a pandas frame; LogError if it cannot be read."""
     if isinstance(source, pl.DataFrame | pl.LazyFrame):
         frame = source.collect() if isinstance(source, pl.LazyFrame) else source
         return Table.of(frame, "the frame")
@@ -93,13 +93,13 @@ def _from_path(path: Path, wanted: Sequence[str] | None) -> Table:
 
 def _refuse_path(path: Path, endings: Sequence[str]) -> None:
     if (path / MANIFEST).is_file():
-        raise _refused(str(path), "a saved log, which needs no mapping", "open it with tidelog.open_log")
+        raise _refused(str(path), "a saved log, which needs no mapping", "use tidelog.open_log")
     if not endings:
         ending = "".join(path.suffixes[-2:]) or path.name
         advice = f"{nearest(ending, SOURCES)}; tidelog.read_npz and read_minari read arrays"
-        raise _refused(str(path), f"a file ending that is not known: '{ending}'", advice)
+        raise _refused(str(path), f"an unknown file ending: '{ending}'", advice)
     if not path.is_file():
-        raise _refused(str(path), "no such file", "check the path")
+        raise _refused(str(path), "the file does not exist", "check the path")
 
 
 def _refused(source: str, found: str, advice: str) -> LogError:

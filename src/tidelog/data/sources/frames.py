@@ -10,12 +10,12 @@ from tidelog.data.parsing.tables import unique
 
 
 def is_pandas(source: Any) -> bool:
-    """Whether this is a pandas frame, told by its class."""
+    """Whether this is a pandas frame, by its class."""
     return type(source).__module__.split(".")[0] == "pandas" and type(source).__name__ == "DataFrame"
 
 
 def polars_of(frame: Any) -> pl.DataFrame:
-    """The same columns in Polars; empty cells of any pandas kind become null."""
+    """The same columns in Polars; missing values of any pandas type become null."""
     labels = unique([str(label) for label in frame.columns])
     return pl.DataFrame([_series(label, frame.iloc[:, place]) for place, label in enumerate(labels)])
 

@@ -1,4 +1,4 @@
-"""JSON lines: one object a line, whose inner objects become columns with dots in their names."""
+"""JSON lines: one object per line; inner objects become columns with dots in their names."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from tidelog.data.parsing.tables import Table
 from tidelog.data.sources.content import content, unreadable
 from tidelog.errors import LogError
 
-_EXPECTED = "one JSON object a line, in UTF-8"
+_EXPECTED = "one JSON object per line, in UTF-8"
 _SHOWN = 10
 _SCALARS = {int, float, bool}
 
 
 def read_lines(path: Path, wanted: Sequence[str] | None) -> Table:
-    """A table of JSON lines, gzipped or not; rows are numbered as lines, and a key that lacks is null."""
+    """Read a table of JSON lines, gzipped or not; rows are numbered by line, and a missing key is null."""
     return objects(path)
 
 
 def objects(path: Path, keep: Callable[[str], bool] = bool) -> Table:
-    """The objects' values by flat name, of those outer keys for which `keep` is true; LogError for broken lines."""
+    """Read the objects' values by flat name, for outer keys with `keep(key)`; LogError for broken lines."""
     columns: dict[str, list[Any]] = {}
     numbers: list[int] = []
     broken: list[tuple[int, str]] = []
@@ -48,15 +48,15 @@ def objects(path: Path, keep: Callable[[str], bool] = bool) -> Table:
         values.extend([None] * (len(numbers) - len(values)))
     frame = pl.DataFrame([_series(path, name, values) for name, values in columns.items()])
     if not columns:
-        raise unreadable(path, "objects without any key", _EXPECTED)
+        raise unreadable(path, "objects without keys", _EXPECTED)
     return Table(str(path), frame, np.asarray(numbers), frame.columns)
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    found = json.loads(text)
-    if not isinstance(found, dict):
-        raise ValueError(f"{type(found).__name__} instead of an object")
-    return found
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"{type(value).__name__} instead of an object")
+    return value
 
 
 def _flat(prefix: str, entries: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -68,9 +68,9 @@ def _flat(prefix: str, entries: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _append(columns: dict[str, list[Any]], entries: list[tuple[str, Any]], rows: int) -> None:
-    """Write one row; ValueError (and nothing written) where a name stands twice."""
+    """Append one row; ValueError, with nothing appended, if a name appears twice."""
     if len({name for name, _ in entries}) < len(entries):
-        raise ValueError("the same name twice: once with dots, once as an inner object")
+        raise ValueError("the same name twice: with dots and as an inner object")
     for name, value in entries:
         column = columns.setdefault(name, [])
         if len(column) < rows:
@@ -79,23 +79,23 @@ def _append(columns: dict[str, list[Any]], entries: list[tuple[str, Any]], rows:
 
 
 def _series(path: Path, name: str, values: list[Any]) -> pl.Series:
-    """Numbers, flags, text or lists of numbers; a column of several kinds becomes text, so that odd cells are found."""
+    """Numbers, flags, text or lists of numbers; a column of mixed types becomes text, which reveals odd cells."""
     kinds = {type(value) for value in values} - {type(None)}
     try:
         if kinds == {list}:
             return pl.Series(name, _lists(values))
         if len(kinds) <= 1 or kinds == {int, float}:
             return pl.Series(name, values, pl.Float64 if float in kinds else None)
-        return pl.Series(name, [None if value is None else _spoken(value) for value in values], pl.String)
+        return pl.Series(name, [None if value is None else _as_text(value) for value in values], pl.String)
     except OverflowError:
         return pl.Series(name, [None if value is None else _number(value) for value in values], pl.Float64)
     except UnicodeError as error:
-        raise unreadable(path, f"text in '{name}' that is no Unicode ({error})", _EXPECTED) from error
+        raise unreadable(path, f"text in '{name}' that is not valid Unicode ({error})", _EXPECTED) from error
 
 
 def _lists(values: list[Any]) -> list[Any]:
     kinds = {type(item) for value in values if value is not None for item in value} - {type(None)}
-    one: Callable[[Any], Any] = _number if kinds <= _SCALARS else _spoken
+    one: Callable[[Any], Any] = _number if kinds <= _SCALARS else _as_text
     return [None if value is None else [None if item is None else one(item) for item in value] for value in values]
 
 
@@ -103,14 +103,14 @@ def _number(value: float) -> float:
     return float(str(value)) if type(value) is int else float(value)
 
 
-def _spoken(value: Any) -> str:
+def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _broken(path: Path, broken: list[tuple[int, str]]) -> LogError:
     lines = tuple(number for number, _ in broken[:_SHOWN])
-    advice = "mend these lines; a last line cut short means a cut file"
-    found = f"lines that are no JSON object: {broken[0][1]}"
+    advice = "correct these lines; an incomplete last line means a truncated file"
+    found = f"lines that are not a JSON object: {broken[0][1]}"
     problem = refusal(str(path), "unreadable file", found, _EXPECTED, advice).problems[0]
     report = Report(str(path), 0, (replace(problem, rows=lines, count=len(broken)),))
     return LogError(report.text(), report)

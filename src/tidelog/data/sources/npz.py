@@ -25,34 +25,34 @@ _LEAVES = ("observation", "next_observation")
 
 
 def raw_npz(path: str | Path) -> RawLog:
-    """Named arrays, `observation/<leaf>` for several leaves; LogError for no npz file or for misnamed arrays."""
+    """Read named arrays, `observation/<leaf>` for several leaves; LogError for other files or unknown names."""
     arrays = load(Path(path))
     unknown = [name for name in arrays if name.split("/")[0] not in ROLES]
     if unknown:
-        said = "; ".join(f"'{name}' ({nearest(name, ROLES)})" for name in unknown)
+        names = "; ".join(f"'{name}' ({nearest(name, ROLES)})" for name in unknown)
         raise unreadable(
-            path, f"arrays {said}", f"arrays named {', '.join(ROLES)}", "rename them", "unknown mapping key"
+            path, f"arrays {names}", f"arrays named {', '.join(ROLES)}", "rename them", "unknown mapping key"
         )
     if "action" not in arrays or not any(name.split("/")[0] == "observation" for name in arrays):
         raise unreadable(
             path, f"arrays {', '.join(arrays)}", "observation and action", "add or rename", "missing column"
         )
-    given: dict[str, Any] = {"reward": None, **{name: value for name, value in arrays.items() if "/" not in name}}
+    arguments: dict[str, Any] = {"reward": None, **{name: value for name, value in arrays.items() if "/" not in name}}
     for role in _LEAVES:
         leaves = {name.partition("/")[2]: value for name, value in arrays.items() if name.startswith(f"{role}/")}
-        given |= {role: leaves} if leaves else {}
+        arguments |= {role: leaves} if leaves else {}
     for name in ("actions", "bounds"):
-        given |= {name: arrays[name].tolist()} if name in arrays else {}
-    return from_arrays(str(path), **given)
+        arguments |= {name: arrays[name].tolist()} if name in arrays else {}
+    return from_arrays(str(path), **arguments)
 
 
 def names_in(path: Path) -> list[str]:
-    """The names of an archive's arrays; LogError where there is none."""
+    """The names of an archive's arrays; LogError if the file is not an archive."""
     return _read(path, lambda archive: list(archive.files))
 
 
 def load(path: Path) -> dict[str, Any]:
-    """All arrays of an archive; LogError where there is none, or where reading one would run code."""
+    """Load all arrays of an archive; LogError if the file is not an archive, or contains pickled objects."""
     return _read(path, lambda archive: {name: archive[name] for name in archive.files})
 
 

@@ -1,14 +1,14 @@
-"""OGBench files: npz archives in one of three layouts, told apart by what they hold.
+"""OGBench files: npz archives in one of three layouts.
 
-| layout | told by | what it holds |
+| layout | detected by | contents |
 |---|---|---|
-| as downloaded | neither of these | T + 1 rows an episode, of which the last is an observation and no decision |
+| as downloaded | neither of the following | T + 1 rows per episode; the last is an observation without a decision |
 | compact | `valids` | the same, with `valids` 0 on the last row and `terminals` 1 on the last two |
-| regular | `next_observations` | T rows an episode |
+| regular | `next_observations` | T rows per episode |
 
-`terminals` says that the recording of an episode stopped there, which is a truncation. `masks` is 0 where the task was
-done and nothing may be bootstrapped from, which is a termination: recordings go on after it, so the episode is split
-there. Files as downloaded have neither rewards nor masks; they come with a task (`singletask`).
+`terminals` marks the end of a recording, which is a truncation. `masks` is 0 where the task was completed and there
+is no bootstrapping, which is a termination; recordings continue after it, therefore the episode is split
+there. Files as downloaded have neither rewards nor masks; these come with a task (`singletask`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _EXPECTED = "an npz file with observations, actions and terminals"
 
 
 def raw_ogbench(path: str | Path) -> RawLog:
-    """Episodes that end at `terminals`, and are split where `masks` is 0; LogError for another kind of file."""
+    """Read episodes that end at `terminals` and are split where `masks` is 0; LogError for another kind of file."""
     arrays = load(Path(path))
-    lacking = [name for name in NEEDED if name not in arrays]
-    if lacking:
-        found = f"no {', '.join(lacking)}; the file holds {', '.join(sorted(arrays))}"
+    missing = [name for name in NEEDED if name not in arrays]
+    if missing:
+        found = f"no {', '.join(missing)}; the file holds {', '.join(sorted(arrays))}"
         advice = "read arrays of other names with read_npz or Log.from_arrays"
         raise unreadable(path, found, _EXPECTED, advice, "missing column")
     _check_sizes(path, arrays)
@@ -46,9 +46,9 @@ def raw_ogbench(path: str | Path) -> RawLog:
 
 
 def _check_sizes(path: str | Path, arrays: Mapping[str, Values]) -> None:
-    words = [name for name in _FLAGS if name in arrays and arrays[name].dtype.kind not in "biuf"]
-    if words:
-        raise unreadable(path, f"{words[0]} of {arrays[words[0]].dtype}", "0 and 1", "give flags", "non-numeric text")
+    text = [name for name in _FLAGS if name in arrays and arrays[name].dtype.kind not in "biuf"]
+    if text:
+        raise unreadable(path, f"{text[0]} of {arrays[text[0]].dtype}", "0 and 1", "give flags", "non-numeric text")
     lengths = {name: _length(name, arrays[name]) for name in _READ if name in arrays}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{name}: {length:,} rows" for name, length in lengths.items())
@@ -56,7 +56,7 @@ def _check_sizes(path: str | Path, arrays: Mapping[str, Values]) -> None:
 
 
 def _length(name: str, values: Values) -> int:
-    """Rows; of flags, one value each."""
+    """The number of rows; for flags, the number of values."""
     return values.size if name in _FLAGS else len(values) if values.ndim else 0
 
 
@@ -65,8 +65,8 @@ def _raw(source: str, arrays: Mapping[str, Values]) -> RawLog:
     terminated = np.zeros(int(steps.sum()), bool) if "masks" not in arrays else arrays["masks"].reshape(-1)[steps] == 0
     inside = terminated & ~ended
     if inside.any():
-        said = f"{int(inside.sum()):,} rows with masks 0 inside a recording, each the end of an episode of its own"
-        found.append(converted(said, "episodes that stop when the task is done", "nothing: no window may cross them"))
+        message = f"{int(inside.sum()):,} rows with masks 0 inside a recording; each ends an episode"
+        found.append(converted(message, "episodes that end when the task is done", "nothing: no window may cross them"))
     raw = from_arrays(
         source,
         observation=arrays["observations"][steps],
@@ -83,7 +83,7 @@ def _raw(source: str, arrays: Mapping[str, Values]) -> RawLog:
 
 
 def _layout(arrays: Mapping[str, Values]) -> tuple[Values, Values, Values, list[tuple[str, Finding]]]:
-    """Which rows are steps [N], what followed each of them, where recordings end, and what was translated."""
+    """Find the rows that are steps [N], their next observations, the ends of recordings, and conversion notes."""
     observations, terminals = arrays["observations"], arrays["terminals"].reshape(-1) != 0
     if "next_observations" in arrays:
         ended = terminals.copy()
@@ -94,10 +94,10 @@ def _layout(arrays: Mapping[str, Values]) -> tuple[Values, Values, Values, list[
     steps = ~last
     after = np.append(False, steps[:-1])
     ended = np.append(last[1:], True)[steps]
-    found = f"{int(last.sum()):,} last rows of recordings, which are what followed and no decisions"
-    return steps, observations[after], ended, [converted(found, "T + 1 rows an episode", "nothing")]
+    found = f"{int(last.sum()):,} last rows of recordings are observations without a decision"
+    return steps, observations[after], ended, [converted(found, "T + 1 rows per episode", "nothing")]
 
 
 def is_ogbench(arrays: Any) -> bool:
-    """Whether an archive's names are OGBench's."""
+    """Whether the names of an archive are those of OGBench."""
     return set(NEEDED) <= set(arrays)

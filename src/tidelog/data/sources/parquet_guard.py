@@ -1,7 +1,7 @@
-"""Do a Parquet file's own counts agree? Polars ends the process where damage makes it reserve 2^61 bytes for a page.
+"""Check that the counts in a Parquet file agree; a damaged page size of 2^61 bytes makes Polars abort the process.
 
-Footer and page headers are Thrift structures in the compact protocol; only field numbers of parquet.thrift that count
-rows, values and bytes are looked at, and no data is read.
+Footer and page headers are Thrift structures in the compact protocol; only the fields of parquet.thrift that count
+rows, values and bytes are checked, and no data is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DEEPEST = 32
 
 
 def refuse_contradictions(path: Path) -> None:
-    """OSError where the counts of footer and pages contradict each other or the size of the file."""
+    """Raise OSError if the counts of footer and pages contradict each other or the size of the file."""
     with path.open("rb") as stream:
         if path.stat().st_size < 12:
             raise OSError("the file is too short to be Parquet")
@@ -30,7 +30,7 @@ def refuse_contradictions(path: Path) -> None:
 def _walk(data: mmap.mmap) -> None:
     size = int.from_bytes(data[-8:-4], "little")
     if data[:4] != _MAGIC or data[-4:] != _MAGIC or size + 12 > len(data):
-        raise OSError("the file is cut off or no Parquet: its first or last bytes are not PAR1")
+        raise OSError("the file is truncated or not Parquet: its first or last bytes are not PAR1")
     try:
         footer = _Thrift(data, len(data) - 8 - size).struct()
         for group in footer[4]:
@@ -44,20 +44,20 @@ def _walk(data: mmap.mmap) -> None:
 
 
 def _check_chunk(data: mmap.mmap, chunk: Fields, rows: int) -> None:
-    """Pages of one column: every count within the chunk's, and together as many values as it says."""
+    """Check the pages of one column: every count within the chunk, and the sum equal to the count of the footer."""
     expected, length, start = chunk[5], chunk[7], min(chunk[9], chunk.get(11, chunk[9]) or chunk[9])
     flat = len(chunk[3]) == 1
     if rows < 0 or (expected != rows if flat else expected < 0) or length < 0 or not 0 <= start <= len(data) - length:
-        raise OSError(f"a Parquet column of {rows} rows says {expected} values in {length} bytes at {start}")
-    found = 0
+        raise OSError(f"a Parquet column of {rows} rows declares {expected} values in {length} bytes at {start}")
+    total = 0
     for kind, page in _pages(data, start, start + length):
         count = page[_HEADERS[kind]][1]
         levels = [page[8].get(number, 0) for number in (5, 6)] if kind == _DATA_2 else [0]
         if min(count, page[2], page[3], *levels) < 0 or sum(levels) > page[2] or page[2] > chunk[6]:
-            raise OSError(f"a Parquet page says {count} values in {page[3]} bytes")
-        found += count if kind != _DICTIONARY else 0
-    if found != expected:
-        raise OSError(f"Parquet pages hold {found} values where the footer counts {expected}")
+            raise OSError(f"a Parquet page declares {count} values in {page[3]} bytes")
+        total += count if kind != _DICTIONARY else 0
+    if total != expected:
+        raise OSError(f"Parquet pages hold {total} values, but the footer counts {expected}")
 
 
 def _pages(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, Fields]]:
@@ -66,13 +66,13 @@ def _pages(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, Fields]]:
         page = reader.struct()
         at = reader.at + page[3]
         if not reader.at <= at <= end:
-            raise OSError(f"a Parquet page of {page[3]} bytes reaches beyond its column")
+            raise OSError(f"a Parquet page of {page[3]} bytes exceeds its column")
         if page[1] in _HEADERS:
             yield page[1], page
 
 
 class _Thrift:
-    """Reads structures of the compact protocol as dictionaries from field number to value."""
+    """Reader of structures in the compact protocol; a structure is a dictionary from field number to value."""
 
     def __init__(self, data: mmap.mmap, at: int) -> None:
         self.data = data
@@ -99,7 +99,7 @@ class _Thrift:
         if kind in (7, 8):
             return self.some(8 if kind == 7 else self.length())
         if kind not in (3, 4, 5, 6):
-            raise KeyError(f"no kind of value has the number {kind}")
+            raise KeyError(f"unknown value type {kind}")
         return self.byte() if kind == 3 else self.integer()
 
     def listed(self, depth: int) -> list[Any]:
@@ -116,7 +116,7 @@ class _Thrift:
         return self.data[self.at - 1]
 
     def length(self) -> int:
-        """An unsigned number of variable length."""
+        """Read an unsigned integer of variable length."""
         value = shift = 0
         while True:
             byte = self.byte()

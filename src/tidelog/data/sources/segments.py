@@ -1,4 +1,4 @@
-"""What sources of transitions have in common: where one piece of experience ends, and what was not read."""
+"""Helpers of transition sources: ends of episodes, and notes on conversions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _AT_ONCE = 1_000_000
 
 
 def before(ends: Values) -> Values:
-    """[N]: how many pieces ended before each row; the number of the row's own piece."""
+    """[N]: the number of ends before each row, which is the number of the row's episode."""
     number: Values = np.cumsum(ends) - ends
     return number
 
 
 def broken_off(observation: Values, next_observation: Values) -> Values:
-    """[N] bool: rows whose next observation [N, ...] is not the observation of the following row, and the last row."""
+    """[N] bool: rows whose next observation [N, ...] differs from the following row's observation, and the last row."""
     chunk = max(1, _AT_ONCE // max(1, observation[0:1].size))
     inner = [
         differences(next_observation[at : at + chunk][: len(observation) - 1 - at], observation[at + 1 :][:chunk])
@@ -31,12 +31,12 @@ def broken_off(observation: Values, next_observation: Values) -> Values:
 
 
 def converted(found: str, expected: str, advice: str, column: str | None = None) -> tuple[str, Finding]:
-    """The note that a source's convention was translated."""
+    """A note on a converted convention of the source."""
     return "converted", Finding(column, None, found, expected, advice)
 
 
 def passed_over(names: Iterable[str]) -> list[tuple[str, Finding]]:
-    """The note that parts of a file were not read, where there are any."""
+    """A note on the parts of a file that were not read; empty if everything was read."""
     listed = sorted(names)
     if not listed:
         return []

@@ -1,4 +1,4 @@
-"""The registry of files that say themselves what is what, and need no mapping."""
+"""The registry of file formats that need no mapping."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ ARRAYS: dict[str, Callable[[Path], RawLog]] = {
 
 
 def ending_of(path: str | Path, known: Iterable[str]) -> str | None:
-    """The longest of the known endings that a path has."""
+    """The longest known ending of a path; None if there is none."""
     name = Path(path).name.lower()
     return max((ending for ending in known if name.endswith(ending)), key=len, default=None)

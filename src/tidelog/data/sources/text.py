@@ -1,4 +1,4 @@
-"""Separated text: everything is read as text, so that one odd word does not change a column's type unseen."""
+"""Separated text: every column is read as text; one odd cell cannot change the type of a column silently."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXPECTED = "text in UTF-8 with one header line"
 
 
 def read_separated(path: Path, separator: str) -> Table:
-    """A table of text columns; LogError for files that are cut off, of another encoding, empty or ragged."""
+    """Read a table of text columns; LogError for files that are truncated, ragged, empty or not in UTF-8."""
     data = content(path, _EXPECTED)
     header = _header(path, data, separator)
     try:
@@ -44,7 +44,7 @@ def _header(path: Path, data: bytes, separator: str) -> list[str]:
 
 
 def _numbered(path: Path, data: bytes, frame: pl.DataFrame, header: list[str]) -> Table:
-    """Count rows from 1, pass over blank lines (and say so), and see whether rows stand on lines of their own."""
+    """Count rows from 1, skip blank lines (with a note), and detect whether each row has its own line."""
     numbers = np.arange(1, frame.height + 1)
     lines = data.count(b"\n") + (not data.endswith(b"\n"))
     has_lines = lines == frame.height + 1
@@ -52,25 +52,25 @@ def _numbered(path: Path, data: bytes, frame: pl.DataFrame, header: list[str]) -
     blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series().to_numpy()
     if blank.any() and frame.width > 1:
         listed = ", ".join(map(str, numbers[blank][:10]))
-        said = f"{int(blank.sum()):,} lines without any value (rows {listed}), passed over"
+        counted = f"{int(blank.sum()):,} lines without any value (rows {listed}), skipped"
         found.append(
-            ("blank lines", Finding(None, None, said, "a decision on every line", "nothing, if they are stray"))
+            ("blank lines", Finding(None, None, counted, "a decision on every line", "nothing, if they are accidental"))
         )
         frame, numbers = frame.filter(~pl.Series(blank)), numbers[~blank]
     return Table(str(path), frame, numbers, header, has_lines, found)
 
 
-def _explained(path: Path, data: bytes, separator: str, said: str) -> LogError:
-    """Why Polars could not read: ragged rows if there are any, else its own first line."""
+def _explained(path: Path, data: bytes, separator: str, message: str) -> LogError:
+    """The cause of a Polars error: ragged rows if there are any, else the first line of its message."""
     try:
         _refuse_ragged(path, data, separator)
     except LogError as error:
         return error
-    return _unreadable(path, said.split("\n")[0])
+    return _unreadable(path, message.split("\n")[0])
 
 
 def _refuse_ragged(path: Path, data: bytes, separator: str) -> None:
-    """Walk the file record by record (only where something is wrong) and name those of another width."""
+    """Name the records of another width; called only after an error, because it reads the whole file."""
     rows: list[int] = []
     lines: list[int] = []
     width = count = 0
@@ -83,13 +83,13 @@ def _refuse_ragged(path: Path, data: bytes, separator: str) -> None:
     except UnicodeDecodeError as error:
         raise _unreadable(path, f"bytes that are not UTF-8 ({error})", "save the file as UTF-8") from error
     except csv.Error as error:
-        raise _unreadable(path, f"a quote that is not closed or misplaced ({error})") from error
+        raise _unreadable(path, f"an unclosed or misplaced quote ({error})") from error
     if count:
         raise _ragged(path, rows, lines, count, width)
 
 
 def _ragged(path: Path, rows: list[int], lines: list[int], count: int, width: int) -> LogError:
-    advice = "mend these lines, or quote fields that hold the separator; a last line cut short means a cut file"
+    advice = "correct these lines, or quote fields with the separator; an incomplete last line means a truncated file"
     found = "rows with more or fewer fields than the header"
     problem = refusal(str(path), "ragged rows", found, f"{width} fields in every row", advice).problems[0]
     report = Report(str(path), 0, (replace(problem, rows=tuple(rows), count=count, lines=tuple(lines)),))

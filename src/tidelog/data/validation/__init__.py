@@ -1,1 +1,1 @@
-"""What is wrong with a log: errors, warnings, dependent rows, and the rows that are written aside."""
+"""Validation of a log: errors, warnings, dependent episodes, and the export of faulty rows."""

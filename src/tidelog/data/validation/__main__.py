@@ -1,4 +1,4 @@
-"""`python -m tidelog.data.validation` prints every check as a Markdown table."""
+"""Print every check as a Markdown table: `python -m tidelog.data.validation`."""
 
 from tidelog.data.core.registry import as_table
 from tidelog.data.validation import dependence, errors, warnings  # noqa: F401 (importing them registers every check)

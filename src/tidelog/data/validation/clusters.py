@@ -1,9 +1,10 @@
-"""Columns that say which episodes belong together: names like those of persons, stores or days, and correlated returns.
+"""Find columns that look like clusters of episodes: by names of persons, stores or days, and by correlated returns.
 
-Episodes of one cluster are not independent, and intervals that resample them as if they were are too narrow. The test
-is that of the one-way analysis of variance. Its statistic is the sum of squares between clusters, and chance is a
-random assignment of the same returns to the same clusters. The mean and variance over all assignments are exact (Pitman
-1938); the distribution is taken as a gamma distribution, or drawn (Besag and Clifford 1991) where few returns differ.
+Episodes of one cluster are dependent, and intervals that resample them as independent are too narrow. The test is the
+one-way analysis of variance. Its statistic is the sum of squares between clusters; under the null hypothesis, the same
+returns are assigned to the clusters at random. The mean and variance over all assignments are exact (Pitman
+1938); the distribution is approximated by a gamma distribution, or sampled (Besag and Clifford 1991) if few returns
+differ.
 
 Letters: `N` rows, `E` episodes, `C` clusters.
 """
@@ -23,13 +24,13 @@ from tidelog.types import Discrete
 
 Kind: TypeAlias = Literal["group", "period", "identity"]
 LEAST_VALUES = 5
-LEAST_REPEATS = 1.5  # episodes a value, on average
-SIGNIFICANT = 0.01  # for all tested columns of a log together
-_FEW = 5_000  # returns that differ from the median: chance is drawn with at most so many
+LEAST_REPEATS = 1.5  # mean number of episodes per value
+SIGNIFICANT = 0.01  # level for all tested columns of a log together
+_FEW = 5_000  # the null distribution is sampled if at most this many returns differ from the median
 _DRAWS, _ENOUGH_ABOVE = 499, 10
-_MEASURED = 100_000  # episodes at least whose correlation is measured; of longer logs a part
-_MOST_KURTOSIS = 20.0  # ranks stand in for returns with heavier tails
-_SECONDS, _MILLISECONDS = (5e8, 5e9), (5e11, 5e12)  # numbers that are times since 1970
+_MEASURED = 100_000  # least number of measured episodes; longer logs are sampled
+_MOST_KURTOSIS = 20.0  # returns with heavier tails are replaced by ranks
+_SECONDS, _MILLISECONDS = (5e8, 5e9), (5e11, 5e12)  # ranges of times since 1970
 
 _PERSONS = {
     "user", "person", "customer", "client", "patient", "subject", "participant", "respondent", "individual", "member",
@@ -43,31 +44,31 @@ _MARKED_SITES = _SITES | {
 }  # fmt: skip
 _PERIODS = {"day", "date", "week", "month"}
 _IDENTITY = {"id", "ids", "uid", "uuid", "guid", "key", "code", "hash"}
-_NUMBER = {"no", "nr", "nbr", "num", "number", "idx"}  # of a person an identity, of a session often a count
+_NUMBER = {"no", "nr", "nbr", "num", "number", "idx"}  # an identifier of a person, but often a count of a session
 _JOINED = {"uid", "userid", "customerid", "visitorid", "patientid", "subjectid", "sessionid", "storeid"}
 
 
 class ClusterCandidate(NamedTuple):
-    """A column without the role whose values look like clusters of episodes."""
+    """A column without the cluster role whose values look like clusters of episodes."""
 
     name: str
     values: int  # different values over the episodes
     correlation: float  # intraclass correlation of the episode returns; NaN without rewards
-    p_value: float  # of no correlation; NaN without rewards
-    named: bool  # whether the name alone says person, session, store or the like
+    p_value: float  # for no correlation; NaN without rewards
+    named: bool  # whether the name alone suggests a person, session, store or similar
     fix: str
 
     @property
     def found(self) -> str:
-        """The measured values in words."""
-        said = f"{self.values:,} different values over the episodes"
+        """The measured values as text."""
+        text = f"{self.values:,} different values over the episodes"
         if math.isnan(self.correlation):
-            return said
-        return f"{said}; returns correlate within a value: {self.correlation:.3g} (p = {self.p_value:.2g})"
+            return text
+        return f"{text}; returns correlate within a value: {self.correlation:.3g} (p = {self.p_value:.2g})"
 
 
 class Labels(NamedTuple):
-    """A column that may name clusters: an integer from 0 for each episode's value [E], -1 where it is not known."""
+    """A possible cluster column: the integer code of each episode [E] from 0, -1 if not known."""
 
     name: str
     kind: Kind
@@ -76,20 +77,20 @@ class Labels(NamedTuple):
 
 
 def cluster_candidates(log: LogColumns) -> list[ClusterCandidate]:
-    """Extra columns of a log, and the calendar day of its `time`, that look like clusters of episodes.
+    """Find extra columns of a log, and the calendar day of its `time`, that look like clusters of episodes.
 
-    A column whose name is that of a person, a session or a store is one where it repeats (at least 5 values, 1.5
-    episodes a value) and never changes within an episode. A day, another identity or a column of words is one where
-    the returns also correlate within its values more than chance, at 1 % over all columns. Columns that the action
-    decides are left out. The list is empty if the log has clusters. Of 200,000 episodes or more a part is measured.
+    A column named like a person, a session or a store qualifies if it repeats (at least 5 values, 1.5 episodes per
+    value) and never changes within an episode. A day, another identifier or a column of text qualifies if also the
+    returns correlate within its values more than by chance, at 1 % over all columns. Columns that the action
+    determines are excluded. The list is empty if the log has clusters. Logs of 200,000 episodes or more are sampled.
     """
     if log.cluster is not None:
         return []
-    firsts, taken = log.starts[:-1], _names_of(log)
+    firsts, used = log.starts[:-1], _names_of(log)
     columns = []
     for name, values in log.extra.items():
         kind = kind_of(name, words=values.dtype.kind == "U")
-        if kind is not None and name not in taken and constant(values, log.episode, firsts):
+        if kind is not None and name not in used and constant(values, log.episode, firsts):
             columns.append(Labels(name, kind, codes_of(values[firsts]), fix_of(name)))
     if log.time is not None:
         columns += day_labels("time", np.asarray(log.time[firsts]))
@@ -99,7 +100,7 @@ def cluster_candidates(log: LogColumns) -> list[ClusterCandidate]:
 
 
 def candidates(columns: Iterable[Labels], returns: Values | None, action: Values | None) -> list[ClusterCandidate]:
-    """Those of the columns that look like clusters; `returns` [E, K] of episodes, `action` [E] of one-step logs."""
+    """Select the columns that look like clusters; `returns` [E, K] of episodes, `action` [E] of one-step logs."""
     repeated = [(one, count) for one in columns if (count := _repeats(one.codes))]
     measured = []
     for one, count in repeated:
@@ -113,9 +114,9 @@ def candidates(columns: Iterable[Labels], returns: Values | None, action: Values
 
 
 def intraclass_correlation(groups: Values, values: Values) -> tuple[float, float]:
-    """The ANOVA estimate of the correlation within groups, and the p-value of none (one-sided).
+    """The ANOVA estimate of the correlation within groups, and the one-sided p-value for no correlation.
 
-    `groups` [E] int from 0 (negative: unknown, left out), `values` [E]. Where more than 5,000 values differ from their
+    `groups` [E] int from 0 (negative: unknown, ignored), `values` [E]. If more than 5,000 values differ from their
     median and the tails are heavy, the p-value is that of the ranks (Kruskal and Wallis 1952).
     """
     x, known = np.asarray(values, np.float64), groups >= 0
@@ -148,8 +149,8 @@ def intraclass_correlation(groups: Values, values: Values) -> tuple[float, float
 def permutation_moments(values: Values, sizes: Values) -> tuple[float, float]:
     """Mean and variance of the sum of squares between groups of these sizes [C] over all assignments of the values [E].
 
-    Values are centred. The sum is a quadratic form in a projection, whose moments need the sums of the second and of
-    the fourth powers alone.
+    Values are centred. The sum is a quadratic form in a projection; its moments depend only on the sums of the second
+    and the fourth powers.
     """
     n, c = float(len(values)), float(len(sizes))
     squares = values * values
@@ -167,7 +168,7 @@ def permutation_moments(values: Values, sizes: Values) -> tuple[float, float]:
 
 
 def kind_of(name: str, words: bool = False) -> Kind | None:
-    """What a column's name says its values are; columns of words are identities by whatever name."""
+    """The kind of a column by its name; columns of text count as identifiers whatever their name."""
     parts = name_words(name)
     rest = [part.removesuffix("s") for part in parts if part not in _IDENTITY | _NUMBER]
     last, marked = rest[-1] if rest else "", len(rest) < len(parts)
@@ -182,14 +183,14 @@ def kind_of(name: str, words: bool = False) -> Kind | None:
 
 
 def name_words(name: str) -> list[str]:
-    """user-item_affinity_3 as [user, item, affinity, 3], CustomerID as [customer, id]."""
+    """Split user-item_affinity_3 into [user, item, affinity, 3], CustomerID into [customer, id]."""
     split = re.sub(r"([a-z])([A-Z])|([A-Za-z])(\d)", r"\1\3_\2\4", name)
     return [word for word in re.split(r"[^a-z0-9]+", split.lower()) if word]
 
 
 def fix_of(name: str) -> str:
-    """How to give the column the role."""
-    return f'name it in the mapping, cluster = "{name}", if its episodes belong together; arrays: cluster='
+    """How to use the column as clusters."""
+    return f'add cluster = "{name}" to the mapping if its episodes are dependent; for arrays, pass cluster='
 
 
 def constant(values: Values, episode: Values, firsts: Values) -> bool:
@@ -198,7 +199,7 @@ def constant(values: Values, episode: Values, firsts: Values) -> bool:
 
 
 def codes_of(values: Values) -> Values:
-    """Integers [E] from 0 for identities; -1 for numbers that are NaN, for all if some number is not whole."""
+    """Integers [E] from 0 for identifiers; -1 for NaN, and for all if some number is not whole."""
     if values.dtype.kind == "U":
         import polars as pl
 
@@ -216,7 +217,7 @@ def codes_of(values: Values) -> Values:
 
 
 def day_labels(name: str, times: Values) -> list[Labels]:
-    """The calendar days (UTC) of the first times [E] of episodes, where they are dates or seconds since 1970."""
+    """The calendar days (UTC) of the first times [E] of episodes, if these are dates or seconds since 1970."""
     if times.dtype.kind != "M":
         typical = float(np.median(times)) if len(times) else math.nan
         unit = (
@@ -227,18 +228,18 @@ def day_labels(name: str, times: Values) -> list[Labels]:
         days = np.floor(times / (86_400.0 * unit)).astype(np.int64)
     else:
         days = times.astype("datetime64[D]").astype(np.int64)
-    fix = "add a column with the day of each episode and name it as cluster, if episodes of one day belong together"
+    fix = "add a column with the day of each episode and set cluster= to it, if episodes of one day are dependent"
     return [Labels(f"{name} (calendar day)", "period", _compact(days), fix)]
 
 
 def _compact(values: Values) -> Values:
-    """Integers less the smallest where their range is small, else as hashes of 62 bits."""
+    """Integers minus the smallest if their range is small, else hashes of 62 bits."""
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, -1)
     return np.asarray(values - low) if high - low <= 2 * len(values) else _hashed(values)
 
 
 def _hashed(values: Values) -> Values:
-    """Integers from 0 that differ where the values do, evenly spread."""
+    """Hash integers to evenly spread integers from 0; different values stay different."""
     mixed = values.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(32)
     mixed *= np.uint64(0xD6E8FEB86659FD93)
@@ -246,7 +247,7 @@ def _hashed(values: Values) -> Values:
 
 
 def _repeats(codes: Values) -> int:
-    """How many values a column has; 0 where it has too few, or they repeat too seldom."""
+    """The number of values of a column; 0 if there are too few, or they repeat too rarely."""
     known = codes[codes >= 0] if len(codes) and codes.min() < 0 else codes
     if not len(known):
         return 0
@@ -260,7 +261,7 @@ def _repeats(codes: Values) -> int:
 
 
 def _part(codes: Values, count: int) -> Values | slice:
-    """The episodes to measure: in a long log some clusters, or where these are few some of each one's episodes."""
+    """The episodes to measure: in a long log some clusters, or some episodes of each if there are few clusters."""
     thin = len(codes) // _MEASURED
     if thin < 2:
         return slice(None)
@@ -276,22 +277,22 @@ def _returns(reward: Values, firsts: Values) -> Values:
 
 
 def _repeats_action(codes: Values, action: Values | None) -> bool:
-    """Whether the action [E] says which value a column has: returns then differ because actions do."""
+    """Whether the action [E] determines the value of a column: returns then differ because actions do."""
     if action is None or not len(action) or action.min() < 0 or action.max() >= len(action):
         return False
-    for part in (slice(1_000), slice(None)):  # the first rows tell most columns
-        of = np.full(int(action.max()) + 1, -1, np.int64)
-        of[action[part]] = codes[part]
-        if not (of[action[part]] == codes[part]).all():
+    for part in (slice(1_000), slice(None)):  # the first rows decide for most columns
+        value_of = np.full(int(action.max()) + 1, -1, np.int64)
+        value_of[action[part]] = codes[part]
+        if not (value_of[action[part]] == codes[part]).all():
             return False
     return True
 
 
 def _strongest(codes: Values, returns: Values) -> tuple[float, float]:
-    """The correlation of the reward component with the smallest p-value, and that times the number of components."""
-    found = [intraclass_correlation(codes, column) for column in returns.T]
-    correlation, p_value = min(found, key=lambda pair: pair[1])
-    return correlation, min(1.0, p_value * len(found))
+    """The correlation of the reward component with the smallest p-value, and that p-value times the component count."""
+    results = [intraclass_correlation(codes, column) for column in returns.T]
+    correlation, p_value = min(results, key=lambda pair: pair[1])
+    return correlation, min(1.0, p_value * len(results))
 
 
 def _between(groups: Values, values: Values, sizes: Values) -> float:
@@ -307,9 +308,9 @@ def _by_moments(between: float, values: Values, sizes: Values) -> float:
 
 
 def _drawn(groups: Values, shifted: Values, sizes: Values) -> float:
-    """The share of random assignments of the values that are not zero under which groups differ as much.
+    """The share of random assignments of nonzero values with at least the observed difference between groups.
 
-    Draws end early once enough of them do.
+    Sampling ends early after enough of them.
     """
     where = np.flatnonzero(shifted)
     values, generator, above = shifted[where], np.random.default_rng(0), 0
@@ -323,7 +324,7 @@ def _drawn(groups: Values, shifted: Values, sizes: Values) -> float:
 
 
 def _squares(groups: Values, values: Values, sizes: Values) -> float:
-    """The sum of squares between groups, up to a constant, from the values that are not zero."""
+    """The sum of squares between groups, up to a constant, from the nonzero values."""
     if len(sizes) > 4 * len(groups):
         present, groups = np.unique(groups, return_inverse=True)
         sizes = sizes[present]
@@ -331,7 +332,7 @@ def _squares(groups: Values, values: Values, sizes: Values) -> float:
 
 
 def _ranks(values: Values) -> Values:
-    """Centred ranks, equal values at their middle."""
+    """Centred ranks; equal values get their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     middle = np.cumsum(counts) - 0.5 * (counts - 1)
     ranks: Values = (middle - 0.5 * (len(values) + 1))[inverse.reshape(-1)]
@@ -339,12 +340,12 @@ def _ranks(values: Values) -> Values:
 
 
 def _names_of(log: LogColumns) -> set[str]:
-    """Names of the columns that a policy sees or decides on."""
+    """Names of the columns of observations and actions."""
     named = {name for leaf in log.spec.observation.values() for name in getattr(leaf, "names", ())}
     return named | {*log.spec.observation, "action", *getattr(log.spec.action, "names", ())}
 
 
 def unused_names(names: Iterable[str], used: Iterable[str]) -> Iterator[str]:
-    """Column names without a role that sound like clusters."""
-    taken = set(used)
-    return (name for name in names if name not in taken and kind_of(name) is not None)
+    """Column names without a role that look like clusters."""
+    roles = set(used)
+    return (name for name in names if name not in roles and kind_of(name) is not None)

@@ -1,4 +1,4 @@
-"""Warnings about episodes that are not independent although nothing says which belong together."""
+"""Warnings about dependent episodes in logs without a cluster column."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from tidelog.data.validation.errors import tame
 
 @check("duplicated rows", "warning")
 def duplicated_rows(raw: RawLog) -> Iterable[Finding]:
-    """Rows of a one-step log, or whole episodes, are exact copies of others, more than chance explains."""
+    """Rows of a one-step log, or whole episodes, are exact copies of others more often than by chance."""
     copies = find_copies(raw)
     if copies is None:
         return
     units = "rows" if copies.total == raw.rows else "episodes"
-    often = f"most of those that repeat are there {copies.often} times"
+    often = f"most repeated {units} occur {copies.often} times"
     found = f"{copies.units:,} of {copies.total:,} {units} are exact copies of earlier ones; {often}"
-    advice = f"remove the copies; if such {units} belong together, name the column that says which as cluster="
+    advice = f"remove the copies; if such {units} are dependent, set cluster= to the column of their group"
     yield Finding(None, copies.rows, found, f"independent {units}", advice)
 
 
 @check("possible cluster column", "warning")
 def possible_cluster(raw: RawLog) -> Iterable[Finding]:
-    """A column without that role looks like clusters of episodes: persons, sessions, stores or days."""
+    """A column looks like clusters of episodes (persons, sessions, stores or days), but is not named as cluster."""
     if raw.cluster is not None or not (raw.unused or raw.extra or raw.time):
         return
     firsts = np.flatnonzero(np.append(True, raw.order.last[:-1]))
-    taken = {column.name for feature in raw.observation.values() for column in feature.columns}
-    taken |= {column.name for column in (*(raw.action.columns if raw.action else ()), *(raw.reward or ()))}
+    used = {column.name for feature in raw.observation.values() for column in feature.columns}
+    used |= {column.name for column in (*(raw.action.columns if raw.action else ()), *(raw.reward or ()))}
     labels = []
     for column in (*raw.unused, *raw.extra):
         kind = kind_of(column.name, words=column.words is not None)
-        if kind is None or column.name in taken or column.values.ndim != 1 or column.values.dtype.kind not in "iufM":
+        if kind is None or column.name in used or column.values.ndim != 1 or column.values.dtype.kind not in "iufM":
             continue
         values = raw.order.sort(column.values)
         if constant(values, raw.order.episode, firsts):
@@ -52,7 +52,7 @@ def possible_cluster(raw: RawLog) -> Iterable[Finding]:
 
 
 def _returns(raw: RawLog, firsts: Values) -> Values | None:
-    """[E, K] sums of the rewards of each episode; what another check refuses counts as 0."""
+    """[E, K] sums of the rewards of each episode; unusable rewards count as 0."""
     if not raw.reward:
         return None
     rewards = side_by_side(raw.reward)

@@ -1,13 +1,13 @@
-"""Rows and episodes that are exact copies of others, and whether chance explains how often.
+"""Detect rows and episodes that are exact copies of others more often than by chance.
 
-Rows of a small discrete log repeat by chance. Let f_j be the number of different rows that are there j times. For
-independent rows of whatever distribution these numbers are mixtures of Poisson numbers, and in expectation
-f_(j+1) >= j / (j + 1) * f_j^2 / f_(j-1) (the inequality behind Chao 1984). Copies break it: where every row is there
-five times, none is there four or six times. Where rewards or times hardly ever repeat, a few whole rows that do are
-enough.
+Rows of a small discrete log repeat by chance. Let f_j be the number of different rows that occur j times. For
+independent rows of any distribution these counts are mixtures of Poisson counts, and in expectation
+f_(j+1) >= j / (j + 1) * f_j^2 / f_(j-1) (the inequality behind Chao 1984). Copies violate it: if every row occurs
+five times, no row occurs four or six times. If rewards or times almost never repeat, a few repeated whole rows are
+enough evidence.
 
-Rows are compared by 64-bit hashes, in large logs of a part of them that is chosen by the hash, and what is said of
-copies is then verified column by column. Letters: `N` rows, `U` units: rows of one-step logs, else episodes.
+Rows are compared by 64-bit hashes; large logs are sampled by hash. Copies are then verified column by column.
+Letters: `N` rows, `U` units: rows of one-step logs, else episodes.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.raw import RawLog
 
 LEAST_UNITS = 10
-_AT_ONCE = 1 << 20  # rows that are hashed at once
-_SAMPLE = 50_000  # units that are compared, about
-_PREFIX, _TELLING = 2_000, 200  # rows looked at, and how many of them the first columns must tell apart
+_AT_ONCE = 1 << 20  # rows hashed at once
+_SAMPLE = 50_000  # approximate number of units compared
+_PREFIX, _DISTINCT = 2_000, 200  # first rows examined, and how many distinct rows the chosen columns must give
 _IMPROBABLE = 1e-3
 _LEAST_PAIRS, _EXCESS = 5, 10.0
-_PIXELS = 64  # of a picture that are hashed
+_PIXELS = 64  # hashed pixels per image
 
 
 class Copies(NamedTuple):
-    """Copies of earlier rows: `rows` in file order, of how many `units` (rows or episodes) out of `total`."""
+    """Copies of earlier rows: `rows` in file order, in `units` (rows or episodes) out of `total`."""
 
     rows: Values
     units: int
     total: int
-    often: int  # most common number of times that a repeated unit stands there
+    often: int  # most common number of occurrences of a repeated unit
 
 
 def find_copies(raw: RawLog) -> Copies | None:
-    """Exact copies of whole rows (one-step logs) or whole episodes, if chance does not explain them."""
+    """Find exact copies of rows (one-step logs) or episodes; None if there are none, or chance explains them."""
     units = len(raw.order.ids)
     if units < LEAST_UNITS:
         return None
     columns = _columns(raw)
-    few = _telling(raw, columns)
+    few = _distinctive(raw, columns)
     hashes = _unit_hashes(raw, few)
     thin = max(1, units // _SAMPLE) if len(few) < len(columns) else 1
     chosen = np.flatnonzero(hashes % np.uint64(thin) == 0) if thin > 1 else np.arange(units)
@@ -57,7 +57,7 @@ def find_copies(raw: RawLog) -> Copies | None:
 
 
 class _Groups(NamedTuple):
-    """Equal units: how many `times` each different one is there, the `later` ones, and the `first` of each of these."""
+    """Equal units: the number of `times` of each different unit, the `later` copies, and the `first` unit of each."""
 
     times: Values
     later: Values
@@ -65,7 +65,7 @@ class _Groups(NamedTuple):
 
 
 def _columns(raw: RawLog) -> list[Values]:
-    """What makes a row: everything observed, done and earned, times and propensities; [N, ...] in file order."""
+    """The compared columns: observations, actions, rewards, times, propensities, ends, mask; [N, ...] in file order."""
     found = [column.values for feature in raw.observation.values() for column in feature.columns]
     found += [column.values for column in (raw.action.columns if raw.action else ())]
     found += [column.values for column in raw.reward or ()]
@@ -74,8 +74,8 @@ def _columns(raw: RawLog) -> list[Values]:
     return [values for values in found if values.size]
 
 
-def _telling(raw: RawLog, columns: list[Values]) -> list[Values]:
-    """The fewest columns, the most telling ones first, that tell 200 of the first 2,000 rows apart; else all."""
+def _distinctive(raw: RawLog, columns: list[Values]) -> list[Values]:
+    """The fewest columns, most distinctive first, that give 200 distinct rows among the first 2,000; else all."""
     heads = [_head(values) for values in columns]
     order = sorted(range(len(columns)), key=lambda place: -len(np.unique(heads[place])))
     chosen: list[int] = []
@@ -83,7 +83,7 @@ def _telling(raw: RawLog, columns: list[Values]) -> list[Values]:
     for place in order:
         chosen.append(place)
         total = total + heads[place] * _constant(place)
-        if len(np.unique(total)) >= _TELLING:
+        if len(np.unique(total)) >= _DISTINCT:
             break
     return [columns[place] for place in chosen]
 
@@ -93,7 +93,7 @@ def _head(values: Values) -> Values:
 
 
 def _constant(place: int) -> np.uint64:
-    """An odd number for a column's place, the same in every process (SplitMix64, Steele, Lea and Flood 2014)."""
+    """An odd number for a column index, the same in every process (SplitMix64, Steele, Lea and Flood 2014)."""
     value = (place + 2) * 0x9E3779B97F4A7C15 % 2**64
     value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     value = (value ^ (value >> 27)) * 0x94D049BB133111EB % 2**64
@@ -101,7 +101,7 @@ def _constant(place: int) -> np.uint64:
 
 
 def _unit_hashes(raw: RawLog, columns: list[Values], units: Values | None = None) -> Values:
-    """[U] (or for these units) hashes over the columns; equal for equal units."""
+    """[U] hashes over the columns, of all units or of these; equal for equal units."""
     order = raw.order
     if len(order.ids) == raw.rows:
         rows = order.rows if units is None else order.rows[units]
@@ -119,15 +119,15 @@ def _unit_hashes(raw: RawLog, columns: list[Values], units: Values | None = None
 
 
 def _hash_rows(columns: list[Values], rows: Values, whole: bool = False) -> Values:
-    """[n] hashes of rows of columns; `whole`: the rows are all, in their order."""
+    """[n] hashes of rows of columns; `whole`: the rows are all rows in order."""
     total = np.zeros(len(rows), np.uint64)
     for start in range(0, len(rows), _AT_ONCE):
         part = slice(start, start + _AT_ONCE)
         place = 0
         for values in columns:
-            taken = values[part] if whole else values[rows[part]]
-            wide = taken.reshape(len(taken), -1)
-            step = max(1, wide.shape[1] // _PIXELS) if taken.ndim == 4 else 1
+            block = values[part] if whole else values[rows[part]]
+            wide = block.reshape(len(block), -1)
+            step = max(1, wide.shape[1] // _PIXELS) if block.ndim == 4 else 1
             for column in range(0, wide.shape[1], step):
                 bits = _bits(wide[:, column])
                 bits ^= bits >> np.uint64(15)
@@ -138,7 +138,7 @@ def _hash_rows(columns: list[Values], rows: Values, whole: bool = False) -> Valu
 
 
 def _bits(values: Values) -> Values:
-    """Numbers as new 64-bit words; equal numbers of one kind give equal words."""
+    """Numbers as new 64-bit integers; equal numbers of one type give equal integers."""
     if values.dtype.kind == "f" and values.dtype.itemsize == 4:
         return np.ascontiguousarray(values).view(np.uint32).astype(np.uint64)
     if values.dtype.kind == "f":
@@ -147,7 +147,7 @@ def _bits(values: Values) -> Values:
 
 
 def _mixed(values: Values) -> Values:
-    """Every bit of each number spread over the upper and the lower half; changes the array."""
+    """Mix the upper and the lower half of the bits of each number, in place."""
     values ^= values >> np.uint64(32)
     values *= np.uint64(0xD6E8FEB86659FD93)
     values ^= values >> np.uint64(32)
@@ -155,7 +155,7 @@ def _mixed(values: Values) -> Values:
 
 
 def _groups(raw: RawLog, columns: list[Values], few: list[Values], hashes: Values, chosen: Values) -> _Groups | None:
-    """Which of the chosen units are equal in all columns, one of each cluster; None where none is."""
+    """Find chosen units that are equal in all columns, one of each cluster; None if there are none."""
     keys = hashes[chosen]
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     again = counts[inverse.reshape(-1)] > 1
@@ -179,14 +179,14 @@ def _groups(raw: RawLog, columns: list[Values], few: list[Values], hashes: Value
 
 
 def _underdispersed(times: Values) -> bool:
-    """Whether some number of times is commoner beside its neighbours than independent rows of any kind allow.
+    """Whether one multiplicity is too common, compared with its neighbours, for independent rows of any distribution.
 
-    Each count is taken with a margin of three standard deviations; the rest is a Chernoff bound of the Poisson tail.
+    Each count gets a margin of three standard deviations; then a Chernoff bound of the Poisson tail applies.
     """
-    seen = np.bincount(times)
-    seen = np.append(seen, 0)
-    for often in np.flatnonzero(seen[2:-1] >= 10) + 2:
-        here, below, above = float(seen[often]), float(seen[often - 1]), float(seen[often + 1])
+    counts = np.bincount(times)
+    counts = np.append(counts, 0)
+    for often in np.flatnonzero(counts[2:-1] >= 10) + 2:
+        here, below, above = float(counts[often]), float(counts[often - 1]), float(counts[often + 1])
         low, high = max(here - 3.0 * math.sqrt(here), 0.0), below + 3.0 * math.sqrt(below) + 3.0
         expected = often / (often + 1.0) * low**2 / high
         if above < expected and _lower_tail(above, expected) < _IMPROBABLE:
@@ -195,15 +195,15 @@ def _underdispersed(times: Values) -> bool:
 
 
 def _lower_tail(count: float, mean: float) -> float:
-    """At least the probability that a Poisson number of this mean is at most a smaller count."""
+    """An upper bound of the probability that a Poisson variable of this mean is at most `count` (below the mean)."""
     return math.exp(count - mean - (count * math.log(count / mean) if count else 0.0))
 
 
 def _beyond_chance(raw: RawLog, chosen: Values, times: Values, thin: int) -> bool:
-    """Whether whole units repeat although a reward or a time hardly ever does.
+    """Whether whole units repeat although rewards or times almost never do.
 
-    Numbers are taken as even over their range in steps of their smallest difference, if all differences are multiples
-    of it, or else of their kind's precision; three times as many pairs are granted because they are uneven.
+    Values are assumed uniform over their range, in steps of their smallest difference if all differences are multiples
+    of it, else of their type's precision; the limit is three times larger because they are not uniform.
     """
     pairs = float(np.sum(times.astype(np.float64) * (times - 1.0))) / 2.0 * thin
     if pairs < _LEAST_PAIRS:
@@ -229,7 +229,7 @@ def _beyond_chance(raw: RawLog, chosen: Values, times: Values, thin: int) -> boo
 
 
 def _verified(raw: RawLog, columns: list[Values], groups: _Groups) -> Copies | None:
-    """Copies that equal the unit that they repeat in every column."""
+    """Copies that equal their first unit in every column."""
     order = raw.order
     starts = np.append(np.flatnonzero(np.append(True, order.last[:-1])), raw.rows)
     sizes = np.diff(starts)

@@ -1,4 +1,4 @@
-"""Errors, for each of which the log is refused. One function a check; all run, so one report says everything."""
+"""Errors, which make a log unusable: one function per check; all checks run and give one report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidelog.data.core.raw import Column, Finding, RawLog
 from tidelog.data.core.registry import check
 
 _LARGEST = float(np.finfo(np.float32).max)
-_AT_ONCE = 1_000_000  # numbers that are compared at once
+_AT_ONCE = 1_000_000  # numbers compared at once
 
 
 @check("empty log", "error")
@@ -23,64 +23,64 @@ def empty_log(raw: RawLog) -> Iterable[Finding]:
 
 @check("wrong length", "error")
 def wrong_length(raw: RawLog) -> Iterable[Finding]:
-    """An array, a mask or a list of bounds has another length than the log needs."""
+    """An array, a mask or a list of bounds has a length that does not fit the log."""
     if raw.action is None or raw.rows == 0:
         return
     width = raw.action.values.shape[1]
     declared = len(raw.action.sizes or ()) or len((raw.action.bounds or ((),))[0])
     if declared and declared != width:
-        found = f"{width} action columns, {declared} declared"
+        found = f"{width} action columns, but {declared} were declared"
         yield Finding("action", None, found, "as many as declared", "correct actions= or bounds=")
     for name, mask in _masks(raw):
         allowed = mask.values.shape[1] if mask.values.ndim == 2 else 1
         count = action_count(raw) if raw.action.kind == "discrete" else allowed
         if raw.action.kind != "discrete" or allowed != count:
-            found = f"{allowed} flags a row for a {raw.action.kind} action" + (
+            found = f"{allowed} flags per row for a {raw.action.kind} action" + (
                 f" of {count}" if count != allowed else ""
             )
-            yield Finding(name, None, found, "one flag for each discrete action", "give one flag an action, or no mask")
+            yield Finding(name, None, found, "one flag for each discrete action", "give one flag per action or no mask")
 
 
 @check("changing shapes", "error")
 def changing_shapes(raw: RawLog) -> Iterable[Finding]:
-    """Rows of one column have different shapes, or more axes than a log can hold."""
+    """Rows of one column have different shapes, or too many axes."""
     for column in (*raw.columns(), *_next_columns(raw)):
         if len(column.odd):
             yield Finding(
-                column.name, column.odd, "lists of another length", column.expects, "give every row one shape"
+                column.name, column.odd, "lists of another length", column.expects, "give every row the same shape"
             )
     for name, feature in raw.next_observation.items():
         for now, then in zip(raw.observation[name].columns, feature.columns, strict=True):
             if now.values.shape != then.values.shape and not len(then.odd):
                 found = f"rows of shape {list(then.values.shape[1:])}"
                 expected = f"rows of shape {list(now.values.shape[1:])}, as in '{now.name}'"
-                yield Finding(then.name, None, found, expected, "give both the same form")
+                yield Finding(then.name, None, found, expected, "give both the same shape")
 
 
 @check("missing value", "error")
 def missing_value(raw: RawLog) -> Iterable[Finding]:
     """A cell is empty, null, NA or none."""
-    advice = "fill the cells, or leave these rows out before the log is read"
+    advice = "fill the cells, or remove these rows before reading"
     for column in raw.columns():
         if len(column.missing) and column is not raw.next_action_mask:
             yield Finding(column.name, column.missing, "empty cells", "a value in every row", advice)
     for column in _next_columns(raw):
         partial = column.missing[raw.followed[column.missing]]
         if len(partial):
-            expected = "a whole next observation, or none at all"
-            yield Finding(column.name, partial, "empty cells beside given ones", expected, advice)
+            expected = "a complete next observation, or none"
+            yield Finding(column.name, partial, "empty cells in a partly filled next observation", expected, advice)
 
 
 @check("non-numeric text", "error")
 def non_numeric_text(raw: RawLog) -> Iterable[Finding]:
-    """A column of numbers, flags or times holds text that is none."""
+    """A column of numbers, flags or times holds other text."""
     acted = raw.action.columns if raw.action is not None else ()
     for column in (*raw.columns(), *_next_columns(raw)):
         if len(column.unreadable):
             found = ", ".join(repr(text) for text in column.texts[:3])
-            advice = "mend the cells; if the column holds words, name it in `categorical`"
+            advice = "correct the cells; if the column holds categories, name it in `categorical`"
             if any(column is one for one in acted):
-                advice = "mend the cells; actions are words only where none is a number: put a letter before each"
+                advice = "correct the cells; text actions must not be numbers: put a letter before each"
             yield Finding(column.name, column.unreadable, found, column.expects, advice)
 
 
@@ -94,7 +94,8 @@ def not_finite(raw: RawLog) -> Iterable[Finding]:
         bad = ~finite.reshape(raw.rows, -1).all(axis=1) & column.usable
         if bad.any():
             found = some(column.values[bad][~finite[bad]])
-            yield Finding(column.name, np.flatnonzero(bad), found, "finite numbers", "mend the values or their export")
+            advice = "correct the values or their export"
+            yield Finding(column.name, np.flatnonzero(bad), found, "finite numbers", advice)
 
 
 @check("flag neither true nor false", "error")
@@ -128,7 +129,7 @@ def code_out_of_range(raw: RawLog) -> Iterable[Finding]:
 
 @check("action out of range", "error")
 def action_out_of_range(raw: RawLog) -> Iterable[Finding]:
-    """A discrete action is no whole number, is negative, or is not below the number of actions."""
+    """A discrete action is not a whole number, is negative, or is not below the number of actions."""
     if raw.action is None or raw.action.kind == "continuous" or raw.rows == 0:
         return
     values = tame(raw.action.values)
@@ -139,7 +140,7 @@ def action_out_of_range(raw: RawLog) -> Iterable[Finding]:
     if bad.any():
         declared = raw.action.sizes is not None or raw.action_mask is not None
         expected = f"whole numbers from 0 to {some(sizes - 1)}" if declared else "whole numbers from 0"
-        advice = "count actions from 0 and declare actions=n; for numbers within limits declare bounds=(low, high)"
+        advice = "count actions from 0 and declare actions=n; for continuous actions declare bounds=(low, high)"
         yield Finding(_action_name(raw), np.flatnonzero(bad), some(values[bad]), expected, advice)
 
 
@@ -154,12 +155,12 @@ def action_out_of_bounds(raw: RawLog) -> Iterable[Finding]:
     bad = outside.any(axis=1) & raw.action.usable
     if bad.any():
         found, expected = some(values[bad][outside[bad]]), f"between {some(low)} and {some(high)}"
-        yield Finding(_action_name(raw), np.flatnonzero(bad), found, expected, "widen bounds= or mend the actions")
+        yield Finding(_action_name(raw), np.flatnonzero(bad), found, expected, "widen bounds= or correct the actions")
 
 
 @check("logged action masked out", "error")
 def action_masked_out(raw: RawLog) -> Iterable[Finding]:
-    """The mask says that the logged action was not allowed."""
+    """The mask forbids the logged action."""
     mask, action = raw.action_mask, raw.action
     if mask is None or action is None or action.kind != "discrete" or mask.values.ndim != 2 or not mask.values.size:
         return
@@ -170,7 +171,7 @@ def action_masked_out(raw: RawLog) -> Iterable[Finding]:
     if bad.any():
         found = f"actions {some(action.values[bad])} where the mask forbids them"
         yield Finding(
-            mask.name, np.flatnonzero(bad), found, "a mask that allows what was done", "align mask and actions"
+            mask.name, np.flatnonzero(bad), found, "a mask that allows the logged action", "align mask and actions"
         )
 
 
@@ -182,7 +183,7 @@ def mask_allows_nothing(raw: RawLog) -> Iterable[Finding]:
         if name == "next_action_mask":
             bad &= ~_terminated_rows(raw)
         if bad.any():
-            yield Finding(mask.name, np.flatnonzero(bad), "no action allowed", "at least one", "mend the mask")
+            yield Finding(mask.name, np.flatnonzero(bad), "no action allowed", "at least one", "correct the mask")
 
 
 @check("propensity out of range", "error")
@@ -195,7 +196,7 @@ def propensity_out_of_range(raw: RawLog) -> Iterable[Finding]:
     bad = ((values <= 0) | (discrete & (values > 1))) & raw.propensity.usable & np.isfinite(values)
     if bad.any():
         expected = "above 0 and at most 1" if discrete else "above 0"
-        advice = "log the probability that the logger gave to the action it took"
+        advice = "log the probability of the logged action under the logging policy"
         yield Finding(raw.propensity.name, np.flatnonzero(bad), some(values[bad]), expected, advice)
 
 
@@ -206,7 +207,7 @@ def negative_weight(raw: RawLog) -> Iterable[Finding]:
         bad = (raw.weight.values < 0) & raw.weight.usable
         if bad.any():
             found = some(raw.weight.values[bad])
-            yield Finding(raw.weight.name, np.flatnonzero(bad), found, "0 or more", "mend the weights")
+            yield Finding(raw.weight.name, np.flatnonzero(bad), found, "0 or more", "correct the weights")
 
 
 @check("duplicate step", "error")
@@ -214,15 +215,15 @@ def duplicate_step(raw: RawLog) -> Iterable[Finding]:
     """Two rows of one episode have the same step."""
     if raw.step is not None and raw.order.tied.any():
         at = raw.order.rows[raw.order.tied]
-        found = f"step {some(raw.step.values[at])} again in the same episode"
+        found = f"step {some(raw.step.values[at])} repeated in the same episode"
         yield Finding(
-            raw.step.name, at, found, "one row a step", "remove copies, or name the column that tells them apart"
+            raw.step.name, at, found, "one row per step", "remove copies, or name a column that distinguishes them"
         )
 
 
 @check("steps cannot be ordered", "error")
 def unorderable_steps(raw: RawLog) -> Iterable[Finding]:
-    """Rows of one episode have the same time and there is no step, or a step or time that is not given."""
+    """Rows of one episode have the same time and no step, or an empty step or time."""
     key = raw.step or raw.time
     if key is None or raw.episode is None:
         return
@@ -232,7 +233,7 @@ def unorderable_steps(raw: RawLog) -> Iterable[Finding]:
         at, found = raw.order.rows[raw.order.tied], "the same time as another row of the episode"
     else:
         return
-    yield Finding(key.name, at, found, "an order of the rows of each episode", "name a column step= that numbers them")
+    yield Finding(key.name, at, found, "a unique order of the rows of each episode", "set step= to their numbers")
 
 
 @check("cluster changes within an episode", "error")
@@ -243,24 +244,24 @@ def cluster_changes(raw: RawLog) -> Iterable[Finding]:
     values, usable = raw.order.sort(raw.cluster.values), raw.order.sort(raw.cluster.usable)
     firsts = np.flatnonzero(np.append(True, raw.order.last[:-1]))[raw.order.episode]
     bad = (values != values[firsts]) & usable & usable[firsts]
-    bad &= values == values  # NaN has a check of its own
+    bad &= values == values  # NaN has its own check
     if bad.any():
         words = np.asarray(raw.cluster.words) if raw.cluster.words is not None else None
-        said, first = (some(one if words is None else words[one]) for one in (values[bad], values[firsts[bad]]))
-        found = f"{said} in episodes whose first row says {first}"
-        advice = "correct the cells, or name a column that is the same in all rows of an episode"
+        later, first = (some(one if words is None else words[one]) for one in (values[bad], values[firsts[bad]]))
+        found = f"{later} in episodes whose first row has {first}"
+        advice = "correct the cells, or use a column that is constant within an episode"
         yield Finding(raw.cluster.name, raw.order.rows[bad], found, "one cluster for all rows of an episode", advice)
 
 
 @check("terminated before the last row", "error")
 def terminated_early(raw: RawLog) -> Iterable[Finding]:
-    """An episode goes on after a row that terminated it."""
+    """An episode continues after a row that terminated it."""
     yield from _ended_early(raw, raw.terminated, raw.flags.terminated)
 
 
 @check("truncated before the last row", "error")
 def truncated_early(raw: RawLog) -> Iterable[Finding]:
-    """An episode goes on after a row that truncated it."""
+    """An episode continues after a row that truncated it."""
     yield from _ended_early(raw, raw.truncated, raw.flags.truncated)
 
 
@@ -282,7 +283,7 @@ def next_mask_contradicts(raw: RawLog) -> Iterable[Finding]:
 
 
 def action_count(raw: RawLog) -> int:
-    """How many discrete actions there are: declared, or as wide as the mask, or one more than the largest seen."""
+    """The number of discrete actions: declared, or the width of the mask, or one more than the largest logged."""
     action = raw.action
     if action is None or action.kind != "discrete":
         return 0
@@ -307,12 +308,12 @@ def _sizes(raw: RawLog) -> Values:
 def _ended_early(raw: RawLog, column: Column | None, flags: Values) -> Iterable[Finding]:
     early = flags & ~raw.order.last
     if column is not None and early.any():
-        found = "rows of the same episode after it"
+        found = "more rows of the same episode after it"
         advice = "split the episode there, or correct the flag or the order of the rows"
-        yield Finding(column.name, raw.order.rows[early], found, "an end at the last row only", advice)
+        yield Finding(column.name, raw.order.rows[early], found, "an end only at the last row", advice)
 
 
-def _contradictions(raw: RawLog, now: Column, following: Column, given: Values) -> Iterable[Finding]:
+def _contradictions(raw: RawLog, now: Column, following: Column, known: Values) -> Iterable[Finding]:
     inner = np.flatnonzero(~raw.order.last)
     if not len(inner):
         return
@@ -322,18 +323,18 @@ def _contradictions(raw: RawLog, now: Column, following: Column, given: Values) 
         differences(following.values[rows[at : at + chunk]], now.values[after[at : at + chunk]])
         for at in range(0, len(rows), chunk)
     ]
-    bad = np.concatenate(differing) & given[rows] & now.usable[after]
+    bad = np.concatenate(differing) & known[rows] & now.usable[after]
     if bad.any():
         shown = np.flatnonzero(bad)[:10]
-        said, seen = tame(following.values[rows[shown]]), tame(now.values[after[shown]])
-        differs = said != seen
-        found = f"{some(said[differs])} where the following row says {some(seen[differs])}"
-        advice = "correct step=, episode= or the columns; or leave next_observation out"
+        stated, actual = tame(following.values[rows[shown]]), tame(now.values[after[shown]])
+        differs = stated != actual
+        found = f"{some(stated[differs])}, but the following row has {some(actual[differs])}"
+        advice = "correct step=, episode= or the columns; or drop next_observation="
         yield Finding(following.name, rows[bad], found, "the following row's value", advice)
 
 
 def differences(said: Values, seen: Values) -> Values:
-    """[B] bool: rows whose numbers differ by more than rounding."""
+    """[B] bool: rows whose numbers differ by more than rounding errors."""
     said, seen = tame(said), tame(seen)
     differs = np.abs(said - seen) > 1e-6 * np.maximum(1.0, np.abs(seen))
     found: Values = differs.reshape(len(said), -1).any(axis=1)
@@ -360,12 +361,12 @@ def _action_name(raw: RawLog) -> str:
 
 
 def tame(values: Values) -> Values:
-    """Finite float64 numbers, so that arithmetic on values that another check refuses stays quiet."""
+    """Clip to finite float64 numbers; avoids overflow warnings for values that another check reports."""
     return np.clip(np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0), -_LARGEST, _LARGEST)
 
 
 def some(values: Values) -> str:
-    """The first three different values, as the user would write them."""
+    """The first three different values as text."""
     flat = np.asarray(values).reshape(-1)
-    seen = list(dict.fromkeys(flat[:1000].tolist()))
-    return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in seen[:3])
+    distinct = list(dict.fromkeys(flat[:1000].tolist()))
+    return ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in distinct[:3])

@@ -1,4 +1,4 @@
-"""The rows that an error names, written aside with the reasons, so that somebody can mend them."""
+"""Write the rows that errors name to a separate file, with the reasons, for manual repair."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ ROW, LINE, PROBLEMS = "quarantine_row", "quarantine_line", "quarantine_problems"
 
 
 def quarantine(source: Any, columns: Columns | Mapping[str, Any] | str | Path, path: str | Path) -> Report:
-    """Validate a table, and write the rows of every error to a new CSV file at `path`, as they stand in the source.
+    """Validate a table and write the rows of every error, unchanged, to a new CSV file at `path`.
 
-    Three columns come first: the row number, the line (where rows stand on lines of their own), and all errors of the
-    row. Nothing is written where no error names a row. ConfigError where `path` exists or does not end in .csv, or
-    the mapping is wrong; a source that cannot be read is a report, and nothing is written.
+    Three columns come first: the row number, the line number (if each row has its own line), and all errors of the
+    row. No file is written if no error names a row. ConfigError if `path` exists or does not end in .csv, or if the
+    mapping is wrong; for an unreadable source the report is returned and no file is written.
     """
     target = free_path(path)
     mapping = Columns.of(columns)
@@ -45,24 +45,24 @@ def quarantine(source: Any, columns: Columns | Mapping[str, Any] | str | Path, p
 
 
 def write_offending(table: Table, found: Iterable[tuple[Check, Finding]], target: Path) -> None:
-    """The rows of a table that errors name, with the reasons, to a new file; nothing where none names a row."""
+    """Write the rows of a table that errors name, with the reasons, to a new file; no file without such rows."""
     rows, reasons = _reasons(found)
     if len(rows):
         _write(_marked(table, rows, reasons), target)
 
 
 def free_path(path: str | Path) -> Path:
-    """The path of a CSV file that is not there yet; ConfigError otherwise."""
+    """The path of a CSV file that does not exist yet; ConfigError otherwise."""
     target = Path(path)
     if target.suffix.lower() != ".csv":
-        raise ConfigError(f"{target}: offending rows are written as .csv")
+        raise ConfigError(f"{target}: the name must end in .csv. fix: use a name such as rows.csv")
     if target.exists():
-        raise ConfigError(f"{target} exists: choose another name, nothing was written")
+        raise ConfigError(f"{target} exists, nothing was written. fix: choose another name")
     return target
 
 
 def _reasons(found: Iterable[tuple[Check, Finding]]) -> tuple[Values, list[str]]:
-    """Rows from 0 that stand in an error, rising, and for each all its errors as one text."""
+    """Rows of errors from 0, ascending, and for each row all its errors as one text."""
     named = [(f"{one.name} in '{finding.column}'" if finding.column else one.name, finding.at)
              for one, finding in found if one.level == "error" and finding.at is not None]  # fmt: skip
     frames = [pl.DataFrame({"row": at}).with_columns(reason=pl.lit(name)) for name, at in named]
@@ -74,17 +74,17 @@ def _reasons(found: Iterable[tuple[Check, Finding]]) -> tuple[Values, list[str]]
 
 
 def _marked(table: Table, rows: Values, reasons: list[str]) -> pl.DataFrame:
-    """The rows as the source has them, behind their numbers and reasons."""
+    """The rows as in the source, after their numbers and reasons."""
     numbers = table.numbers[rows]
     marks = {ROW: numbers} | ({LINE: numbers + 1} if table.has_lines else {}) | {PROBLEMS: reasons}
-    taken = [name for name in marks if name in table.frame.columns]
-    if taken:
-        raise ConfigError(f"the source already has the column '{taken[0]}': rename it")
+    used = [name for name in marks if name in table.frame.columns]
+    if used:
+        raise ConfigError(f"the source already has a column '{used[0]}'. fix: rename it")
     return pl.concat([pl.DataFrame(marks), _flat(table.frame[rows])], how="horizontal")
 
 
 def _flat(frame: pl.DataFrame) -> pl.DataFrame:
-    """Lists as text such as 1,0,1, which the door reads again."""
+    """Lists as text such as 1,0,1, which can be read again."""
     nested = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List | pl.Array)]
     return frame.with_columns(
         pl.Series(name, [None if cell is None else ",".join(map(str, cell)) for cell in frame[name].to_list()])
@@ -93,7 +93,7 @@ def _flat(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _write(frame: pl.DataFrame, target: Path) -> None:
-    """Write the rows whole or not at all, under the names that stand in the source (see `tables.unique`)."""
+    """Write the rows as a whole or not at all, under the column names of the source (see `tables.unique`)."""
     header = io.StringIO(newline="")
     csv.writer(header, lineterminator="\n").writerow([name.partition("\x00")[0] for name in frame.columns])
     content = (header.getvalue() + frame.write_csv(include_header=False)).encode()
@@ -101,7 +101,7 @@ def _write(frame: pl.DataFrame, target: Path) -> None:
         with target.open("xb") as stream:
             stream.write(content)
     except FileExistsError as error:
-        raise ConfigError(f"{target} exists: choose another name, nothing was written") from error
+        raise ConfigError(f"{target} exists, nothing was written. fix: choose another name") from error
     except OSError as error:
         target.unlink(missing_ok=True)
         raise ConfigError(f"{target} cannot be written: {error}") from error

@@ -1,4 +1,4 @@
-"""Warnings and notes: said, and passed over. One function a check."""
+"""Warnings and notes, which do not make a log unusable: one function per check."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def both_flags(raw: RawLog) -> Iterable[Finding]:
     """A row is terminated and truncated; terminated wins."""
     if raw.flags.both.any():
         at = raw.order.rows[raw.flags.both]
-        advice = "nothing, if the world did end there; terminated wins, and nothing is bootstrapped from"
+        advice = "nothing, if the episode terminated there; terminated wins, and there is no bootstrapping"
         yield Finding(None, at, "terminated and truncated on one row", "one of them", advice)
 
 
@@ -38,47 +38,47 @@ def unordered_rows(raw: RawLog) -> Iterable[Finding]:
     """Rows were sorted by episode and step."""
     moved = raw.order.rows != np.arange(raw.rows)
     if moved.any():
-        found, expected = "rows out of order, which were sorted", "episodes one after another, steps rising"
+        found, expected = "rows out of order, now sorted", "episodes one after another, with increasing steps"
         yield Finding(None, np.flatnonzero(moved), found, expected, "nothing, if episode= and step= are right")
 
 
 @check("no end flag", "warning")
 def no_end_flag(raw: RawLog) -> Iterable[Finding]:
-    """An episode stops without either flag, and counts as truncated at its last row."""
+    """An episode ends without either flag; it counts as truncated at its last row."""
     if raw.flags.assumed.any():
         at = raw.order.rows[raw.flags.assumed]
-        found = f"{len(at):,} of {len(raw.order.ids):,} episodes stop without a flag; truncated is assumed"
-        advice = "name terminated= or truncated=; terminated=True says that the world ended every episode"
+        found = f"{len(at):,} of {len(raw.order.ids):,} episodes end without a flag; truncated is assumed"
+        advice = "set terminated= or truncated=; terminated=True if every episode terminated"
         yield Finding(None, at, found, "terminated or truncated on each last row", advice)
 
 
 @check("no bootstrap target", "warning")
 def no_bootstrap_target(raw: RawLog) -> Iterable[Finding]:
-    """Nothing is known after a truncated last row: it is kept for cloning and statistics, not for value learning."""
+    """A truncated last row has no next observation: it is used for cloning and statistics, not for value learning."""
     followed = raw.order.sort(raw.followed)
-    lost = raw.order.last & ~raw.flags.terminated & ~followed
-    if lost.any():
-        found = f"{int(lost.sum()):,} rows are kept for cloning and statistics, not used as targets of value learning"
+    unknown = raw.order.last & ~raw.flags.terminated & ~followed
+    if unknown.any():
+        found = f"{int(unknown.sum()):,} rows are used for cloning and statistics, not as targets of value learning"
         advice = "add a next_observation column, or the following row"
-        yield Finding(None, raw.order.rows[lost], found, "what was seen after a truncated row", advice)
+        yield Finding(None, raw.order.rows[unknown], found, "the observation after a truncated row", advice)
 
 
 @check("terminations ignored", "warning")
 def terminations_ignored(raw: RawLog) -> Iterable[Finding]:
-    """The mapping says that terminated rows count as truncated."""
+    """The mapping counts terminated rows as truncated."""
     if raw.terminations == "ignore" and raw.terminated is not None:
         at = np.flatnonzero((raw.terminated.values == 1) & raw.terminated.usable)
         found = f"terminations='ignore': {len(at):,} terminated flags do not stop bootstrapping"
         yield Finding(
-            raw.terminated.name, at, found, "a task of fixed length", "terminations='stop' if the world ends episodes"
+            raw.terminated.name, at, found, "a task of fixed length", "terminations='stop' if terminations are real"
         )
 
 
 @check("no reward", "note")
 def no_reward(raw: RawLog) -> Iterable[Finding]:
-    """The mapping names no reward: only cloning can learn from the log."""
+    """The mapping names no reward: only behaviour cloning can learn from the log."""
     if raw.reward is None and all(finding.column != "reward" for _, finding in raw.found):
-        yield Finding(None, None, "no reward", "a reward, for all but cloning", "name reward= if there is one")
+        yield Finding(None, None, "no reward", "a reward, except for cloning", "set reward= if there is one")
 
 
 @check("constant reward", "warning")
@@ -87,13 +87,13 @@ def constant_reward(raw: RawLog) -> Iterable[Finding]:
     for name, values in _numbers(raw.reward or ()):
         if _constant(values):
             yield Finding(
-                name, None, f"every reward is {values[0]:g}", "rewards that differ", "check which column is named"
+                name, None, f"every reward is {values[0]:g}", "different rewards", "check the column of reward="
             )
 
 
 @check("equal episode returns", "warning")
 def equal_returns(raw: RawLog) -> Iterable[Finding]:
-    """Rewards differ, but they sum to the same number in every episode of several steps."""
+    """Rewards differ, but every episode of several steps has the same return."""
     count = len(raw.order.ids)
     if raw.episode is None or count < 2:
         return
@@ -104,9 +104,9 @@ def equal_returns(raw: RawLog) -> Iterable[Finding]:
         sizes = np.add.reduceat(np.abs(rewards), starts, axis=0).max(axis=0)
         same = np.ptp(returns, axis=0) <= 1e-9 * sizes
         if (same & (np.ptp(rewards, axis=0) > 0)).any():
-            found = f"all {count:,} episodes return {some(returns[0])}"
-            advice = "check the reward: episodes that all end equally well teach only by when they are rewarded"
-            yield Finding(column.name, None, found, "returns that differ", advice)
+            found = f"all {count:,} episodes have the return {some(returns[0])}"
+            advice = "check the reward: with equal returns, only the timing of rewards carries information"
+            yield Finding(column.name, None, found, "different returns", advice)
 
 
 @check("one action only", "warning")
@@ -115,16 +115,16 @@ def one_action_only(raw: RawLog) -> Iterable[Finding]:
     for name, values in _numbers(raw.action.columns if raw.action else ()):
         if _constant(values):
             found = f"every action is {values[0]:g}"
-            yield Finding(name, None, found, "actions that differ", "nothing can be learned about other actions")
+            yield Finding(name, None, found, "different actions", "nothing can be learned about other actions")
 
 
 @check("constant observation column", "warning")
 def constant_column(raw: RawLog) -> Iterable[Finding]:
-    """An observation column never changes."""
+    """An observation column is constant."""
     constant = [name for name, values in _observed(raw) if _constant(values)]
     if constant:
-        found = f"{len(constant)} of {len(list(_observed(raw)))} columns never change: {_named(constant)}"
-        yield Finding(_named(constant), None, found, "columns that vary", "leave them out, or check the export")
+        found = f"{len(constant)} of {len(list(_observed(raw)))} columns are constant: {_named(constant)}"
+        yield Finding(_named(constant), None, found, "columns that vary", "drop them, or check the export")
 
 
 @check("duplicated observation columns", "warning")
@@ -138,48 +138,48 @@ def duplicated_columns(raw: RawLog) -> Iterable[Finding]:
         copies = [name for name, values in others if np.array_equal(values, first)]
         if copies:
             found = f"the same values as in '{original}'"
-            yield Finding(_named(copies), None, found, "columns that say different things", "leave the copies out")
+            yield Finding(_named(copies), None, found, "different columns", "drop the copies")
 
 
 @check("extreme scale", "warning")
 def extreme_scale(raw: RawLog) -> Iterable[Finding]:
-    """An observation column reaches beyond 10,000, or never beyond 0.0001."""
+    """The largest magnitude of an observation column is above 10,000 or below 0.0001."""
     reach = {name: _reach(values) for name, values in _observed(raw, codes=False)}
     large = [name for name, top in reach.items() if top > _LARGE]
     small = [name for name, top in reach.items() if 0 < top < _SMALL]
-    for names, said in ((large, f"beyond {_LARGE:,.0f}"), (small, f"no further than {_SMALL:g}")):
+    for names, size in ((large, f"above {_LARGE:,.0f}"), (small, f"below {_SMALL:g}")):
         if names:
-            found, advice = f"columns that reach {said}", "standardise observations (scale=) or choose other units"
-            yield Finding(_named(names), None, f"{len(names)} {found}", "numbers of about one", advice)
+            found, advice = f"columns with magnitudes {size}", "standardise observations (scale=) or choose other units"
+            yield Finding(_named(names), None, f"{len(names)} {found}", "magnitudes near 1", advice)
 
 
 @check("suspicious leak", "warning")
 def suspicious_leak(raw: RawLog) -> Iterable[Finding]:
-    """An observation column is the row's reward or action in every row, or the reward of the row before."""
+    """An observation column equals the reward or action of the same row, or the reward of the row before."""
     before = np.flatnonzero(~raw.order.last)
-    expected = "what was seen before the action"
-    for role, told, column in _outcomes(raw):
+    expected = "only information from before the action"
+    for role, outcome, column in _outcomes(raw):
         for name, values in _whole(one for one in _observed_columns(raw) if one.words == column.words):
-            if _equal(values, told, raw.order.rows, raw.order.rows):
+            if _equal(values, outcome, raw.order.rows, raw.order.rows):
                 found = f"the same values as {role} '{column.name}' of the same row"
-                yield Finding(name, None, found, expected, "leave the column out")
-            elif role == "reward" and _equal(values, told, raw.order.rows[1:], raw.order.rows, before):
+                yield Finding(name, None, found, expected, "drop the column")
+            elif role == "reward" and _equal(values, outcome, raw.order.rows[1:], raw.order.rows, before):
                 found = f"reward '{column.name}' of the row before"
-                yield Finding(name, None, found, expected, "leave the column out, unless the policy sees it in time")
+                yield Finding(name, None, found, expected, "drop the column, unless the policy has it in time")
 
 
 @check("unbalanced actions", "warning")
 def unbalanced_actions(raw: RawLog) -> Iterable[Finding]:
-    """An action is never taken, or far less often than others: in fewer than 10 rows or 0.1 % of them."""
+    """An action is never taken, or is rare: in fewer than 10 rows or 0.1 % of them."""
     if raw.action is None or raw.action.kind == "continuous":
         return
     sizes = raw.action.sizes if raw.action.kind == "multi" else (action_count(raw),)
     for place, (name, values) in enumerate(_numbers(raw.action.columns)):
         known = tame(values)
         size = sizes[place] if sizes and place < len(sizes) else int(known.max(initial=0)) + 1
-        taken = known[(known >= 0) & (known < min(size, _MOST_ACTIONS))].astype(np.int64)
-        if len(taken) and taken.min() < taken.max():
-            yield from _unbalanced(name, *np.unique(taken, return_counts=True), size, raw.action.columns[0].words)
+        codes = known[(known >= 0) & (known < min(size, _MOST_ACTIONS))].astype(np.int64)
+        if len(codes) and codes.min() < codes.max():
+            yield from _unbalanced(name, *np.unique(codes, return_counts=True), size, raw.action.columns[0].words)
 
 
 @check("few episodes", "warning")
@@ -187,13 +187,13 @@ def few_episodes(raw: RawLog) -> Iterable[Finding]:
     """There are fewer than ten episodes."""
     count = len(raw.order.ids)
     if 0 < count < _FEW_EPISODES:
-        advice = "name episode= if rows belong together differently; intervals over so few episodes are wide"
+        advice = "set episode= if rows form other episodes; intervals over so few episodes are wide"
         yield Finding(None, None, f"{count} episodes", f"at least {_FEW_EPISODES}", advice)
 
 
 @check("gap in steps", "warning")
 def gap_in_steps(raw: RawLog) -> Iterable[Finding]:
-    """Steps within an episode jump by more than usual, as if rows were missing."""
+    """Steps within an episode jump by more than usual; rows may be missing."""
     if raw.step is None or raw.episode is None or raw.order.key is None or raw.rows < 2:
         return
     jump = np.diff(tame(raw.order.key))
@@ -202,7 +202,7 @@ def gap_in_steps(raw: RawLog) -> Iterable[Finding]:
     gap = inside & (jump > 1.5 * usual)
     if gap.any():
         found, expected = f"jumps of {some(jump[gap])}", f"steps of {usual:g}"
-        advice = "add the missing rows; what follows such a gap counts as the next observation"
+        advice = "add the missing rows; the row after a gap counts as the next observation"
         yield Finding(raw.step.name, raw.order.rows[1:][gap], found, expected, advice)
 
 
@@ -214,34 +214,34 @@ def gap_in_time(raw: RawLog) -> Iterable[Finding]:
     long = inside & (jump > _LONG * usual) & (usual > 0)
     if raw.time is not None and long.any():
         found, expected = f"steps of up to {_spoken(raw, jump[long].max())}", f"about {_spoken(raw, usual)} as usual"
-        advice = "add the missing rows, or split the episodes there; one decision counts as one step of discount"
+        advice = "add the missing rows, or split the episodes there; each decision is discounted as one step"
         yield Finding(raw.time.name, raw.order.rows[1:][long], found, expected, advice)
 
 
 @check("time runs backwards", "warning")
 def time_backwards(raw: RawLog) -> Iterable[Finding]:
-    """A row is later in its episode by step, and earlier by time."""
+    """A row has a later step but an earlier time than the row before."""
     jump, inside = _elapsed(raw)
     back = inside & (jump < 0)
     if raw.time is not None and back.any():
-        advice = "correct step= or time=; the rows stand in the order of the steps"
-        yield Finding(raw.time.name, raw.order.rows[1:][back], "earlier than the row before", "times that rise", advice)
+        advice = "correct step= or time=; rows are in the order of steps"
+        yield Finding(raw.time.name, raw.order.rows[1:][back], "earlier than the row before", "rising times", advice)
 
 
 @check("many words", "warning")
 def many_words(raw: RawLog) -> Iterable[Finding]:
-    """A categorical column has almost as many words as there are rows."""
+    """A categorical column has almost as many different values as rows."""
     for feature in raw.observation.values():
         for column in feature.columns:
             count = len(column.words or ())
             if count > _MANY_WORDS and count > raw.rows / 2:
-                found, expected = f"{count:,} different words in {raw.rows:,} rows", "words that come again"
-                yield Finding(column.name, None, found, expected, "leave out identities, dates and free text")
+                found, expected = f"{count:,} different values in {raw.rows:,} rows", "values that repeat"
+                yield Finding(column.name, None, found, expected, "drop identifiers, dates and free text")
 
 
 @check("actions inferred", "note")
 def actions_inferred(raw: RawLog) -> Iterable[Finding]:
-    """The number of actions was not declared; it is one more than the largest seen, or the number of words."""
+    """The number of actions was not declared; it is one more than the largest logged, or the number of labels."""
     if raw.action is None or raw.action.sizes is not None or raw.action.kind == "continuous" or raw.rows == 0:
         return
     values = tame(raw.action.values)
@@ -254,11 +254,11 @@ def actions_inferred(raw: RawLog) -> Iterable[Finding]:
 
 @check("bounds inferred", "note")
 def bounds_inferred(raw: RawLog) -> Iterable[Finding]:
-    """Bounds were not declared; they are the smallest and the largest action seen."""
+    """Bounds were not declared; they are the smallest and the largest logged action."""
     if raw.action is None or raw.action.bounds is not None or raw.action.kind != "continuous" or raw.rows == 0:
         return
     values = tame(raw.action.values)
-    found = f"actions from {some(values.min(axis=0))} to {some(values.max(axis=0))}, taken as the bounds"
+    found = f"actions from {some(values.min(axis=0))} to {some(values.max(axis=0))}, used as the bounds"
     yield Finding(
         _action_columns(raw), None, found, "declared bounds", "declare bounds=(low, high) if more is possible"
     )
@@ -278,19 +278,19 @@ def rounded(raw: RawLog) -> Iterable[Finding]:
 def _unbalanced(
     name: str, taken: Values, counts: Values, size: int, words: tuple[str, ...] | None
 ) -> Iterator[Finding]:
-    """Actions of one dimension that were never taken (of `size`), and those `taken` that are rare by `counts`."""
+    """Find actions of one dimension (of `size`) that were never taken, and those that are rare by `counts`."""
     spoken = (lambda action: words[action]) if words else str
     rows = int(counts.sum())
     rare = taken[((counts < _RARE_ROWS) | (counts < _RARE_SHARE * rows)) & (counts < 0.1 * rows / size)]
-    lacking = size - len(taken)
-    if lacking:
+    missing = size - len(taken)
+    if missing:
         first = np.setdiff1d(np.arange(min(size, len(taken) + 6)), taken)[:6].tolist()
-        found = f"{lacking:,} of {size:,} actions never taken: {_named(list(map(spoken, first)), lacking)}"
-        advice = "declare only actions that the log shows, mask the others, or stay near the log"
+        found = f"{missing:,} of {size:,} actions never taken: {_named(list(map(spoken, first)), missing)}"
+        advice = "declare only actions in the log, mask the others, or use an algorithm that stays near the log"
         yield Finding(name, None, found, "every action in the log", advice)
     if len(rare):
         found = f"{len(rare):,} of {size:,} actions in very few rows: {_named(list(map(spoken, rare.tolist())))}"
-        yield Finding(name, None, found, "at least ten rows of each", "join rare actions, or do not trust their values")
+        yield Finding(name, None, found, "at least ten rows of each", "merge rare actions, or distrust their values")
 
 
 def _outcomes(raw: RawLog) -> Iterator[tuple[str, Values, Column]]:
@@ -302,19 +302,19 @@ def _outcomes(raw: RawLog) -> Iterator[tuple[str, Values, Column]]:
                 yield role, values, column
 
 
-def _equal(values: Values, told: Values, after: Values, before: Values, chosen: Values | None = None) -> bool:
-    """Whether values at rows `after` are those told at `before`, in at least ten of the chosen, and not constant."""
+def _equal(values: Values, outcome: Values, after: Values, before: Values, chosen: Values | None = None) -> bool:
+    """Whether `values[after]` equal `outcome[before]`, in at least ten chosen rows, and are not constant."""
     if len(before if chosen is None else chosen) < _ENOUGH:
         return False
     for few in (slice(_SAMPLE), slice(None)):
         at = few if chosen is None else chosen[few]
-        if not np.array_equal(values[after[at]], told[before[at]]):
+        if not np.array_equal(values[after[at]], outcome[before[at]]):
             return False
-    return not _constant(told[before[at]])
+    return not _constant(outcome[before[at]])
 
 
 def _elapsed(raw: RawLog) -> tuple[Values, Values]:
-    """[N - 1] time from each row to the following, in episode order, and whether both are known and of one episode."""
+    """[N - 1] time from each row to the next, in episode order, and whether both are known and of one episode."""
     if raw.time is None or raw.rows < 2:
         return np.zeros(0), np.zeros(0, bool)
     known = raw.order.sort(raw.time.usable)
@@ -338,7 +338,7 @@ def _observed(raw: RawLog, codes: bool = True) -> Iterator[tuple[str, Values]]:
 
 
 def _observed_columns(raw: RawLog, codes: bool = True) -> Iterator[Column]:
-    """Observation columns of numbers and codes; pictures are none."""
+    """Observation columns of numbers and codes, without images."""
     for feature in raw.observation.values():
         if feature.kind == "vector" or (codes and feature.kind == "codes"):
             yield from feature.columns
@@ -367,7 +367,7 @@ def _reach(values: Values) -> float:
 
 
 def _sample(values: Values) -> Values:
-    """About a thousand values, evenly taken, as float64: equal for equal columns."""
+    """About a thousand evenly spaced values as float64: equal for equal columns."""
     return values[:: max(1, len(values) // _SAMPLE)].astype(np.float64)
 
 

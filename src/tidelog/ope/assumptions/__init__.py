@@ -1,1 +1,1 @@
-"""Tests of what estimators assume, and bounds where it cannot be tested."""
+"""Tests of the estimators' assumptions, and bounds where no test is possible."""

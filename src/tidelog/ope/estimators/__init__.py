@@ -1,1 +1,1 @@
-"""Off-policy estimators, their intervals, distributions of returns, slates."""
+"""Off-policy estimators, their intervals, return distributions, slates."""

@@ -1,14 +1,14 @@
-"""Estimates of a policy's mean reward from decisions that stand alone: every episode has one step.
+"""Estimates of a policy's mean reward from single decisions: every episode has one step.
 
-With `w = target / behaviour`, a model's value Q of the logged action and V over the target's actions:
-- importance sampling `w r`, self-normalised, or cut at a largest weight;
+`w = target / behaviour`; Q is a model's value of the logged action, V its mean over the target's actions:
+- importance sampling `w r`, self-normalised, or clipped at a largest weight;
 - the model alone, V, and doubly robust, `V + w (r - Q)` (Dudik, Langford & Li 2011, arXiv:1103.4601);
 - doubly robust without weights above a threshold (Wang, Agarwal & Dudik 2017, arXiv:1612.01205), or with weights shrunk
   to `s w / (w^2 + s)` (Su et al. 2020, arXiv:1907.09623);
-- importance sampling of what an action is like in place of which it is (Saito & Joachims 2022, arXiv:2202.06317).
+- importance sampling of an action's embedding instead of the action (Saito & Joachims 2022, arXiv:2202.06317).
 
-At the ends of their dials: cutting at infinity is importance sampling, at 0 nothing is left; a threshold or a shrinkage
-of infinity is doubly robust, of 0 the model alone; actions that are each of their own kind are importance sampling.
+Limits: clipping at infinity is importance sampling, at 0 it gives 0; a threshold or a shrinkage of infinity is doubly
+robust, of 0 the model alone; if each action has its own kind, embeddings give importance sampling.
 
 Letters: `N` steps (and episodes), `A` actions.
 """
@@ -37,7 +37,7 @@ def snips(evidence: Evidence) -> Ratios:
 
 
 def clipped_ips(evidence: Evidence, largest: float = 10.0) -> Ratios:
-    """Importance sampling with weights cut at `largest`: less variance, and a pull towards 0."""
+    """Importance sampling with weights clipped at `largest`: less variance, and a bias towards 0."""
     return means(np.minimum(_weights(evidence), _at_least_0("largest", largest)) * evidence.reward)
 
 
@@ -53,7 +53,7 @@ def doubly_robust(evidence: Evidence) -> Ratios:
 
 
 def self_normalised_dr(evidence: Evidence) -> Ratios:
-    """Doubly robust, the residuals as a weighted mean."""
+    """Doubly robust with self-normalised residuals."""
     weights = _weights(evidence)
     residuals = Ratios((weights * _residuals(evidence))[:, None], weights[:, None])
     return means(wanted(evidence, "model_target")).plus(residuals)
@@ -62,8 +62,8 @@ def self_normalised_dr(evidence: Evidence) -> Ratios:
 def switch_dr(evidence: Evidence, largest: float = 10.0) -> Ratios:
     """Doubly robust where the weight is at most `largest`, the model alone elsewhere."""
     weights = _weights(evidence)
-    kept = np.where(weights <= _at_least_0("largest", largest), weights, 0.0)
-    return means(wanted(evidence, "model_target") + kept * _residuals(evidence))
+    small = np.where(weights <= _at_least_0("largest", largest), weights, 0.0)
+    return means(wanted(evidence, "model_target") + small * _residuals(evidence))
 
 
 def dr_optimistic_shrinkage(evidence: Evidence, shrinkage: float = 100.0) -> Ratios:
@@ -75,19 +75,22 @@ def dr_optimistic_shrinkage(evidence: Evidence, shrinkage: float = 100.0) -> Rat
 
 
 def mips(evidence: Evidence, likelihood: NDArray[np.floating]) -> Ratios:
-    """Marginalised importance sampling: how much likelier the target makes what the logged action was like.
+    """Marginalised importance sampling: weights are ratios of the probabilities of the logged action's embedding.
 
-    `likelihood` [N, A] is the probability of the observed embedding under each action; `same_kind` gives it for kinds
-    of action. Both policies' probabilities of all actions are read. Biased by what reward depends on beyond it.
+    `likelihood` [N, A] is the probability of the observed embedding under each action; `same_kind` computes it for
+    kinds of actions. Reads both policies' probabilities of all actions. Biased if the reward depends on the action
+    beyond its embedding.
     """
     _weights(evidence)
     target, behaviour = wanted(evidence, "target_all"), wanted(evidence, "behaviour_all")
     if np.shape(likelihood) != target.shape or (np.asarray(likelihood) < 0).any():
-        raise SpecError(f"likelihood must be {target.shape} and at least 0, found shape {np.shape(likelihood)}")
+        raise SpecError(f"likelihood has shape {np.shape(likelihood)}: expected {target.shape}, all at least 0")
     weights = quotients((target * likelihood).sum(1), (behaviour * likelihood).sum(1))
     if np.isnan(weights).any():
         row = int(np.flatnonzero(np.isnan(weights))[0])
-        raise SpecError(f"step {row}: the logger takes no action of the kind that was observed; mend its probabilities")
+        raise SpecError(
+            f"step {row}: the logger has probability 0 for the observed embedding. fix: correct its probabilities"
+        )
     return means(weights * evidence.reward)
 
 
@@ -112,8 +115,8 @@ BANDIT: dict[str, Callable[[Evidence], Ratios]] = {
 def _weights(evidence: Evidence) -> Floats:
     if evidence.horizon > 1:
         raise SpecError(
-            f"bandit estimators read episodes of one step, the longest here has {evidence.horizon}; "
-            "ask for a sequential one, such as 'weighted_dr'"
+            f"bandit estimators support episodes of one step; the longest here has {evidence.horizon}. "
+            "fix: use a sequential estimator, such as 'weighted_dr'"
         )
     return weights_of_steps(evidence)
 
@@ -124,5 +127,5 @@ def _residuals(evidence: Evidence) -> Floats:
 
 def _at_least_0(name: str, value: float) -> float:
     if not value >= 0:
-        raise ConfigError(f"{name} must be at least 0, found {value}")
+        raise ConfigError(f"{name} = {value}: expected at least 0")
     return value

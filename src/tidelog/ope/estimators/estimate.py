@@ -1,4 +1,4 @@
-"""The estimators by name, and a table of what they say a policy is worth, each with its interval and support.
+"""The estimators by name, and a table of their estimates of a policy's value, with intervals and support.
 
 Letters: `N` steps, `E` episodes.
 """
@@ -25,30 +25,30 @@ from tidelog.ope.evidence.weights import support_of
 from tidelog.ope.models import density_ratios as marginal
 from tidelog.ope.verdict.results import Estimate, Estimates, Support
 
-IMPOSSIBLE = "outside of what an episode can earn"
-CUT = 10.0  # where the estimators that cut weights do so
+IMPOSSIBLE = "outside the range that an episode can earn"
+CUT = 10.0  # largest weight of the estimators that clip weights
 NEEDS = {
-    "model": "a model of what actions are worth (model='none' was asked for, or none can be made of this log)",
-    "occupancy": "ratios of visits, which cannot be estimated on this log",
+    "model": "a model of action values (model='none' was set, or this log supports none)",
+    "occupancy": "occupancy ratios, which cannot be estimated on this log",
 }
 
 
 @dataclass(frozen=True)
 class Estimator:
-    """One way to tell a policy's worth from a log: what it computes and reads, and what it is good for."""
+    """An estimator of a policy's value: its function, its inputs, and where it applies."""
 
     ratios: Callable[[Evidence], Ratios]
     what: str
     paper: str
-    needs: tuple[str, ...] = ()  # parts of the evidence without which it has no answer
-    steps: str = "any"  # "one": only episodes of one step; "several": listed only where episodes are longer
-    vetoes: bool = False  # whether it may contradict: a constant added to every reward changes no difference
-    largest: float = np.inf  # where it cuts weights
-    visits: bool = False  # weighs by ratios of visits, not by products along episodes
+    needs: tuple[str, ...] = ()  # required parts of the evidence
+    steps: str = "any"  # "one": only episodes of one step; "several": listed only for longer episodes
+    vetoes: bool = False  # may contradict, because a constant added to every reward changes no difference
+    largest: float = np.inf  # largest weight, if it clips weights
+    visits: bool = False  # uses occupancy ratios, not products along episodes
 
 
 def fqe(evidence: Evidence) -> Ratios:
-    """The model's value of where each episode began, under the target policy."""
+    """The model's value of each episode's first observation, under the target policy."""
     return means(wanted(evidence, "model_target")[evidence.starts[:-1]])
 
 
@@ -57,7 +57,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "ips": Estimator(bandit.ips, "reward times weight", "Horvitz & Thompson 1952", (), "one"),
     "snips": Estimator(bandit.snips, "ips over the sum of weights", "Swaminathan & Joachims 2015", (), "one", True),
     "clipped_ips": Estimator(
-        lambda e: bandit.clipped_ips(e, CUT), f"ips, weights cut at {CUT:g}", "Ionides 2008", (), "one", largest=CUT
+        lambda e: bandit.clipped_ips(e, CUT), f"ips, weights clipped at {CUT:g}", "Ionides 2008", (), "one", largest=CUT
     ),
     "dm": Estimator(bandit.direct_method, "the model alone", "Dudik, Langford & Li 2011", _Q, "one", True),
     "switch_dr": Estimator(
@@ -81,10 +81,10 @@ ESTIMATORS: dict[str, Estimator] = {
     ),
     "dr": Estimator(sequential.sequential_dr, "model, corrected by residuals", "Jiang & Li 2016", _Q),
     "wdr": Estimator(sequential.weighted_dr, "dr, each step over its sum", "Thomas & Brunskill 2016", _Q, vetoes=True),
-    "fqe": Estimator(fqe, "the model's value of beginnings", "Le, Voloshin & Yue 2019", _Q, "several", True),
+    "fqe": Estimator(fqe, "the model's value of initial states", "Le, Voloshin & Yue 2019", _Q, "several", True),
     "mwl": Estimator(
         marginal.marginal_importance,
-        "rewards weighted by visits",
+        "rewards weighted by occupancy ratios",
         "Uehara, Huang & Jiang 2020",
         ("occupancy",),
         "several",
@@ -92,7 +92,7 @@ ESTIMATORS: dict[str, Estimator] = {
     ),
     "drl": Estimator(
         marginal.double_reinforcement,
-        "model, corrected by visits",
+        "model, corrected by occupancy ratios",
         "Kallus & Uehara 2020",
         _VISITS,
         "several",
@@ -118,13 +118,12 @@ def estimate(
     replicates: int = 1000,
     progress: Callable[[str, float], None] | None = None,
 ) -> Estimates:
-    """What a policy is worth by each estimator, one row each with interval and support; `names` None: all that apply.
+    """Estimate a policy's value, one row per estimator with interval and support; `names` None: all that apply.
 
-    `policy` is a tidelog policy or anything with `probabilities(observation, mask)`. Raises ConfigError for an unknown
-    name, SpecError where policy and log do not fit or an estimator asked for by name has no answer on this log.
+    `policy` is a tidelog policy or any object with `probabilities(observation, mask)`. Raises ConfigError for an
+    unknown name, SpecError if policy and log do not fit or a named estimator cannot be computed on this log.
     """
-    asked = [names] if isinstance(names, str) else names
-    chosen = check_names(asked)
+    chosen = check_names([names] if isinstance(names, str) else names)
     check_seed(seed)
     confidence = Confidence(level, replicates, seed)
     if method not in METHODS or method == "bernstein":
@@ -151,11 +150,11 @@ def estimate(
 def table(
     evidence: Evidence, names: Sequence[str] | None, method: str = "bca", confidence: Confidence | None = None
 ) -> Estimates:
-    """The estimates of given evidence; SpecError where one that was asked for by name has no answer."""
+    """Estimates on this evidence; SpecError if a named estimator cannot be computed."""
     for name in names or ():
-        lacking = why_not(name, evidence)
-        if lacking:
-            raise SpecError(f"'{name}' {lacking}")
+        obstacle = why_not(name, evidence)
+        if obstacle:
+            raise SpecError(f"'{name}' {obstacle}")
     listed = names or [name for name in ESTIMATORS if is_listed(name, evidence)]
     supports = Supports(evidence)
     return Estimates([row(name, evidence, supports, method, confidence or Confidence()) for name in listed])
@@ -164,13 +163,13 @@ def table(
 def row(
     name: str, evidence: Evidence, supports: Supports, method: str, confidence: Confidence, groups: int = MOST_GROUPS
 ) -> Estimate:
-    """One estimator's estimate of given evidence."""
+    """One estimator's estimate on this evidence."""
     ratios = ESTIMATORS[name].ratios(evidence)
     resampled = ratios.clustered(evidence.clusters).grouped(groups)
-    found, support = interval(resampled, method, confidence), supports.of(name)
+    ends, support = interval(resampled, method, confidence), supports.of(name)
     how = f"{method}, {confidence.replicates:,} replicates" if method in ("bca", "percentile") else method
-    note = _note(found.estimate, evidence)
-    return Estimate(name, *found, how, confidence.level, support, evidence.estimated, ratios.contributions, note)
+    note = _note(ends.estimate, evidence)
+    return Estimate(name, *ends, how, confidence.level, support, evidence.estimated, ratios.contributions, note)
 
 
 def _note(estimate: float, evidence: Evidence) -> str:
@@ -182,20 +181,20 @@ def _note(estimate: float, evidence: Evidence) -> str:
 
 
 def possible_returns(evidence: Evidence) -> tuple[float, float]:
-    """The least and the most that an episode can earn which is as long as some in the log and has rewards as there."""
+    """Lowest and highest return of an episode with a length and rewards within the ranges of the log."""
     powers = np.cumsum(evidence.discount ** np.arange(evidence.horizon))[[evidence.lengths.min() - 1, -1]]
     return float((evidence.reward.min() * powers).min()), float((evidence.reward.max() * powers).max())
 
 
 class Supports:
-    """The support of each estimator on given evidence; the measures that they share are taken once."""
+    """Support of each estimator on the same evidence; shared measures are computed once."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self._products = evidence, support_of(evidence)
         self._visits = None if evidence.occupancy is None else visits_support(evidence)
 
     def of(self, name: str) -> Support:
-        """The support of one estimator."""
+        """Support of one estimator."""
         estimator = ESTIMATORS[name]
         if estimator.visits and self._visits is not None:
             return self._visits
@@ -205,39 +204,39 @@ class Supports:
 
 
 def check_names(names: Sequence[str] | None) -> list[str] | None:
-    """The names, each once; ConfigError for one that no estimator has."""
+    """The names without repeats; ConfigError for an unknown estimator."""
     if names is None:
         return None
     for name in names:
         if name not in ESTIMATORS:
-            raise ConfigError(f"there is no estimator '{name}': {nearest(str(name), ESTIMATORS)}")
+            raise ConfigError(f"unknown estimator '{name}': {nearest(str(name), ESTIMATORS)}")
     if not names:
-        raise ConfigError(f"no estimator was named; known names: {', '.join(ESTIMATORS)}")
+        raise ConfigError(f"no estimator was named: expected one or more of {', '.join(ESTIMATORS)}")
     return list(dict.fromkeys(names))
 
 
 def check_kind(log: Any) -> None:
-    """Raise LogError where this is no log."""
+    """Raise LogError if this is not a log."""
     if not isinstance(log, Log):
-        raise LogError(f"expected a log, found {type(log).__name__}: read it first, as in tl.read_log(path, columns)")
+        raise LogError(f"expected a log, found {type(log).__name__}. fix: read it with tl.read_log(path, columns)")
 
 
 def why_not(name: str, evidence: Evidence) -> str | None:
-    """Why an estimator has no answer on this evidence, or None where it has one."""
+    """Why an estimator cannot be computed on this evidence; None if it can."""
     estimator = ESTIMATORS[name]
     if estimator.steps == "one" and evidence.horizon > 1:
-        return f"is for episodes of one step, the longest here has {evidence.horizon}: ask for 'wis' or 'wdr'"
-    lacking = [part for part in estimator.needs if getattr(evidence, part) is None]
-    return f"needs {NEEDS[lacking[0]]}" if lacking else None
+        return f"supports episodes of one step; the longest here has {evidence.horizon}. fix: use 'wis' or 'wdr'"
+    missing = [part for part in estimator.needs if getattr(evidence, part) is None]
+    return f"needs {NEEDS[missing[0]]}" if missing else None
 
 
 def is_listed(name: str, evidence: Evidence) -> bool:
-    """Whether an estimator belongs into the table of this evidence."""
+    """Whether the table of this evidence lists an estimator."""
     return why_not(name, evidence) is None and not (ESTIMATORS[name].steps == "several" and evidence.horizon == 1)
 
 
 def model_of(asked: str, needed: bool) -> str | None:
-    """The model that is gathered: "auto" leaves the choice to the log, and asks for none where none is needed."""
+    """The `model` argument of `gather`: "auto" becomes None (chosen by the log), or "none" if no model is needed."""
     if asked == "auto":
         return None if needed else "none"
     return asked

@@ -1,8 +1,8 @@
-"""Intervals of an estimate: resampled episodes, Student's t, and a bound that holds for every sample size.
+"""Intervals of an estimate: bootstrap over episodes, Student's t, and a bound for every sample size.
 
-The bootstrap draws at most 10,000 groups of neighbouring episodes; one matrix product gives all replicates. A replicate
-in which a ratio has no weight left has no value: it counts as lower than all others for the lower end and as higher for
-the upper, so that thin support widens the interval and never narrows it.
+The bootstrap resamples at most 10,000 groups of neighbouring episodes; one matrix product gives all replicates. A
+replicate in which a ratio has no weight has no value. It counts as lower than all others for the lower end and as
+higher for the upper end; so weak support widens the interval and never narrows it.
 
 Letters: `R` rows of an estimate, `K` ratios, `B` replicates.
 """
@@ -28,34 +28,34 @@ CHUNK = 250  # replicates whose counts are in memory at once
 
 @dataclass(frozen=True)
 class Confidence:
-    """How sure an interval is asked to be, and what its method needs for that."""
+    """Confidence level of an interval, and the settings of its method."""
 
     level: float = 0.95
     replicates: int = 1000  # percentile, bca
     seed: int = 0  # percentile, bca
-    bounds: tuple[float, float] | None = None  # bernstein: between which the contributions of all episodes lie for sure
-    widening: float = 1.0  # bca: both ends are so many times as far from the estimate as `level` alone asks for
+    bounds: tuple[float, float] | None = None  # bernstein: certain bounds of every episode's contribution
+    widening: float = 1.0  # bca: factor on the distance of both ends from the estimate, relative to `level`
 
     def __post_init__(self) -> None:
         if not 0.0 < self.level < 1.0:
-            raise ConfigError(f"level must lie between 0 and 1, found {self.level}")
+            raise ConfigError(f"level = {self.level}: expected a number between 0 and 1. fix: use 0.95")
         if self.replicates < 1:
-            raise ConfigError(f"replicates must be at least 1, found {self.replicates}")
+            raise ConfigError(f"replicates = {self.replicates}: expected at least 1. fix: use 1000")
         if self.bounds is not None and not self.bounds[0] < self.bounds[1]:
-            raise ConfigError(f"bounds must rise, found {self.bounds}")
+            raise ConfigError(f"bounds = {self.bounds}: expected the lower before the higher. fix: swap them")
         if not self.widening >= 1.0:
-            raise ConfigError(f"widening must be at least 1, found {self.widening}")
+            raise ConfigError(f"widening = {self.widening}: expected at least 1. fix: use 1.0")
 
 
 def interval(ratios: Ratios, method: str = "bca", confidence: Confidence | None = None) -> Interval:
-    """The two-sided interval of an estimate by a named method of `METHODS`."""
+    """Two-sided interval of an estimate, by a named method of `METHODS`."""
     if method not in METHODS:
-        raise ConfigError(f"there is no interval '{method}': {nearest(method, METHODS)}")
+        raise ConfigError(f"unknown interval method '{method}': {nearest(method, METHODS)}")
     return METHODS[method](ratios, confidence or Confidence())
 
 
 def percentile(ratios: Ratios, confidence: Confidence) -> Interval:
-    """Bootstrap over episodes, quantiles of the replicates."""
+    """Bootstrap over episodes: quantiles of the replicates."""
     half = (1.0 - confidence.level) / 2.0
     return _between(ratios.estimate, replicates(ratios, confidence), half, 1.0 - half)
 
@@ -63,39 +63,39 @@ def percentile(ratios: Ratios, confidence: Confidence) -> Interval:
 def bca(ratios: Ratios, confidence: Confidence) -> Interval:
     """Bootstrap over episodes, corrected for bias and acceleration (Efron 1987) and for few rows.
 
-    A widened interval is that of `level` with longer arms, since quantiles farther out lie beyond the replicates; an
-    arm has at least as many bootstrap standard errors as a normal one so widened.
+    A widened interval is that of `level` with longer arms, because more extreme quantiles lie beyond the replicates.
+    Each arm is at least as long as that of an equally widened normal interval with the bootstrap's standard error.
     """
     ratios = ratios.grouped(MOST_GROUPS)
     estimate, drawn = ratios.estimate, replicates(ratios, confidence)
     below = (np.mean(drawn < estimate) + np.mean(drawn <= estimate)) / 2.0
     bias = ndtri(np.clip(below, 1.0 / (len(drawn) + 1), len(drawn) / (len(drawn) + 1)))
     influence = ratios.contributions - estimate
-    spread = float((influence**2).sum()) ** 1.5
-    acceleration = float((influence**3).sum()) / (6.0 * spread) if spread > 0 else 0.0
+    scale = float((influence**2).sum()) ** 1.5
+    acceleration = float((influence**3).sum()) / (6.0 * scale) if scale > 0 else 0.0
     normal = _quantiles(len(ratios), confidence.level)
     low, high = ndtr(bias + (bias + normal) / (1.0 - acceleration * (bias + normal)))
-    found = _between(estimate, drawn, low, high)
+    plain = _between(estimate, drawn, low, high)
     if confidence.widening == 1.0:
-        return found
+        return plain
     lost = np.isnan(drawn).any()
     least = 0.0 if lost else confidence.widening * float(normal[1]) * float(drawn.std())
-    below_it, above_it = confidence.widening * (estimate - found.low), confidence.widening * (found.high - estimate)
-    return Interval(estimate, estimate - max(below_it, least), estimate + max(above_it, least))
+    arm_below, arm_above = confidence.widening * (estimate - plain.low), confidence.widening * (plain.high - estimate)
+    return Interval(estimate, estimate - max(arm_below, least), estimate + max(arm_above, least))
 
 
 def _quantiles(rows: int, level: float) -> Floats:
     """Both standard quantiles of a two-sided interval, [2], expanded for few rows.
 
-    Resampling n rows has a variance too small by 1 / n and knows nothing of Student's t (Hesterberg 2015, "What
-    teachers should know about the bootstrap").
+    The variance of n resampled rows is too small by 1 / n, and the bootstrap ignores Student's t (Hesterberg 2015,
+    "What teachers should know about the bootstrap").
     """
     tails = np.array([(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return np.asarray(stdtrit(rows - 1, tails) * np.sqrt(rows / (rows - 1)) if rows > 1 else ndtri(tails))
 
 
 def student_t(ratios: Ratios, confidence: Confidence) -> Interval:
-    """Mean of the contributions with Student's t; without ends where there is one row only."""
+    """Mean of the contributions with Student's t; infinite ends for a single row."""
     values, estimate = ratios.contributions, ratios.estimate
     if len(values) < 2:
         return Interval(estimate, -np.inf, np.inf)
@@ -107,18 +107,19 @@ def student_t(ratios: Ratios, confidence: Confidence) -> Interval:
 def bernstein(ratios: Ratios, confidence: Confidence) -> Interval:
     """Empirical Bernstein bound (Maurer & Pontil 2009, theorem 4, arXiv:0907.3740), half the error on each side.
 
-    It holds whatever the distribution, if every episode's contribution lies within `bounds`: for importance weights at
+    It holds for every distribution if each episode's contribution lies within `bounds`: with importance weights of at
     most W and returns in [0, 1], within (0, W). Plain means only; a ratio is not a mean of independent values.
     """
     if confidence.bounds is None:
-        raise ConfigError("a Bernstein interval needs bounds, between which every episode's contribution lies")
+        raise ConfigError("bounds = None: a Bernstein interval needs bounds of every episode's contribution")
     values = ratios.contributions
     if len(ratios) != ratios.episodes or not (ratios.denominators == ratios.denominators[0]).all():
-        raise ConfigError("a Bernstein interval is for plain means over episodes; use 'bca' for ratios")
+        raise ConfigError("a Bernstein interval supports only plain means over episodes. fix: use 'bca' for ratios")
     low, high = confidence.bounds
     if values.min() < low or values.max() > high:
         raise ConfigError(
-            f"bounds {confidence.bounds} do not hold: contributions reach from {values.min():.6g} to {values.max():.6g}"
+            f"bounds = {confidence.bounds}: the contributions are outside, from {values.min():.6g} to "
+            f"{values.max():.6g}"
         )
     if len(values) < 2:
         return Interval(ratios.estimate, low, high)
@@ -136,32 +137,32 @@ METHODS: dict[str, Callable[[Ratios, Confidence], Interval]] = {
 
 
 def replicates(ratios: Ratios, confidence: Confidence) -> Floats:
-    """The estimate on resampled rows, [B]; NaN where a ratio lost all of its weight."""
+    """The estimate on resampled rows, [B]; NaN if a ratio lost all of its weight."""
     ratios = ratios.grouped(MOST_GROUPS)
     stacked = np.hstack([ratios.numerators, ratios.denominators])  # [R, 2 K]
-    found = []
+    chunks = []
     for counts in resampled_counts(len(ratios), confidence.replicates, confidence.seed):
         numerators, denominators = np.split(counts.astype(np.float64) @ stacked, 2, axis=1)  # [b, K]
-        found.append(quotients(numerators, denominators).sum(1))
-    return np.concatenate(found)
+        chunks.append(quotients(numerators, denominators).sum(1))
+    return np.concatenate(chunks)
 
 
 @lru_cache(maxsize=2)
 def resampled_counts(rows: int, many: int, seed: int) -> list[NDArray[np.uint16]]:
-    """How often each row was drawn, [b, rows] a chunk: `rows` draws with replacement for each of `many` replicates.
+    """How often each row was drawn, [b, rows] per chunk: `rows` draws with replacement for each of `many` replicates.
 
-    Kept, because one judgement asks for many intervals over the same episodes.
+    Cached, because one judgement computes many intervals over the same episodes.
     """
-    generator, found = np.random.default_rng(seed), []
+    generator, chunks = np.random.default_rng(seed), []
     for begin in range(0, many, CHUNK):
         size = min(CHUNK, many - begin)
         drawn = generator.integers(rows, size=(size, rows)) + np.arange(size)[:, None] * rows
-        found.append(np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows).astype(np.uint16))
-    return found
+        chunks.append(np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows).astype(np.uint16))
+    return chunks
 
 
 def _between(estimate: float, drawn: Floats, low: float, high: float) -> Interval:
-    """Quantiles of the replicates, interpolated as NumPy does; lost replicates beyond either end."""
+    """Quantiles of the replicates, interpolated as in NumPy; lost replicates lie beyond both ends."""
     if np.isnan(estimate):
         return Interval(estimate, np.nan, np.nan)
     lost = np.isnan(drawn)

@@ -1,18 +1,18 @@
-"""Estimates of a policy's return from episodes of several steps; a one-step episode makes each a bandit estimate.
+"""Estimates of a policy's return from episodes of several steps; with one step each is a bandit estimate.
 
-With `w_t = target / behaviour` and `rho_t = w_0 ... w_t` (`rho_-1 = 1`), G the return up to the recorded end:
+`w_t = target / behaviour`, `rho_t = w_0 ... w_t` (`rho_-1 = 1`), G is the return up to the recorded end:
 - trajectory importance sampling `rho_T-1 G`, and weighted (self-normalised over episodes);
 - per decision, `sum_t gamma^t rho_t r_t`, and weighted step by step (Precup, Sutton & Singh 2000);
 - doubly robust, `sum_t gamma^t (rho_t (r_t - Q_t) + rho_t-1 V_t)` (Jiang & Li 2016, arXiv:1511.03722), and weighted
   (Thomas & Brunskill 2016, arXiv:1604.00923).
 
-In the weighted forms an episode that has ended stays among the weights of later steps with its last weight and a reward
-of 0: it did earn nothing there. Otherwise long episodes would be taken for all of them.
+In the weighted forms an ended episode keeps its last weight at later steps, with a reward of 0, because it earned
+nothing there. Otherwise long episodes would represent all episodes.
 
-Weights are products in logarithms, cut at `e^300`; each weighted step is divided by its largest weight, which changes
-no ratio. Where episodes times steps exceed `CELLS`, neighbouring episodes are added up, block by block.
+Weights are products in logarithms, clipped at `e^300`; each weighted step is divided by its largest weight, which
+changes no ratio. If episodes times steps exceed `CELLS`, neighbouring episodes are summed, block by block.
 
-Letters: `N` steps, `E` episodes, `T` steps of the longest episode, `R` rows of the answer, `b` episodes of a block.
+Letters: `N` steps, `E` episodes, `T` steps of the longest episode, `R` rows of the result, `b` episodes of a block.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def wis(evidence: Evidence) -> Ratios:
 
 
 def per_decision_is(evidence: Evidence) -> Ratios:
-    """Mean of rewards, each times the weight of the decisions up to it."""
+    """Mean of rewards, each multiplied by the weight of the decisions up to it."""
     return _plain(evidence, np.asarray(evidence.reward, np.float64), None)
 
 
@@ -90,7 +90,7 @@ def discounts(evidence: Evidence) -> Floats:
 
 
 def log_weights(evidence: Evidence) -> Floats:
-    """Logarithm of each episode's weight, [E]; -inf where the target would never have acted so."""
+    """Logarithm of each episode's weight, [E]; -inf if the target never takes its actions."""
     return np.add.reduceat(_log_ratios(evidence), evidence.starts[:-1])
 
 
@@ -103,20 +103,20 @@ def _log_ratios(evidence: Evidence) -> Floats:
 class _Block(NamedTuple):
     """Neighbouring episodes, padded to the longest of the log."""
 
-    rows: slice  # among the rows of the answer
-    first: NDArray[np.int64]  # the episode with which each row begins, counted within the block
+    rows: slice  # of the result
+    first: NDArray[np.int64]  # first episode of each row, counted within the block
     steps: slice
     within: NDArray[np.bool_]  # [b, T]: whether the episode has that step
-    logs: Floats  # [b, T]: log rho_t, an ended episode's carried forward
+    logs: Floats  # [b, T]: log rho_t; ended episodes keep their last value
 
     def padded(self, values: Floats) -> Floats:
         """Values of the block's steps, [b, T], 0 after the end."""
-        found = np.zeros(self.within.shape)
-        found[self.within] = values[self.steps]
-        return found
+        grid = np.zeros(self.within.shape)
+        grid[self.within] = values[self.steps]
+        return grid
 
     def add_up(self, values: Floats) -> Floats:
-        """From episodes to rows."""
+        """Sums over the episodes of each row."""
         return values if len(self.first) == len(values) else np.add.reduceat(values, self.first, axis=0)
 
 
@@ -137,9 +137,9 @@ def _blocks(evidence: Evidence) -> Iterator[_Block]:
 
 
 def _rows(evidence: Evidence) -> NDArray[np.int64]:
-    """The first episode of each row of a block, [R]: every episode, unless there are too many cells.
+    """First episode of each row, [R]: every episode, unless there are too many cells.
 
-    Clusters need not be neighbours: their episodes are added up one by one.
+    Clusters may not be neighbours: their episodes are summed one by one.
     """
     if evidence.clusters is not None or evidence.episodes * evidence.horizon <= CELLS:
         return np.arange(evidence.episodes)
@@ -148,7 +148,7 @@ def _rows(evidence: Evidence) -> NDArray[np.int64]:
 
 def _plain(evidence: Evidence, residual: Floats, value: Floats | None) -> Ratios:
     """Means over episodes of `sum_t gamma^t (rho_t residual_t + rho_t-1 value_t)`."""
-    found = np.zeros(evidence.episodes)
+    totals = np.zeros(evidence.episodes)
     discount = discounts(evidence)
     at = 0
     for block in _blocks(evidence):
@@ -157,13 +157,13 @@ def _plain(evidence: Evidence, residual: Floats, value: Floats | None) -> Ratios
         if value is not None:
             values = block.padded(discount * value)
             part += values[:, 0] + np.einsum("bt,bt->b", weights[:, :-1], values[:, 1:])
-        found[at : at + len(part)] = part
+        totals[at : at + len(part)] = part
         at += len(part)
-    return means(found)
+    return means(totals)
 
 
 def _weighted(evidence: Evidence, residual: Floats, value: Floats | None) -> Ratios:
-    """Each step's `gamma^t rho_t residual_t` over `rho_t`, and `gamma^t rho_t-1 value_t` over `rho_t-1`."""
+    """Per step, `gamma^t rho_t residual_t` over `rho_t`, and `gamma^t rho_t-1 value_t` over `rho_t-1`."""
     horizon, rows = evidence.horizon, len(_rows(evidence))
     clusters = evidence.clusters if rows * horizon > CELLS else None
     rows = evidence.units if clusters is not None else rows
@@ -172,11 +172,11 @@ def _weighted(evidence: Evidence, residual: Floats, value: Floats | None) -> Rat
     discount, largest = discounts(evidence), _largest(evidence)
 
     def add(block: _Block, columns: slice, weights: Floats, values: Floats) -> None:
-        for sums, found in ((numerators, weights * values), (denominators, weights)):
+        for sums, parts in ((numerators, weights * values), (denominators, weights)):
             if clusters is None:
-                sums[block.rows, columns] = block.add_up(found)
+                sums[block.rows, columns] = block.add_up(parts)
             else:
-                np.add.at(sums[:, columns], clusters[block.rows], found)
+                np.add.at(sums[:, columns], clusters[block.rows], parts)
 
     for block in _blocks(evidence):
         weights = np.exp(block.logs - largest)
@@ -188,7 +188,7 @@ def _weighted(evidence: Evidence, residual: Floats, value: Floats | None) -> Rat
 
 
 def _largest(evidence: Evidence) -> Floats:
-    """The largest log weight at each step, [T]; 0 where nobody has any weight."""
+    """Largest log weight at each step, [T]; 0 if no episode has weight."""
     largest = np.full(evidence.horizon, -np.inf)
     for block in _blocks(evidence):
         np.maximum(largest, block.logs.max(0), out=largest)

@@ -1,13 +1,13 @@
-"""Estimates of a policy's reward from slates: a list of items shown at once, with a reward a slot.
+"""Estimates of a policy's reward from slates: lists of items that are shown together, with one reward per slot.
 
-Independent importance sampling lets each slot's reward depend on its own item alone, `sum_k w_k r_k` (Li et al. 2018,
-arXiv:1804.10488); reward interaction lets it depend on the items above too, `sum_k w_1 ... w_k r_k` (McInerney et al.
-2020, arXiv:2007.12986), which is per-decision importance sampling with slots for steps. The cascade doubly robust
-estimator corrects a model of slots in the same way, `sum_k (w_1 ... w_k (r_k - Q_k) + w_1 ... w_(k-1) V_k)` (Kiyohara
-et al. 2022, arXiv:2202.01562), with `Q_k` the rewards expected from slot k on, given the items down to it, and `V_k`
-its mean over the target's choice in slot k. A whole slate taken as one action is an ordinary bandit decision.
+Independent importance sampling assumes that a slot's reward depends only on its own item, `sum_k w_k r_k` (Li et al.
+2018, arXiv:1804.10488). Reward interaction also allows the items above, `sum_k w_1 ... w_k r_k` (McInerney et al. 2020,
+arXiv:2007.12986): per-decision importance sampling with slots as steps. The cascade doubly robust estimator corrects a
+model of slots in the same way, `sum_k (w_1 ... w_k (r_k - Q_k) + w_1 ... w_(k-1) V_k)` (Kiyohara et al. 2022,
+arXiv:2202.01562), where `Q_k` is the expected reward from slot k on, given the items down to it, and `V_k` its mean
+over the target's choice in slot k. A whole slate as one action is an ordinary bandit decision.
 
-Each has a self-normalised form, slot by slot over the sum of weights there. `estimate_slates` makes a table of them.
+Each has a self-normalised form, which divides each slot by its sum of weights. `estimate_slates` makes a table.
 
 Letters: `N` slates, `K` slots, `A` items.
 """
@@ -46,13 +46,13 @@ def cascade_dr(
 ) -> Ratios:
     """The model's value, corrected slot by slot by weighted residuals; all arguments [N, K].
 
-    `model` is what the model expects from the slot on, given the items down to it, `model_target` its mean over the
-    target's choice in that slot. With a model of 0 it is `reward_interaction_ips`, with one slot the bandit's `dr`.
+    `model` is the expected reward from the slot on, given the items down to it; `model_target` is its mean over the
+    target's choice in that slot. With a model of 0 this is `reward_interaction_ips`, with one slot the bandit's `dr`.
     """
     weights: Floats = np.cumprod(_slot_weights(reward, target, behaviour), axis=1, dtype=np.float64)
     for name, values in (("model", model), ("model_target", model_target)):
         if np.shape(values) != np.shape(reward) or not np.isfinite(values).all():
-            raise SpecError(f"{name} has shape {np.shape(values)}; expected finite numbers {np.shape(reward)}")
+            raise SpecError(f"{name} has shape {np.shape(values)}: expected finite numbers of shape {np.shape(reward)}")
     before = np.hstack([np.ones((len(weights), 1)), weights[:, :-1]])
     residual, value = weights * (np.asarray(reward, np.float64) - model), before * np.asarray(model_target, np.float64)
     if not self_normalised:
@@ -67,7 +67,7 @@ def _over_slots(reward: Slots, weights: Floats, self_normalised: bool) -> Ratios
 def _slot_weights(reward: Slots, target: Slots, behaviour: Slots) -> Floats:
     shapes = [np.shape(part) for part in (reward, target, behaviour)]
     if len(set(shapes)) > 1 or len(shapes[0]) != 2 or 0 in shapes[0]:
-        raise SpecError(f"reward, target and behaviour must all be [slates, slots], found {shapes}")
+        raise SpecError(f"reward, target and behaviour have shapes {shapes}: expected equal shapes [slates, slots]")
     if not (np.asarray(behaviour) > 0).all() or not (np.asarray(target) >= 0).all():
-        raise SpecError("target probabilities must be at least 0 and propensities above 0, slot by slot")
+        raise SpecError("target or behaviour is out of range: expected target >= 0 and behaviour > 0 in every slot")
     return np.asarray(target, np.float64) / np.asarray(behaviour, np.float64)

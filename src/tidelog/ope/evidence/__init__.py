@@ -1,1 +1,1 @@
-"""What estimators read: the target policy and the logger along a log, folds, weights."""
+"""Evidence for estimators: target policy and logger on a log, folds, weights."""

@@ -44,7 +44,7 @@ from tidelog.ope.evidence.folds import Ordinals, fold_of_steps, without
 from tidelog.ope.evidence.target import DRAWS, Floats, Target, hull, smoothed
 from tidelog.ope.models.tabular import States
 from tidelog.policies.policy import CHUNK, Policy
-from tidelog.training.fit import finish, prepare
+from tidelog.training.fit import fit
 from tidelog.types import Continuous, Discrete, Vector
 
 By = Literal["counts", "network"]
@@ -334,8 +334,8 @@ def _cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:
     updates = min(max(EPOCHS * log.steps // BATCH, FEWEST), MOST)
     algorithm = BC(batch_size=BATCH, hidden=(128, 128), learning_rate=1e-3, schedule=cosine, actor_head=state_gaussian)
     if not log.clusters.any():
-        return finish(prepare(algorithm, log, updates, seeds=[seed], scale="standard"), progress=False).policy(), None
-    run = prepare(
+        return fit(algorithm, log, updates, seeds=[seed], scale="standard", progress=False).policy(), None
+    run = fit(
         algorithm,
         log,
         updates,
@@ -345,8 +345,9 @@ def _cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:
         split_seed=seed,
         best="held_out/imitation_loss",
         patience=PATIENCE,
+        progress=False,
     )
-    return finish(run, progress=False).best_policy(), log.split_ordinals(1.0 - CALIBRATION, seed)[1]
+    return run.best_policy(), log.split_ordinals(1.0 - CALIBRATION, seed)[1]
 
 
 def _distribution(policy: Policy, observation: Any, mask: Any, rows: Any) -> tuple[Floats, ...]:

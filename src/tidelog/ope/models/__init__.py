@@ -1,1 +1,1 @@
-"""Models of values and density ratios: exact where states are few, networks elsewhere."""
+"""Models of values and density ratios: exact tables for few states, networks otherwise."""

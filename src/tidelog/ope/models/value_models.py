@@ -32,8 +32,9 @@ from tidelog.ope.models.fqe import ANSWERS, FQE
 from tidelog.ope.models.tabular import Values
 from tidelog.policies.policy import CHUNK
 from tidelog.training.engine.cache import use_cache
+from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.members import Member
 from tidelog.training.engine.stores import stores_of
-from tidelog.training.engine.trainer import Member, Trainer
 from tidelog.types import Continuous, Vector
 
 PASSED = "time passed"  # a leaf of the derived log
@@ -141,7 +142,7 @@ def updates_for(log: Log) -> int:
 
 def trained(config: FQE, log: Log, updates: int, seed: int, tell: Callable[[float], None] | None = None) -> Critic:
     """The critic after so many updates on a derived log; DivergenceError where its loss is not finite."""
-    trainer = Trainer.fresh([Member(0, config, seed)], log.spec, stores_of(config, log, Scaler()), updates)
+    trainer = Engine.fresh([Member(0, config, seed)], log.spec, stores_of(config, log, Scaler()), updates)
     while trainer.update < updates:
         trainer.advance(CHUNK_UPDATES)
         for _, at in trainer.failures():

@@ -1,1 +1,1 @@
-"""The verdict: evidence, limits, decision, text, ledger of looks."""
+"""The verdict: comparison, limits, decision, text, ledger of looks."""

@@ -1,7 +1,7 @@
-"""Policies that are judged at once on the same episodes: their evidence, the look, and how far intervals reach.
+"""Policies that are judged together on the same episodes: their evidence, the look, and the width of their intervals.
 
-One policy is the smallest case. Folds, propensities and, where values are tables, behaviour cloning do not depend on
-the policy and are made once for all. Evidence of all policies is held in memory together.
+One policy is the smallest case. Folds, propensities and, with tabular values, behaviour cloning do not depend on the
+policy and are computed once. The evidence of all policies is in memory at the same time.
 
 Letters: `E` episodes, `P` policies.
 """
@@ -35,7 +35,7 @@ Progress = Callable[[str, float], None]
 
 
 class Settings(NamedTuple):
-    """How policies are judged."""
+    """Settings of a judgement."""
 
     sample: bool
     propensities: Any
@@ -48,44 +48,44 @@ class Settings(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """One policy beside the logger: what is known before anything is decided."""
+    """One policy against the logger, before the decision."""
 
     name: str
     policy: Any
-    sample: bool  # whether it is judged as it draws its actions
+    sample: bool  # whether the sampled policy is judged
     reuse: Reuse
-    refused: tuple[Finding, ...]  # because of which nothing was gathered
+    refused: tuple[Finding, ...]  # reasons why no evidence was gathered
     gathered: Gathered | None
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the policy is, in words."""
+        """Description of the policy."""
         if isinstance(self.policy, Foreign):
             return {"algorithm": None, "kind": self.policy.kind}
         origin = {name: value for name, value in self.policy.origin.items() if name not in ("learnt_from", "held_out")}
         return {"algorithm": algorithm_name(self.policy.algorithm), **origin}
 
     def case(self, log: Log, settings: Settings, widening: float = 1.0) -> Case:
-        """What a decision rests on; ConfigError where nothing was gathered."""
+        """Input of the decision; ConfigError if no evidence was gathered."""
         if self.gathered is None:
-            raise ConfigError(f"nothing was gathered about {self.name}")
+            raise ConfigError(f"no evidence was gathered for {self.name}")
         densities = isinstance(log.spec.action, Continuous)
-        found, limits, seed = self.gathered, settings.limits, settings.seed
-        case = Case(found.policy, found.cloning, self.reuse, limits, seed, not self.sample, densities)
-        return case._replace(widening=widening, history=found.history, drift=found.drift)
+        gathered, limits, seed = self.gathered, settings.limits, settings.seed
+        case = Case(gathered.policy, gathered.cloning, self.reuse, limits, seed, not self.sample, densities)
+        return case._replace(widening=widening, history=gathered.history, drift=gathered.drift)
 
 
 class Looked(NamedTuple):
-    """The look at the episodes that a verdict or a table of verdicts is."""
+    """The look at the episodes, for one verdict or a table of verdicts."""
 
-    taken: Taken | None  # None where looks are not counted
+    taken: Taken | None  # None if looks are not counted
     error: float  # two-sided, of all policies together
-    level: float  # that was asked for
-    widenings: Floats  # [P]: how much longer the arms of each deciding interval are than at that level
+    level: float  # requested level
+    widenings: Floats  # [P]: length of the arms of each deciding interval, relative to that level
 
     @property
     def context(self) -> dict[str, Any]:
-        """What verdicts keep about it."""
+        """Entries for the verdicts' context."""
         before = 0 if self.taken is None else self.taken.before
         facts = {"policies": len(self.widenings), "level": 1.0 - self.error, "counted": self.taken is not None}
         if self.taken is not None:
@@ -95,42 +95,42 @@ class Looked(NamedTuple):
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the interval is wider than that of one policy at the first look."""
-        found = []
+        sentences = []
         if self.taken is not None and self.taken.number > 1:
             times = "once" if self.taken.before == 1 else f"{self.taken.before:,} times"
             wider = f"widened from {percent(self.level)} to {percent(1.0 - self.error)}"
-            found.append(f"these episodes were looked at {times} before: the interval is {wider}")
+            sentences.append(f"these episodes were judged {times} before: the interval is {wider}")
         if len(self.widenings) > 1:
-            found.append(
-                f"{len(self.widenings):,} policies were judged at once: the intervals of all differences hold together "
-                f"with {percent(1.0 - self.error)} confidence"
+            sentences.append(
+                f"{len(self.widenings):,} policies were judged together: the intervals of all differences hold "
+                f"simultaneously with {percent(1.0 - self.error)} confidence"
             )
-        return tuple(found)
+        return tuple(sentences)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the verdict has to know about it."""
+        """Notes for the reader of the verdict."""
         if self.taken is None:
-            return (*self.reasons, "how often these episodes were judged before was not counted (ledger=False)")
-        found = [*self.reasons]
+            return (*self.reasons, "the number of times these episodes were judged before is unknown (ledger=False)")
+        sentences = [*self.reasons]
         if self.taken.elsewhere:
-            found.append(
-                f"{self.taken.elsewhere:.1%} of these episodes were judged before as part of another set; judging a "
-                "log again and again while it grows, until the verdict is liked, is not covered by the wider interval"
+            sentences.append(
+                f"{self.taken.elsewhere:.1%} of these episodes were judged before as part of another set; the wider "
+                "interval does not cover judging a growing log again and again until the verdict is favourable"
             )
         if not self.taken.kept:
-            found.append("this look could not be written down anywhere: later verdicts will not count it")
-        return tuple(found)
+            sentences.append("this look could not be recorded in any ledger: later verdicts will not count it")
+        return tuple(sentences)
 
 
 def comparisons_of(
     policies: Mapping[str, Any], log: Log, settings: Settings, returns: Floats, progress: Progress | None = None
 ) -> list[Comparison]:
-    """Evidence about each policy, or why there is none; `returns` [E] are those of the logger."""
-    found: list[Comparison] = []
+    """Evidence about each policy, or the reasons for its absence; `returns` [E] are the logger's."""
+    comparisons: list[Comparison] = []
     shared: LoggerModel | None = None
-    clones: dict[bool, Evidence | None] = {}  # by whether it is sampled
-    asked = settings.propensities
+    clones: dict[bool, Evidence | None] = {}  # by whether the clone is sampled
+    propensities = settings.propensities
     for position, (name, policy) in enumerate(policies.items()):
         sample = settings.sample or isinstance(policy, Foreign)
         reuse = reuse_of(policy, log)
@@ -140,11 +140,11 @@ def comparisons_of(
             returns,
             sample=sample,
             bandwidth=settings.bandwidth,
-            propensities=asked,
+            propensities=propensities,
             effective=settings.limits.effective_episodes,
         )
         if refused:
-            found.append(Comparison(name, policy, sample, reuse, tuple(refused), None))
+            comparisons.append(Comparison(name, policy, sample, reuse, tuple(refused), None))
             continue
         if shared is None and len(policies) > 1:
             shared = shared_logger(log, settings)
@@ -153,33 +153,33 @@ def comparisons_of(
             log,
             sample=sample,
             discount=settings.discount,
-            propensities=asked if shared is None else shared,
+            propensities=propensities if shared is None else shared,
             model=settings.model,
             seed=settings.seed,
             bandwidth=settings.bandwidth,
             cloning=sample not in clones,
             progress=_part_of(progress, name, position, len(policies)),
         )
-        if gathered.model != "neural":  # networks rate a policy and the clone together: each policy has its own
+        if gathered.model != "neural":  # one network values a policy and the clone: each policy has its own
             gathered = replace(gathered, cloning=clones.setdefault(sample, gathered.cloning))
-        found.append(Comparison(name, policy, sample, reuse, (), gathered))
-    return found
+        comparisons.append(Comparison(name, policy, sample, reuse, (), gathered))
+    return comparisons
 
 
 def shared_logger(log: Log, settings: Settings) -> LoggerModel:
-    """What is known of the logger, made once for several policies, on the folds that `gather` makes of this log."""
+    """Model of the logger, computed once for several policies, on the folds that `gather` uses for this log."""
     log = replace(log, weight=None)
     plan = planned(log, settings.model, None, settings.seed)
     return logger_model(log, plan, settings.propensities, settings.seed)
 
 
 def look_at(found: Sequence[Comparison], log: Log, settings: Settings, ledger: Ledger | None) -> Looked:
-    """Count the look, and say how far intervals reach because of earlier looks and of the other policies."""
+    """Count the look, and compute the width of intervals for earlier looks and other policies."""
     taken, limits = None, settings.limits
     counted = any(one.gathered is not None for one in found)
     if ledger is not None:
-        policies = [_written(one) for one in found]
-        taken = ledger.take(policies, _same_look(settings), counted=counted)
+        policies = [_ledger_entry(one) for one in found]
+        taken = ledger.take(policies, _look_settings(settings), counted=counted)
     error = spent_error(limits.level, 1 if taken is None else taken.number)
     cases = [None if one.gathered is None else one.case(log, settings) for one in found]
     differences = [None if case is None or not case.able else case.deciding_ratios for case in cases]
@@ -187,19 +187,19 @@ def look_at(found: Sequence[Comparison], log: Log, settings: Settings, ledger: L
     return Looked(taken, error, limits.level, np.maximum(reach / normal_deviate(1.0 - limits.level), 1.0))
 
 
-def _written(one: Comparison) -> dict[str, Any]:
+def _ledger_entry(one: Comparison) -> dict[str, Any]:
     facts = one.facts
     identity = hashed(facts)[:32] if one.gathered is None else policy_identity(one.gathered.policy)
     return {"name": one.name, "algorithm": facts["algorithm"], "identity": identity}
 
 
-def _same_look(settings: Settings) -> dict[str, Any]:
-    """The settings by which two looks differ: those that move the estimate, not the limits that it is held to."""
-    asked = settings.propensities
-    numbers = None if asked is None or isinstance(asked, str) else np.asarray(asked)
+def _look_settings(settings: Settings) -> dict[str, Any]:
+    """Settings that distinguish looks: those that change the estimate, not the limits."""
+    propensities = settings.propensities
+    numbers = None if propensities is None or isinstance(propensities, str) else np.asarray(propensities)
     return {
         "sample": settings.sample,
-        "propensities": asked if numbers is None else hashed(numbers.tolist())[:32],
+        "propensities": propensities if numbers is None else hashed(numbers.tolist())[:32],
         "seed": settings.seed,
         "discount": settings.discount,
         "bandwidth": settings.bandwidth,

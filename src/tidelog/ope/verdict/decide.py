@@ -1,6 +1,6 @@
-"""From evidence to a decision: one estimator decides, limits on support come first, the others may contradict.
+"""Decision from evidence: check the limits on support, then one estimator decides, then others may contradict it.
 
-Pure: nothing is fitted and nothing is read here. Letters: `E` episodes.
+Pure functions; they fit no model and read no file. Letters: `E` episodes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tidelog.policies.statistics import Interval
 
 METHOD = "bca"
 NOTHING = Interval(np.nan, np.nan, np.nan)
-ROUNDING = 1e-6  # of the largest sum of an episode's absolute rewards: models are 32-bit
+ROUNDING = 1e-6  # relative to the largest sum of an episode's absolute rewards; models are 32-bit
 BY_STEP = (
     "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy",
     "action", "supported",
@@ -48,55 +48,55 @@ SIDE: dict[Decision, float] = {"better": 1.0, "worse": -1.0}
 
 
 class Case(NamedTuple):
-    """All that a decision rests on."""
+    """Everything that a decision depends on."""
 
     policy: Evidence
     cloning: Evidence | None
     reuse: Reuse
     limits: Limits
     seed: int = 0
-    deterministic: bool = False  # whether a sampled form of the policy could be judged instead
+    deterministic: bool = False  # whether the sampled policy could be judged instead
     densities: bool = False  # whether actions are continuous
-    history: Sequence[Dependence] = ()  # whether the history of an episode adds to what is seen,
-    drift: Sequence[Dependence] = ()  # and whether the time of a row does
-    widening: float = 1.0  # of the deciding intervals, for other looks and other policies (`simultaneous`)
+    history: Sequence[Dependence] = ()  # whether the episode's history adds information to the observation
+    drift: Sequence[Dependence] = ()  # whether the time of a row adds information to the observation
+    widening: float = 1.0  # of the deciding intervals, for earlier looks and other policies (`simultaneous`)
 
     @property
     def deciding(self) -> str:
-        """The estimator that decides: its choice rests on the length of episodes alone."""
+        """The estimator that decides; it depends only on the length of episodes."""
         return "wdr" if self.policy.horizon <= self.limits.horizon else "drl"
 
     @property
     def able(self) -> bool:
-        """Whether what the deciding estimator reads is there."""
+        """Whether the evidence has everything that the deciding estimator reads."""
         return is_listed(self.deciding, self.policy)
 
     @property
     def confidence(self) -> Confidence:
-        """How intervals are made."""
+        """Settings of the intervals."""
         return Confidence(self.limits.level, self.limits.replicates, self.seed)
 
     @property
     def deciding_ratios(self) -> Ratios:
-        """The deciding estimator's difference from the logger, over the rows that the bootstrap draws."""
+        """The deciding estimator's difference from the logger, over the rows that the bootstrap resamples."""
         ratios = ESTIMATORS[self.deciding].ratios(self.policy).minus(logged_return(self.policy))
         return ratios.clustered(self.policy.clusters).grouped(self.limits.groups)
 
     def between(self, ratios: Ratios, widening: float = 1.0) -> Interval:
-        """The interval of an estimate, over at most so many groups of episodes; what rounding can make is 0."""
+        """Interval of an estimate, over at most `limits.groups` groups of episodes; rounding errors become 0."""
         confidence = replace(self.confidence, widening=widening)
-        found = interval(ratios.clustered(self.policy.clusters).grouped(self.limits.groups), METHOD, confidence)
+        ends = interval(ratios.clustered(self.policy.clusters).grouped(self.limits.groups), METHOD, confidence)
         earned = np.add.reduceat(np.abs(np.asarray(self.policy.reward, np.float64)), self.policy.starts[:-1])
         least = ROUNDING * float(earned.max())
-        return Interval(*(0.0 if abs(number) <= least else number for number in found))
+        return Interval(*(0.0 if abs(number) <= least else number for number in ends))
 
     def difference(self, name: str) -> Interval:
-        """An estimator's difference from the logger on the same episodes; the deciding one is widened."""
+        """An estimator's difference from the logger on the same episodes; widened for the deciding estimator."""
         ratios = ESTIMATORS[name].ratios(self.policy).minus(logged_return(self.policy))
         return self.between(ratios, self.widening if name == self.deciding else 1.0)
 
     def bound(self, difference: Interval) -> Interval:
-        """The difference, from the worst to the best logged return for every decision that the log does not show."""
+        """Bound of the difference: unshown decisions earn from the worst to the best logged (or stated) return."""
         worst, best = self._with_extremes(best=False), self._with_extremes(best=True)
         return Interval(difference.estimate, min(worst.low, difference.low), max(best.high, difference.high))
 
@@ -108,7 +108,7 @@ class Case(NamedTuple):
 
     @property
     def earning(self) -> float:
-        """How many episodes make the variance of the deciding difference: `(sum i**2)**2 / sum i**4` of influences."""
+        """Number of episodes behind the deciding difference's variance: `(sum i**2)**2 / sum i**4` of influences."""
         ratios = ESTIMATORS[self.deciding].ratios(self.policy).minus(logged_return(self.policy))
         ratios = ratios.clustered(self.policy.clusters)
         squares = np.square(ratios.contributions - ratios.estimate)
@@ -116,7 +116,7 @@ class Case(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a case."""
+    """Result of a case."""
 
     decision: Decision
     findings: list[Finding]
@@ -126,29 +126,29 @@ class Outcome(NamedTuple):
     estimates: Estimates
     support: Support
     weights: Floats  # [E]
-    bound: Interval | None = None  # the difference under the worst to the best return of unshown decisions
-    unshown: float | None = None  # share of what the policy does that the log does not show
+    bound: Interval | None = None  # the difference for the worst to the best return of unshown decisions
+    unshown: float | None = None  # share of the policy's decisions that the log does not show
 
 
 class Shown(NamedTuple):
-    """What the deciding interval shows and what speaks against it; no limit on support has been asked yet."""
+    """The deciding interval and the arguments against it, before any limit on support is checked."""
 
     difference: Interval
-    side: Decision  # of 0 on which the interval lies
+    side: Decision  # side of 0 on which the interval lies
     against: list[Finding]
-    against_by_visits: list[Finding]  # which count only where ratios of visits have support of their own
-    able: bool  # whether there is a deciding estimate,
-    unable: list[Finding]  # and why not
+    against_by_visits: list[Finding]  # count only if occupancy ratios have support of their own
+    able: bool  # whether there is a deciding estimate
+    unable: list[Finding]  # why there is none
     support: Support
-    by_visits: Support | None  # the support of ratios of visits, where there are any
-    visits: bool  # whether these decide
+    by_visits: Support | None  # support of occupancy ratios, if there are any
+    visits: bool  # whether occupancy ratios decide
     estimated: bool  # whether propensities were estimated
-    against_by_products: Sequence[Finding] = ()  # of long episodes: they count only where products have support
-    by_products: Support | None = None  # their support
-    earning: float = np.inf  # how many episodes make the variance of the difference
-    unshown: float = 0.0  # share of what the policy does that other episodes do not show the logger doing,
-    bound: Interval | None = None  # and the difference under the worst to the best logged return of that share
-    excess: float = 0.0  # by how much the target does more of that than the logger
+    against_by_products: Sequence[Finding] = ()  # of long episodes: count only if products have support of their own
+    by_products: Support | None = None  # support of products
+    earning: float = np.inf  # number of episodes behind the variance of the difference
+    unshown: float = 0.0  # share of the policy's decisions that no other episode shows the logger taking
+    bound: Interval | None = None  # the difference for the worst to the best logged return of that share
+    excess: float = 0.0  # that share minus the logger's own
     units: int | None = None  # number of episodes, or of clusters; None: the support's episodes
 
 
@@ -174,7 +174,7 @@ def decided(case: Case) -> Outcome:
 
 
 def shown(case: Case, supports: Supports) -> Shown:
-    """Everything that a decision rests on except the limits on support, which can be `ruled` by again and again."""
+    """Everything that a decision depends on except the limits; `ruled` applies any limits to it."""
     difference = case.difference(case.deciding) if case.able else NOTHING
     side: Decision = "better" if difference.low > 0 else "worse" if difference.high < 0 else "no difference shown"
     plain, by_ratios, products = ([], [], []) if side == "no difference shown" else _contradictions(case, SIDE[side])
@@ -211,16 +211,16 @@ def shown(case: Case, supports: Supports) -> Shown:
 
 
 def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = False) -> tuple[Decision, list[Finding]]:
-    """The decision under these limits on support, and why."""
-    lacking = [*overlap_finding(reuse.learnt_from, limits), *found.unable]
+    """The decision under these limits on support, and the reasons."""
+    violations = [*overlap_finding(reuse.learnt_from, limits), *found.unable]
     if found.able:
-        lacking += support_findings(
+        violations += support_findings(
             found.support, limits, deterministic=deterministic, visits=found.visits, estimated=found.estimated
         )
-        lacking += earning_finding(found.earning, limits)
-        lacking += unshown_share_findings(found, limits)
-    if lacking:
-        return "unsupported", lacking
+        violations += earning_finding(found.earning, limits)
+        violations += unshown_share_findings(found, limits)
+    if violations:
+        return "unsupported", violations
     against = [*_bound_findings(found), *found.against]
     if found.by_visits is not None and not support_findings(
         found.by_visits, limits, visits=True, estimated=found.estimated
@@ -232,20 +232,20 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
 
 
 def unshown_share_findings(found: Shown, limits: Limits) -> list[Finding]:
-    """The limit on unshown decisions; it applies to "better" and "worse" alone."""
+    """The limit on unshown decisions; it applies only to "better" and "worse"."""
     units = found.support.episodes if found.units is None else found.units
     return [] if found.side == "no difference shown" else excess_finding(found.excess, units, limits)
 
 
 def reported_difference(found: Shown, decision: Decision) -> Interval:
-    """The difference that is reported with a decision: the bound where the verdict does not survive it."""
+    """The difference that is reported with a decision: the bound if the verdict fails under it."""
     if found.bound is None or decision != "no difference shown" or not _bound_findings(found):
         return found.difference
     return found.bound
 
 
 def _bound_findings(found: Shown) -> list[Finding]:
-    """Whether the verdict falls if what the log does not show is the worst, or the best, that it holds."""
+    """Whether the verdict fails if unshown decisions earn the worst, or the best, return of the log."""
     if found.bound is None or (found.bound.low > 0 if found.side == "better" else found.bound.high < 0):
         return []
     return [unshown_finding(found.unshown, found.bound, found.side, found.support.episodes)]
@@ -254,28 +254,28 @@ def _bound_findings(found: Shown) -> list[Finding]:
 def _unable(case: Case, difference: Interval) -> list[Finding]:
     if case.able and np.isfinite(difference.low) and np.isfinite(difference.high):
         return []
-    advice = "judge a policy that stays closer to what the logger did"
+    advice = "judge a policy that stays closer to the logger's decisions"
     if case.deciding == "drl" and not case.able:
         sentence = (
-            f"episodes have up to {case.policy.horizon:,} decisions: beyond {case.limits.horizon} products of "
-            "probabilities say nothing, and how often the policy would come where cannot be estimated here"
+            f"episodes have up to {case.policy.horizon:,} decisions: products of probabilities carry no information "
+            f"beyond {case.limits.horizon}, and how often the policy visits each state cannot be estimated here"
         )
         return [Finding("horizon", sentence, advice)]
     if not case.able:
         return [
             Finding(
                 "model",
-                "there is no model of what actions are worth (none was asked for, or there is none of such actions)",
-                "leave model='none' away, if it was given",
+                "there is no model of action values (model='none' was set, or no model supports such actions)",
+                "remove model='none' if it was set",
             )
         ]
-    return [Finding("weight", "at some step no recorded episode has gone on as the policy would have", advice)]
+    return [Finding("weight", "at some step no recorded episode agrees with the policy's decisions so far", advice)]
 
 
 def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Finding], list[Finding]]:
-    """Estimators on the other side of 0: those that always count, by ratios of visits, and by long products.
+    """Estimators on the other side of 0: those that always count, those with occupancy ratios, those with long products.
 
-    Only estimators that a constant on every reward leaves alone.
+    Only estimators whose difference does not change when a constant is added to every reward.
     """
     plain, visits, products = list[Finding](), list[Finding](), list[Finding]()
     for name, estimator in ESTIMATORS.items():
@@ -283,20 +283,20 @@ def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Findin
             continue
         other = case.difference(name)
         if (side > 0 and other.high < 0) or (side < 0 and other.low > 0):
-            words = ("better", "worse") if side > 0 else ("worse", "better")
+            sides = ("better", "worse") if side > 0 else ("worse", "better")
             sentence = (
-                f"the estimators contradict each other: '{case.deciding}' finds the policy {words[0]}, '{name}' finds "
-                f"it {words[1]} ({other.low:+.3g} to {other.high:+.3g})"
+                f"the estimators contradict each other: '{case.deciding}' finds the policy {sides[0]}, '{name}' finds "
+                f"it {sides[1]} ({other.low:+.3g} to {other.high:+.3g})"
             )
-            found = Finding("contradiction", sentence, "look at the table of estimates, and judge on more episodes")
+            finding = Finding("contradiction", sentence, "look at the table of estimates, and judge on more episodes")
             weighs = estimator.ratios is not ESTIMATORS["fqe"].ratios
             long = weighs and case.policy.horizon > case.limits.horizon
-            (visits if estimator.visits else products if long else plain).append(found)
+            (visits if estimator.visits else products if long else plain).append(finding)
     return plain, visits, products
 
 
 def _hidden_cause(case: Case) -> list[Finding]:
-    """With estimated propensities: does "better" stand if something unrecorded swayed one decision an episode."""
+    """With estimated propensities: whether "better" holds if an unrecorded cause changed one decision per episode."""
     odds = case.limits.odds_ratio
     if not case.policy.estimated or odds == 1.0:
         return []
@@ -304,15 +304,15 @@ def _hidden_cause(case: Case) -> list[Finding]:
     if low > 0:
         return []
     sentence = (
-        f"the logger's probabilities were estimated, and if something that is not in the log swayed one decision of "
-        f"each episode by odds of {odds:g}, the policy need not be better (the difference could be {low:+.3g})"
+        f"the logger's probabilities were estimated; if something that is not in the log changed one decision of each "
+        f"episode by odds of {odds:g}, the policy may not be better (the difference could be {low:+.3g})"
     )
-    advice = "record how likely each decision was (the `propensity` column): then this question does not arise"
+    advice = "record the probability of each decision (the `propensity` column), which removes this doubt"
     return [Finding("sensitivity", sentence, advice)]
 
 
 def worst_case(case: Case) -> float:
-    """The lower end of the difference's interval under the worst cause that the odds ratio allows."""
+    """Lower end of the difference's interval under the worst unrecorded cause that the odds ratio allows."""
     evidence = _at_most(case.policy, case.seed)
     base, estimator = _by_target(evidence, case.deciding)
 
@@ -324,7 +324,7 @@ def worst_case(case: Case) -> float:
 
 
 def _by_target(evidence: Evidence, deciding: str) -> tuple[Evidence, Callable[[Evidence], Ratios]]:
-    """The deciding estimator as a function of evidence whose target probabilities are swayed."""
+    """The deciding estimator as a function of evidence with changed target probabilities."""
     ratios = ESTIMATORS[deciding].ratios
     if not ESTIMATORS[deciding].visits or evidence.occupancy is None:
         return evidence, ratios
@@ -338,7 +338,7 @@ def _by_target(evidence: Evidence, deciding: str) -> tuple[Evidence, Callable[[E
 
 
 def _at_most(evidence: Evidence, seed: int) -> Evidence:
-    """As many episodes, drawn at random, as an estimate by episode can hold; of a cluster all or none."""
+    """Random episodes, as many as an estimate by episode can hold; all or none of each cluster."""
     most = max(CELLS // evidence.horizon, 2)
     if evidence.episodes <= most:
         return evidence
@@ -351,20 +351,20 @@ def _at_most(evidence: Evidence, seed: int) -> Evidence:
 
 def some(evidence: Evidence, chosen: np.ndarray) -> Evidence:
     """Evidence of some episodes, by their ordinals [E'] in rising order."""
-    kept = np.zeros(evidence.episodes, bool)
-    kept[chosen] = True
-    rows = np.repeat(kept, evidence.lengths)
-    taken = {name: getattr(evidence, name) for name in BY_STEP}
-    parts: dict[str, Any] = {name: None if values is None else values[rows] for name, values in taken.items()}
-    clusters = None if evidence.clusters is None else np.unique(evidence.clusters[kept], return_inverse=True)[1]
-    starts = np.concatenate([[0], np.cumsum(evidence.lengths[kept])])
+    selected = np.zeros(evidence.episodes, bool)
+    selected[chosen] = True
+    rows = np.repeat(selected, evidence.lengths)
+    arrays = {name: getattr(evidence, name) for name in BY_STEP}
+    parts: dict[str, Any] = {name: None if values is None else values[rows] for name, values in arrays.items()}
+    clusters = None if evidence.clusters is None else np.unique(evidence.clusters[selected], return_inverse=True)[1]
+    starts = np.concatenate([[0], np.cumsum(evidence.lengths[selected])])
     return replace(evidence, starts=starts, clusters=clusters, **parts)
 
 
 def _from_bc(case: Case) -> Interval | None:
-    """The difference from behaviour cloning, by the same estimator on the same episodes."""
+    """Difference from behaviour cloning, by the same estimator on the same episodes."""
     if case.cloning is None or any(getattr(case.cloning, part) is None for part in ESTIMATORS[case.deciding].needs):
         return None
     ratios = ESTIMATORS[case.deciding].ratios
-    found = case.between(ratios(case.policy).minus(ratios(case.cloning)), case.widening)
-    return found if np.isfinite(found.estimate) else None
+    difference = case.between(ratios(case.policy).minus(ratios(case.cloning)), case.widening)
+    return difference if np.isfinite(difference.estimate) else None

@@ -1,4 +1,4 @@
-"""What a policy had to do with the episodes that it is judged on: learnt from them, or picked by them."""
+"""Earlier use of the judged episodes: to train the policy, or to select its checkpoint."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from tidelog.data.overlap import Overlap, Sketch
 
 
 class Reuse(NamedTuple):
-    """Shares of the judged episodes; None where nothing is known."""
+    """Overlaps with the judged episodes; None if unknown."""
 
-    learnt_from: Overlap | None  # that the policy was trained on
-    chosen_by: str | None  # the held-out metric that picked its checkpoint, if one did,
-    held_out: Overlap | None  # and the share that the metric was measured on
+    learnt_from: Overlap | None  # share that the policy was trained on
+    chosen_by: str | None  # held-out metric that selected the checkpoint, if any
+    held_out: Overlap | None  # share that this metric was measured on
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a verdict's context."""
@@ -26,7 +26,7 @@ class Reuse(NamedTuple):
 
 
 def reuse_of(policy: Any, log: Log) -> Reuse:
-    """What the policy's origin says about these episodes."""
+    """Earlier use of these episodes, from the policy's origin."""
     origin = policy.origin
     return Reuse(
         _overlap(origin.get("learnt_from"), log), origin.get("chosen_by"), _overlap(origin.get("held_out"), log)

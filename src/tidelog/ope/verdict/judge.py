@@ -1,8 +1,8 @@
-"""The verdict: is a policy better than the logger, worse, no different as far as one can see, or can the log not say.
+"""The verdict: a policy is better than the logger, worse, not shown to differ, or the log cannot decide.
 
-What is behind it stands in `comparisons` (several policies on the same episodes), `gather` (evidence), `ledger`
-(earlier looks), `simultaneous` (how far intervals reach), `deciding` (the decision), `limits` (how much support it
-needs), `refusals` (what nothing can be computed about) and `words` (how it is said); docs/judging.md tells it in order.
+Its parts are `comparisons` (several policies on the same episodes), `gather` (evidence), `ledger` (earlier looks),
+`simultaneous` (width of intervals), `decide` (the decision), `limits` (support it needs), `preconditions` (conditions
+of any estimate) and `verdict_text` (the sentences); docs/judging.md describes them in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidelog.ope.estimators.ratios import means
 from tidelog.ope.estimators.risk import ALPHA, UNSUPPORTED, Risk, check_risk, risk_beside, tail_sentence
 from tidelog.ope.evidence.external_policies import as_policy, check_fit, check_log
 from tidelog.ope.evidence.folds import check_seed
-from tidelog.ope.verdict import verdict_text as words
+from tidelog.ope.verdict import verdict_text
 from tidelog.ope.verdict.caveats import caveats
 from tidelog.ope.verdict.comparisons import Comparison, Looked, Settings, comparisons_of, look_at
 from tidelog.ope.verdict.decide import METHOD, NOTHING, Outcome, decided
@@ -41,10 +41,10 @@ OTHER_DATA = "other data"
 
 
 class Tail(NamedTuple):
-    """What is asked about the worst episodes."""
+    """Settings for the worst episodes."""
 
-    alpha: float  # the share of worst episodes whose mean return is told
-    bad_outcome: float | None  # a return at or below which an episode is bad
+    alpha: float  # share of worst episodes whose mean return is reported
+    bad_outcome: float | None  # a return at or below this is bad
 
 
 @overload
@@ -110,25 +110,24 @@ def judge(
     context: Mapping[str, Any] | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Verdict | Verdicts:
-    """Whether a policy is better than whoever made the log, judged on episodes that it never saw.
+    """Judge whether a policy is better than the logger, on episodes that the policy never saw.
 
-    `policy` is a tidelog policy, judged as it takes its most likely action or with `sample` as it draws, or any object
+    `policy` is a tidelog policy, judged by its most likely actions or with `sample` by sampled actions, or any object
     with `probabilities(observation, mask)` [B, A], judged by these. A list of policies, or a mapping from names to
-    policies, gives `Verdicts`, whose intervals hold for all of them at the same time. `propensities` None uses the
-    log's own, else estimates them; "estimated" does so anyway; or numbers [N]. `bandwidth`, a share of half of each
-    action's range, blurs deterministic continuous actions. `verdict.risk` holds the distribution of returns: `cvar` is
-    the share of worst episodes whose mean it tells, `bad_outcome` a return whose probability it tells. `ledger` is the
-    file that counts looks at these episodes, None for the usual places and False for none; a later look is held to a
-    stricter level. `learnt_from="other data"` states that the policy never learnt from these episodes, where nothing
-    records it. `context` is kept with the verdict. What a log cannot answer is "unsupported" and says why; raises
-    SpecError where policy and log do not fit, ConfigError for numbers out of range, CheckpointError for a damaged
-    ledger.
+    policies, gives `Verdicts` with simultaneous intervals. `propensities` None uses the log's own or estimates missing
+    ones; "estimated" always estimates; or numbers [N]. `bandwidth`, as a share of half of each action's range, adds
+    noise to deterministic continuous actions. `verdict.risk` holds the distribution of returns: `cvar` is the share of
+    worst episodes whose mean is reported, `bad_outcome` a return whose probability is reported. `ledger` is the file
+    that counts looks at these episodes, None for the default files, False for none; later looks use a stricter level.
+    `learnt_from="other data"` states that the policy never learnt from these episodes if no record shows it. `context`
+    is stored with the verdict. A question that the log cannot answer gives "unsupported" with reasons. Raises
+    SpecError if policy and log do not fit, ConfigError for numbers out of range, CheckpointError for a damaged ledger.
     """
     check_kind(log)
     check_seed(seed)
     check_risk(cvar, bad_outcome)
     if bandwidth is not None and not isinstance(log.spec.action, Continuous):
-        raise ConfigError(f"bandwidth = {bandwidth!r} blurs continuous actions, and this log's are none: leave it away")
+        raise ConfigError(f"bandwidth = {bandwidth!r}: expected continuous actions. fix: remove bandwidth")
     if learnt_from not in (None, OTHER_DATA):
         raise ConfigError(
             f"learnt_from = {learnt_from!r}: expected None or '{OTHER_DATA}'. fix: leave it out if unknown"
@@ -152,10 +151,10 @@ def judge(
     looked = look_at(found, log, settings, counting)
     verdicts = []
     for one, widening in zip(found, looked.widenings.tolist(), strict=True):
-        told = _context(one, facts, settings) | looked.context | dict(context or {})
-        told |= {"overlap_unknown": one.reuse.learnt_from is None and learnt_from is None, "dependence": dependence}
-        told |= {} if several is None else {"name": one.name}
-        verdicts.append(_verdict(one, log, settings, looked, widening, returns, told, tail))
+        entries = _context(one, facts, settings) | looked.context | dict(context or {})
+        entries |= {"overlap_unknown": one.reuse.learnt_from is None and learnt_from is None, "dependence": dependence}
+        entries |= {} if several is None else {"name": one.name}
+        verdicts.append(_verdict(one, log, settings, looked, widening, returns, entries, tail))
     if counting is not None and looked.taken is not None:
         counting.decided(looked.taken, {one.name: v.decision for one, v in zip(found, verdicts, strict=True)})
     return verdicts[0] if several is None else together(tuple(policies), verdicts, 1.0 - looked.error)
@@ -167,13 +166,13 @@ def _ledger(ledger: Ledger | str | Path | bool | None, log: Log) -> Ledger | Non
     if not isinstance(ledger, Ledger):
         return Ledger.of(log, ledger)  # type: ignore[arg-type]  # True is refused there
     if ledger.fingerprint != log.fingerprint():
-        raise ConfigError("ledger = the ledger of another log; pass Ledger.of(log) of the log that is judged")
+        raise ConfigError("ledger = the ledger of another log: expected one of the judged log. fix: use Ledger.of(log)")
     return ledger
 
 
 def _context(one: Comparison, log: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
-    """What a verdict is about and how it was made."""
-    told = {
+    """Context of a verdict: its subject and settings."""
+    entries = {
         "policy": one.facts,
         "log": dict(log),
         "seed": settings.seed,
@@ -184,14 +183,14 @@ def _context(one: Comparison, log: Mapping[str, Any], settings: Settings) -> dic
         "limits": asdict(settings.limits),
         "versions": this_machine(),
     }
-    found = one.gathered
-    if found is None:
-        return told
-    told |= {"notes": list(found.notes), "smoothing": found.smoothing, "bandwidth": found.bandwidth}
-    told |= {"propensities": "estimated" if found.policy.estimated else "recorded", "model": found.model}
-    told |= {"history": [asked._asdict() for asked in found.history]}
-    told |= {"drift": [asked._asdict() for asked in found.drift]}
-    return told | {"propensities_by": found.propensities_by}
+    gathered = one.gathered
+    if gathered is None:
+        return entries
+    entries |= {"notes": list(gathered.notes), "smoothing": gathered.smoothing, "bandwidth": gathered.bandwidth}
+    entries |= {"propensities": "estimated" if gathered.policy.estimated else "recorded", "model": gathered.model}
+    entries |= {"history": [test._asdict() for test in gathered.history]}
+    entries |= {"drift": [test._asdict() for test in gathered.drift]}
+    return entries | {"propensities_by": gathered.propensities_by}
 
 
 def _verdict(
@@ -201,7 +200,7 @@ def _verdict(
     looked: Looked,
     widening: float,
     returns: NDArray[np.float64],
-    told: Mapping[str, Any],
+    context: Mapping[str, Any],
     tail: Tail,
 ) -> Verdict:
     limits, level = settings.limits, settings.limits.level if one.gathered is None else 1.0 - looked.error
@@ -224,25 +223,25 @@ def _verdict(
             limits=limits,
             seed=settings.seed,
         )
-    notes = (*told.get("notes", ()), *told["dependence"], *_impossible(outcome.estimates), *looked.notes)
-    facts = words.Facts(
+    notes = (*context.get("notes", ()), *context["dependence"], *_impossible(outcome.estimates), *looked.notes)
+    facts = verdict_text.Facts(
         episodes=len(log.episode_ids),
         steps=log.steps,
         level=level,
         difference=outcome.difference,
         logger=outcome.logger,
         from_bc=outcome.from_bc,
-        estimated_by=told.get("propensities_by"),
+        estimated_by=context.get("propensities_by"),
         notes=notes,
-        overlap_known=not told["overlap_unknown"],
+        overlap_known=not context["overlap_unknown"],
         caveats=assumed,
         tail=tail_sentence(outcome.decision, risk),
     )
     return Verdict(
         decision=outcome.decision,
-        reasons=(*words.reasons(outcome.decision, outcome.findings, facts), *looked.reasons),
-        paragraph=words.paragraph(outcome.decision, outcome.findings, facts),
-        estimand=words.estimand(log, told["discount"], told["sample"], told["bandwidth"]),
+        reasons=(*verdict_text.reasons(outcome.decision, outcome.findings, facts), *looked.reasons),
+        paragraph=verdict_text.paragraph(outcome.decision, outcome.findings, facts),
+        estimand=verdict_text.estimand(log, context["discount"], context["sample"], context["bandwidth"]),
         deciding=deciding,
         difference=outcome.difference,
         logger=outcome.logger,
@@ -255,18 +254,18 @@ def _verdict(
         level=level,
         episodes=facts.episodes,
         weights=outcome.weights,
-        context=dict(told),
+        context=dict(context),
     )
 
 
 def _impossible(estimates: Estimates) -> list[str]:
-    """Which estimators found what cannot be."""
+    """Note on estimates that no episode can earn."""
     names = [f"'{one.name}'" for one in estimates if one.note.startswith(IMPOSSIBLE)]
-    return [f"what {', '.join(names)} says is {IMPOSSIBLE}: do not believe it"] if names else []
+    return [f"the estimate of {', '.join(names)} is {IMPOSSIBLE}: do not use it"] if names else []
 
 
 def _without_numbers(returns: Any, findings: list[Any], log: Log, limits: Limits, seed: int) -> Outcome:
-    """What remains to be said where nothing can be estimated: the logger's own mean."""
+    """Outcome without estimates: only the logger's own mean."""
     nothing = float("nan")
     horizon, count = int(np.diff(log.starts).max()), len(returns)
     support = Support(count, nothing, nothing, nothing, nothing, nothing, nothing, None, horizon)

@@ -1,14 +1,14 @@
-"""The ledger of looks: every verdict on a log is written down under the fingerprints of the judged episodes.
+"""The ledger of looks: a record of every verdict, under the fingerprints of the judged episodes.
 
-A look is one verdict, or one table of verdicts that were given at once, with given settings on given episodes. The same
+A look is one verdict, or one table of verdicts from one call, with certain settings on certain episodes. The same
 policies with the same settings on the same episodes are the same look, however often they are judged. Looks at other
-sets that share episodes count as well; a sketch of each judged set tells.
+sets that share episodes also count; a sketch of each judged set measures the shared part.
 
-A ledger is a file of JSON lines that is only ever appended to, each time under a lock and synced to the disk:
+A ledger is an append-only file of JSON lines. Each write holds a lock and is synced to disk:
 
     {"line": "episodes", "fingerprint": ..., "sketch": {...}}                      a set of episodes, once
-    {"line": "look", "key": ..., "number": 2, "episodes": ..., "policies": ...}    before the look's verdicts are given
-    {"line": "decisions", "key": ..., "decisions": {name: decision}}               after it
+    {"line": "look", "key": ..., "number": 2, "episodes": ..., "policies": ...}    before the verdicts of the look
+    {"line": "decisions", "key": ..., "decisions": {name: decision}}               after them
 """
 
 from __future__ import annotations
@@ -33,59 +33,58 @@ from tidelog.folders import MANIFEST
 from tidelog.ope.evidence.evidence import Evidence
 
 FILE = "looks.jsonl"
-OFF = "off"  # the value of TIDELOG_STATE under which nothing is kept in the user's folder
-COUNTED = 0.01  # a look at a set that holds more than this share of the judged episodes is a look at them
+OFF = "off"  # value of TIDELOG_STATE that disables the user's folder
+COUNTED = 0.01  # a look at another set counts if the set holds more than this share of the judged episodes
 
 
 @dataclass(frozen=True)
 class Look:
-    """One look at some episodes, as the ledger has it."""
+    """One look at some episodes, as recorded in the ledger."""
 
     key: str  # a hash of episodes, policies and settings
-    number: int  # counted from 1 among the looks at the same episodes; 0 where no number was shown, which is no look
+    number: int  # from 1, among the looks at the same episodes; 0: no number was shown, so it is not a look
     episodes: str  # the fingerprint of the judged log
-    time: str  # when, UTC, ISO 8601
+    time: str  # UTC, ISO 8601
     policies: tuple[Mapping[str, Any], ...]  # name, algorithm, identity
     settings: Mapping[str, Any] = field(default_factory=dict)
-    decisions: Mapping[str, str] = field(default_factory=dict)  # by name; empty while judging, or where that failed
-    share: float = 1.0  # of the episodes that were asked about, those at which this look was taken
+    decisions: Mapping[str, str] = field(default_factory=dict)  # by name; empty while judging or after a failure
+    share: float = 1.0  # share of this log's episodes that the look judged
 
 
 class Taken(NamedTuple):
-    """The look that a verdict is: its number, and what was looked at before."""
+    """The look of a verdict: its number, and the earlier looks."""
 
     key: str
     number: int
     before: int  # other looks at these episodes
-    elsewhere: float  # the largest share of these episodes in another set that was judged before, 0 without one
-    kept: bool  # whether it was written down
+    elsewhere: float  # largest share of these episodes in another set that was judged before; 0 if there is none
+    kept: bool  # whether it was recorded
 
 
 @dataclass(frozen=True, eq=False)
 class Ledger:
-    """What is known about looks at the episodes of one log, read from several files and written to all that it can."""
+    """Looks at the episodes of one log, read from several files and written to every writable one."""
 
     files: tuple[Path, ...]
     fingerprint: str
     hashes: Hashes  # [E]: fingerprints of the episodes
-    optional: bool = True  # whether judging goes on where no file can be written
+    optional: bool = True  # whether judging continues if no file is writable
 
     @classmethod
     def of(cls, log: Log, ledger: str | Path | None = None, runs: Sequence[str | Path] = ()) -> Self:
         """The ledger of a log's episodes.
 
-        `ledger` names the one file to use. None: `looks.jsonl` in the folders of `runs` that are judged, in the saved
-        log's folder where the log was opened from one, and in the user's state folder. Raises CheckpointError where a
-        file is damaged, as soon as it is read.
+        `ledger` is the one file to use. None: `looks.jsonl` in the folders of the judged `runs`, in the folder of a
+        saved log, and in the user's state folder. Raises CheckpointError when it reads a damaged file.
         """
         if isinstance(ledger, bool) or not isinstance(ledger, str | Path | None):
-            raise ConfigError(f"ledger = {ledger!r}: expected a file, None for the usual places, or False for none")
+            raise ConfigError(f"ledger = {ledger!r}: expected a file, None for the default files, or False for none")
         files = _usual_files(log, runs) if ledger is None else [Path(ledger)]
         return cls(tuple(sorted({one.absolute() for one in files})), log.fingerprint(), episode_hashes(log), not ledger)
 
     @property
     def looks(self) -> tuple[Look, ...]:
-        """Looks at these episodes, or at sets that share some with them, in the order of their numbers."""
+        """Looks at these episodes, or at sets that share some of them, in the order of their numbers."""
         with _opened(self.files, write=False) as files:
             content = [_read(file) for file in files]
         return self._looks(content)
@@ -93,10 +92,10 @@ class Ledger:
     def take(
         self, policies: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], *, counted: bool = True
     ) -> Taken:
-        """Write down that these policies (name, algorithm, identity) are about to be judged, unless it was before.
+        """Record a look at these policies (name, algorithm, identity), unless it is recorded already.
 
-        Under the lock of all files, so that judges side by side get different numbers. A look that is not `counted`
-        shows no number and gets the number 0.
+        Holds the lock of all files: concurrent judges get different numbers. A look that is not `counted` shows no
+        number and gets the number 0.
         """
         identities = sorted(str(one["identity"]) for one in policies)
         key = hashed([self.fingerprint, identities, dict(settings), counted])[:32]
@@ -119,11 +118,11 @@ class Ledger:
                     lines = [{"line": "episodes", "fingerprint": self.fingerprint, "sketch": sketch.to_json()}, look]
                 kept |= file.append(lines)
         if not kept and not self.optional:
-            raise ConfigError(f"{self.files[0]} cannot be written: name another file in ledger=, or pass ledger=False")
+            raise ConfigError(f"{self.files[0]} cannot be written. fix: use another file in ledger=, or ledger=False")
         return Taken(key, number, len(others) if not same else max(number - 1, 0), elsewhere, kept)
 
     def decided(self, taken: Taken, decisions: Mapping[str, str]) -> None:
-        """Write down what came of a look."""
+        """Record the decisions of a look."""
         line = {"line": "decisions", "key": taken.key, "time": _now(), "decisions": dict(decisions)}
         with _opened(self.files, write=True) as files:
             for file in files:
@@ -142,7 +141,7 @@ class Ledger:
         return tuple(sorted(found.values(), key=lambda look: (look.number, look.time, look.key)))
 
     def _share(self, fingerprint: str, sketch: Sketch) -> float:
-        """The share of this log's episodes that another set holds, 0 where they are too few to count."""
+        """Share of this log's episodes that another set holds; 0 if they are too few to count."""
         if fingerprint == self.fingerprint:
             return 1.0
         shared = sketch.among(self.hashes)
@@ -150,7 +149,7 @@ class Ledger:
 
 
 def policy_identity(policy: Evidence) -> str:
-    """A hash of what a policy would do along a log: its probabilities, or densities of what was logged."""
+    """Hash of a policy's behaviour on a log: its probabilities, or densities of the logged actions."""
     digest = hashlib.sha256(np.ascontiguousarray(policy.target, np.float64).tobytes())
     if policy.target_all is not None:
         digest.update(np.ascontiguousarray(policy.target_all, np.float64).tobytes())
@@ -163,12 +162,12 @@ def hashed(value: Any) -> str:
 
 
 def state_folder() -> Path | None:
-    """The user's folder for what tidelog remembers between runs: TIDELOG_STATE, else as XDG has it; None for "off"."""
-    given, state = os.environ.get("TIDELOG_STATE", ""), os.environ.get("XDG_STATE_HOME", "")
-    if given == OFF:
+    """The user's folder for tidelog's persistent state: TIDELOG_STATE, else the XDG state folder; None for "off"."""
+    override, state = os.environ.get("TIDELOG_STATE", ""), os.environ.get("XDG_STATE_HOME", "")
+    if override == OFF:
         return None
-    if given:
-        return Path(given)
+    if override:
+        return Path(override)
     if Path(state).is_absolute():
         return Path(state) / "tidelog"
     try:
@@ -187,21 +186,21 @@ def _usual_files(log: Log, runs: Sequence[str | Path]) -> list[Path]:
 
 
 class _Content(NamedTuple):
-    """What one file says."""
+    """Content of one file."""
 
     sketches: dict[str, Sketch]  # by the fingerprint of a log
     looks: dict[str, Look]  # by their keys
 
 
 class _File(NamedTuple):
-    """A file under its lock; without a handle where it is not there or cannot be opened."""
+    """A locked file; it has no handle if it is missing or cannot be opened."""
 
     path: Path
     handle: int | None
     writable: bool
 
     def append(self, lines: Sequence[Mapping[str, Any]]) -> bool:
-        """Write whole lines and wait until they are on the disk; whether the file can hold them."""
+        """Write whole lines and sync them to disk; return whether the file is writable."""
         if self.handle is None or not self.writable:
             return False
         text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
@@ -216,7 +215,7 @@ class _File(NamedTuple):
 
 @contextmanager
 def _opened(paths: Sequence[Path], *, write: bool) -> Iterator[list[_File]]:
-    """All files, locked in the order of their names until the block ends."""
+    """Open all files, locked in the order of their names until the block ends."""
     with ExitStack() as stack:
         found = []
         for path in paths:
@@ -225,7 +224,7 @@ def _opened(paths: Sequence[Path], *, write: bool) -> Iterator[list[_File]]:
                 stack.callback(os.close, handle)
                 try:
                     fcntl.flock(handle, fcntl.LOCK_EX if writable else fcntl.LOCK_SH)
-                except OSError:  # a file system without locks: judges side by side would write over each other
+                except OSError:  # a file system without locks: concurrent judges would overwrite each other
                     writable = False
             found.append(_File(path, handle, writable))
         yield found
@@ -236,7 +235,7 @@ def _open(path: Path, write: bool) -> tuple[int | None, bool]:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644), True
-        except OSError:  # a place that cannot be written may still be read
+        except OSError:  # a file that is not writable may still be readable
             pass
     try:
         return os.open(path, os.O_RDONLY), False
@@ -244,7 +243,7 @@ def _open(path: Path, write: bool) -> tuple[int | None, bool]:
         return None, False
     except OSError as error:
         raise CheckpointError(
-            f"{path} cannot be read: {error}; fix: mend its permissions, or name another file in ledger="
+            f"{path} cannot be read: {error}. fix: correct its permissions, or use another file in ledger="
         ) from error
 
 
@@ -257,17 +256,17 @@ def _read(file: _File) -> _Content:
         for number, line in enumerate(lines, start=1):
             try:
                 if not line.endswith(b"\n"):
-                    raise ValueError("it is cut off")
-                _understand(json.loads(line), content)
+                    raise ValueError("the line is truncated")
+                _add_line(json.loads(line), content)
             except (ValueError, KeyError, TypeError, RecursionError, CheckpointError) as error:
                 raise CheckpointError(
-                    f"{file.path}, line {number}: not a line of a ledger of looks ({error}); expected what `tidelog "
-                    "judge` appended; fix: remove that line, or name another file with ledger= (--ledger)"
+                    f"{file.path}, line {number}: not a line of a ledger of looks ({error}). expected a line written "
+                    "by `tidelog judge`. fix: remove that line, or use another file with ledger= (--ledger)"
                 ) from error
     return content
 
 
-def _understand(line: Any, content: _Content) -> None:
+def _add_line(line: Any, content: _Content) -> None:
     kind = line["line"]
     if kind == "episodes":
         content.sketches[str(line["fingerprint"])] = Sketch.from_json(line["sketch"])

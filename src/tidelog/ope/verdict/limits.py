@@ -1,6 +1,6 @@
-"""How much support a verdict needs. Every number here is a default that the caller may change, and says why it stands.
+"""Limits on the support that a verdict needs. Every number is a default that the caller may change.
 
-The first eight were chosen by `benchmarks/choose_limits.py`, whose page says how; docs/judging.md says what came of it.
+`benchmarks/choose_limits.py` chose the first eight and describes the method; docs/judging.md reports the results.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from tidelog.errors import ConfigError
 
 @dataclass(frozen=True)
 class Limits:
-    """What a log must show before a policy is called better or worse; ConfigError where a number cannot be meant."""
+    """Conditions that a log must meet before a policy is called better or worse; ConfigError for invalid numbers."""
 
-    effective_episodes: float = 50.0  # the effective sample size is at least so many episodes,
-    effective_share: float = 0.01  # and at least this share of all of them
-    largest_weight: float = 0.10  # no episode has more than this share of all weight
-    pareto_k: float = 1.0  # the tail index of the weights; above it they have no mean
-    mean_weight_errors: float = 2.0  # the mean weight is 1 within so many of its standard errors
-    unsupported_mass: float = 0.10  # at most this share of the target's actions is one that the logger hardly took
-    unshown_share: float = 0.10  # of the policy's actions that no other episode shows, beyond the logger's own
-    earning_episodes: float = 6.0  # the variance of the difference rests on at least so many episodes
-    horizon: int = 50  # longer episodes are judged by ratios of visits and not by products of ratios
-    odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds, and "better" must stand
-    overlap: float = 0.01  # at most this share of the judged episodes was learnt from
-    lowest_return: float | None = None  # the least that an episode can return, if known; None: the least in the log,
-    highest_return: float | None = None  # and the most: what the policy does and the log never shows may earn either
+    effective_episodes: float = 50.0  # smallest effective sample size, in episodes
+    effective_share: float = 0.01  # smallest effective sample size, as a share of all episodes
+    largest_weight: float = 0.10  # largest share of the total weight on one episode
+    pareto_k: float = 1.0  # largest tail index of the weights; above 1 the weights have no mean
+    mean_weight_errors: float = 2.0  # largest distance of the mean weight from 1, in its standard errors
+    unsupported_mass: float = 0.10  # largest share of the target's actions that the logger hardly took
+    unshown_share: float = 0.10  # largest share of the policy's actions that no other episode shows, beyond the logger's
+    earning_episodes: float = 6.0  # smallest number of episodes behind the variance of the difference
+    horizon: int = 50  # longer episodes are judged by occupancy ratios, not by products of ratios
+    odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds; "better" must still hold
+    overlap: float = 0.01  # largest share of the judged episodes that the policy may have learnt from
+    lowest_return: float | None = None  # lowest possible return of an episode; None: the lowest in the log
+    highest_return: float | None = None  # highest possible return; both bound decisions that the log does not show
     level: float = 0.95  # of all intervals, two-sided
     replicates: int = 2000  # bootstrap samples
-    groups: int = 10_000  # the bootstrap runs over at most so many groups of episodes
+    groups: int = 10_000  # largest number of groups of episodes that the bootstrap resamples
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -1,6 +1,6 @@
-"""Logs and policies about which nothing can be computed, told before anything is fitted.
+"""Preconditions of an estimate, checked before any model is fitted.
 
-Each answers with an "unsupported" verdict and what could be done, not with a number and not with an error.
+A violated precondition gives an "unsupported" verdict with advice, not a number and not an error.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from tidelog.data.log import Log
 from tidelog.ope.evidence.folds import clusters_of
-from tidelog.ope.verdict.support_checks import SAMPLED, VARIED, Finding
+from tidelog.ope.verdict.support_checks import RECORDED, SAMPLED, VARIED, Finding
 from tidelog.types import Continuous, MultiDiscrete
 
-FEWEST = 10  # episodes (or clusters) below which nothing is fitted
-FEWEST_CUT, SHARE_CUT = 5, 0.005  # actions on one bound, and share of rows: the ends of a range are always reached
+FEWEST = 10  # episodes (or clusters) below which no model is fitted
+FEWEST_CUT, SHARE_CUT = 5, 0.005  # tolerated: actions on one bound, and share of rows; some always reach the ends
 
 
 def hopeless(
@@ -30,19 +30,19 @@ def hopeless(
     propensities: Any,
     effective: float = 0.0,
 ) -> list[Finding]:
-    """Everything because of which no estimate is worth computing; empty where one can be tried.
+    """All violated preconditions; empty if an estimate can be computed.
 
-    `effective` is the limit on the effective sample size: with fewer episodes, or clusters, it cannot be reached.
+    `effective` is the limit on the effective sample size; fewer episodes, or clusters, cannot reach it.
     """
-    found = [
+    findings = [
         *_too_few(log, effective),
         *_all_the_same(returns),
         *_no_density(policy, log, sample, bandwidth),
         *_cut_actions(log),
     ]
     recorded = log.propensity is not None and not (isinstance(propensities, str) and propensities == "estimated")
-    given = propensities is not None and not isinstance(propensities, str)
-    return found if recorded or given else [*found, *_no_propensities(log)]
+    passed = propensities is not None and not isinstance(propensities, str)
+    return findings if recorded or passed else [*findings, *_no_propensities(log)]
 
 
 def _too_few(log: Log, effective: float) -> list[Finding]:
@@ -53,34 +53,32 @@ def _too_few(log: Log, effective: float) -> list[Finding]:
         return []
     one, several = ("episode", "episodes") if clusters is None else ("cluster", "clusters of episodes")
     episodes = f"{one} is" if count == 1 else f"{several} are"
-    sentence = f"{count} {episodes} too few to tell anything from; at least {needed:,} are needed"
-    return [Finding("episodes", sentence, "judge it on more episodes: hold out a larger share, or bring a larger log")]
+    sentence = f"{count} {episodes} too few; at least {needed:,} are needed"
+    return [Finding("episodes", sentence, "judge it on more episodes: hold out a larger share, or use a larger log")]
 
 
 def _all_the_same(returns: NDArray[Any]) -> list[Finding]:
     if len(returns) < 2 or returns.max() > returns.min():
         return []
-    sentence = f"every episode earned exactly {returns[0]:.6g}: nothing in this log can tell one decision from another"
+    sentence = f"every episode earned exactly {returns[0]:.6g}, so this log cannot show which decisions are better"
     return [Finding("rewards", sentence, "check that the reward column is the right one")]
 
 
 def _no_density(policy: Any, log: Log, sample: bool, bandwidth: float | None) -> list[Finding]:
     if not isinstance(log.spec.action, Continuous) or bandwidth is not None:
         return []
-    blurred = "judge it blurred by a small noise (bandwidth=0.2, --bandwidth 0.2)"
+    with_noise = "judge it with small noise added to its actions (bandwidth=0.2, --bandwidth 0.2)"
     if not sample:
-        sentence = (
-            "a single choice among continuous actions has no probability: no logged action is ever exactly that one"
-        )
-        return [Finding("density", sentence, f"{SAMPLED}; or {blurred}")]
+        sentence = "a deterministic continuous action has no probability: no logged action is exactly equal to it"
+        return [Finding("density", sentence, f"{SAMPLED}; or {with_noise}")]
     if _has_density(policy, log):
         return []
-    sentence = "this policy cannot say how likely it is to take a given action (it has no density)"
-    return [Finding("density", sentence, blurred)]
+    sentence = "this policy has no density: it cannot compute the probability of an action"
+    return [Finding("density", sentence, with_noise)]
 
 
 def _cut_actions(log: Log) -> list[Finding]:
-    """Continuous actions that were cut at their bounds: there the logger has a probability and no density."""
+    """Continuous actions that were clipped at their bounds; there the logger has a probability and no density."""
     space = log.spec.action
     if not isinstance(space, Continuous):
         return []
@@ -90,12 +88,12 @@ def _cut_actions(log: Log) -> list[Finding]:
     if on_bound.sum(axis=0).max() < FEWEST_CUT or share < SHARE_CUT:
         return []
     sentence = (
-        f"{share:.1%} of the logged actions lie exactly on a bound: they were cut there, and the density of an action "
-        "before the cut is not the probability of the bound"
+        f"{share:.1%} of the logged actions lie exactly on a bound: they were clipped there, and the density of an "
+        "action before clipping is not the probability of the bound"
     )
     advice = (
-        "record each action as it was drawn, before the cut, with wider bounds; or round the actions to a few levels "
-        "and judge them as discrete ones"
+        "record each action before clipping, with wider bounds; or round the actions to a few levels and judge them "
+        "as discrete actions"
     )
     return [Finding("cut_actions", sentence, advice)]
 
@@ -107,16 +105,11 @@ def _has_density(policy: Any, log: Log) -> bool:
 
 
 def _no_propensities(log: Log) -> list[Finding]:
-    space, recording = log.spec.action, "record how likely each decision was (the `propensity` column)"
+    space = log.spec.action
+    unknown = "the probabilities of the recorded decisions are unknown, and cannot be estimated"
     if isinstance(space, MultiDiscrete):
-        sentence = (
-            "how likely each recorded decision was is not known, and cannot be estimated for several choices at once"
-        )
-        return [Finding("propensities", sentence, recording)]
+        return [Finding("propensities", f"{unknown} for several simultaneous choices", RECORDED)]
     if isinstance(space, Continuous) and (np.ptp(np.asarray(log.action), axis=0) == 0).any():
-        sentence = (
-            "how likely each recorded decision was is not known, and cannot be estimated: the logger always chose the "
-            "same value of at least one action"
-        )
+        sentence = f"{unknown}: the logger always chose the same value of at least one action"
         return [Finding("propensities", sentence, VARIED)]
     return []

@@ -1,4 +1,4 @@
-"""What judging returns: estimates with their support, and the verdict, all of it plain enough for a JSON file.
+"""Results of judging: estimates with their support, and the verdict; all can be written as JSON.
 
 Letters: `E` episodes.
 """
@@ -22,28 +22,28 @@ Decision = Literal["better", "worse", "no difference shown", "unsupported"]
 
 @dataclass(frozen=True)
 class Support:
-    """How much of the log speaks about the target policy."""
+    """How much information the log has about the target policy."""
 
     episodes: int
     effective_sample_size: float  # (sum w)**2 / sum w**2 over episode weights
     largest_weight: float  # the largest share of one episode in the sum of weights
-    mean_weight: float  # close to 1 where propensities are right and support is whole
+    mean_weight: float  # close to 1 if propensities are right and support is complete
     mean_weight_error: float  # its standard error
     pareto_k: float  # tail index of the weights; above 1/2 they have no variance, above 0.7 no useful mean
-    clipped_share: float  # share of episodes whose weight was cut
+    clipped_share: float  # share of episodes whose weight was clipped
     unsupported_mass: float | None  # mean share of the target's actions that the logger (nearly) never took
     horizon: int  # steps of the longest episode
 
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """One estimator's answer; `contributions` [E] have the estimate as their mean."""
+    """Result of one estimator; the mean of `contributions` [E] is the estimate."""
 
     name: str
     estimate: float
     low: float
     high: float
-    method: str  # how the interval was made
+    method: str  # of the interval
     level: float
     support: Support
     estimated: bool  # whether propensities were estimated
@@ -52,18 +52,18 @@ class Estimate:
 
     @property
     def interval(self) -> Interval:
-        """Estimate and ends."""
+        """The estimate with the ends of its interval."""
         return Interval(self.estimate, self.low, self.high)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the contributions."""
+        """All fields except the contributions."""
         content = asdict(self)
         del content["contributions"]
         return content
 
 
 class Estimates(Sequence[Estimate]):
-    """A table of estimates: by position or by name."""
+    """Table of estimates, by position or by name."""
 
     def __init__(self, rows: Sequence[Estimate]) -> None:
         self._rows = tuple(rows)
@@ -77,10 +77,10 @@ class Estimates(Sequence[Estimate]):
     def __getitem__(self, which: Any) -> Any:
         if not isinstance(which, str):
             return self._rows[which]
-        found = {row.name: row for row in self._rows}
-        if which not in found:
-            raise ConfigError(f"there is no estimate '{which}': {nearest(which, found)}")
-        return found[which]
+        by_name = {row.name: row for row in self._rows}
+        if which not in by_name:
+            raise ConfigError(f"unknown estimate '{which}': {nearest(which, by_name)}")
+        return by_name[which]
 
     def rows(self) -> list[list[str]]:
         """Cells of a printed table: name, estimate, interval, effective sample size, largest weight, note."""
@@ -105,13 +105,13 @@ OVERLAP_UNKNOWN = (
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What can be said about a policy from held-out episodes that somebody else's decisions made."""
+    """Conclusion about a policy from held-out episodes of another decision maker."""
 
     decision: Decision
-    reasons: tuple[str, ...]  # why, one sentence each, the deciding one first
-    paragraph: str  # for a person who has to act
-    estimand: str  # what the numbers are numbers of: horizon, discount, truncation, which policy
-    deciding: str  # the name of the estimate that decides
+    reasons: tuple[str, ...]  # one sentence each, the deciding one first
+    paragraph: str  # summary for a decision maker
+    estimand: str  # the estimated quantity: horizon, discount, truncation, which policy
+    deciding: str  # name of the estimate that decides
     difference: Interval  # policy minus logger, on the same episodes
     logger: Interval  # the logger's mean return
     difference_from_bc: Interval | None  # policy minus behaviour cloning
@@ -119,26 +119,26 @@ class Verdict:
     support: Support
     level: float
     episodes: int
-    weights: NDArray[np.float64]  # [E]: episode weights, for pictures
+    weights: NDArray[np.float64]  # [E]: episode weights, for charts
     context: Mapping[str, Any] = field(default_factory=dict)  # policy, log, seed, reuse, versions
-    risk: Risk | None = None  # the distribution of returns beside the logger's,
-    risk_reason: str | None = None  # or why there is none
-    bound: Interval | None = None  # the difference under the worst to the best return of unshown decisions
+    risk: Risk | None = None  # return distributions of policy and logger
+    risk_reason: str | None = None  # why there is no risk
+    bound: Interval | None = None  # the difference for the worst to the best return of unshown decisions
 
     @property
     def blocks_gate(self) -> tuple[str, ...]:
-        """Why a gate stays closed, one sentence each; empty for a *better* that nothing speaks against."""
+        """Reasons why a gate stays closed, one sentence each; empty for *better* without objections."""
         if self.decision != "better":
             return (f"the verdict is '{self.decision}'",)
         return (OVERLAP_UNKNOWN,) if self.context.get("overlap_unknown") else ()
 
     @property
     def looks(self) -> int:
-        """How often these episodes were looked at before, by the ledger."""
+        """Number of earlier looks at these episodes in the ledger."""
         return int(self.context.get("judged_before", 0))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists, numbers that are not finite as None."""
+        """Plain dictionaries and lists; numbers that are not finite become None."""
         content = {
             "decision": self.decision,
             "reasons": list(self.reasons),
@@ -163,24 +163,24 @@ class Verdict:
 
 
 def percent(level: float) -> str:
-    """A level in percent, with two significant digits of its error: 95%, 97.5%, 99.9943%."""
+    """Level in percent, with two significant digits of its error: 95%, 97.5%, 99.9943%."""
     error = 100.0 * (1.0 - level)
     digits = max(0, 1 - math.floor(math.log10(error)))
     return f"{100.0 - error:.{digits}f}".rstrip("0").rstrip(".") + "%" if digits else f"{100.0 - error:.0f}%"
 
 
-NARROW = 1e-4  # decades: bins must be apart in 64 bits
+NARROW = 1e-4  # decades; narrower ranges would have equal bin edges in 64 bits
 
 
 def weight_histogram(weights: NDArray[np.float64]) -> dict[str, Any]:
-    """Counts of episode weights: exact zeros, and 40 bins over the logarithm to base 10 of the others."""
+    """Histogram of episode weights: number of exact zeros, and 40 bins of the decimal logarithm of the others."""
     positive = weights[weights > 0]
     if not len(positive):
         return {"zeros": len(weights), "counts": [], "log10_edges": []}
-    found = np.round(np.log10(positive), 6)  # weights that differ by rounding alone are one
-    narrow = np.ptp(found) < NARROW
-    limits = (float(found.min()) - 0.5, float(found.max()) + 0.5) if narrow else None
-    counts, edges = np.histogram(found, 40, limits)
+    logs = np.round(np.log10(positive), 6)  # weights that differ only by rounding are equal
+    narrow = np.ptp(logs) < NARROW
+    limits = (float(logs.min()) - 0.5, float(logs.max()) + 0.5) if narrow else None
+    counts, edges = np.histogram(logs, 40, limits)
     return {"zeros": int((weights == 0).sum()), "counts": counts.tolist(), "log10_edges": edges.tolist()}
 
 

@@ -1,4 +1,4 @@
-"""What speaks against a verdict: each limit that is not kept, as a sentence with its number and a way out.
+"""Findings against a verdict: each violated limit, as a sentence with its number and advice.
 
 Letters: `E` episodes.
 """
@@ -16,20 +16,20 @@ from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.results import Support
 from tidelog.policies.statistics import Interval
 
-SAMPLED = "judge the policy as it draws its actions (sample=True, --sample), which stays closer to the log"
-RECORDED = "record how likely each decision was (the `propensity` column)"
-CHECKED = "check how the propensities were recorded, against the logger's code"
-SHORTER = "judge what comes early (discount=0.9, --discount 0.9): far ahead little can be said"
-VARIED = "let the logger vary more, and record the probability of each decision"
+SAMPLED = "judge the policy with sampled actions (sample=True, --sample), which stays closer to the log"
+RECORDED = "record the probability of each decision (the `propensity` column)"
+CHECKED = "check the propensity column against the logger's code"
+SHORTER = "give less weight to late rewards (discount=0.9, --discount 0.9): the log says little about them"
+VARIED = "let the logger vary its decisions more, and record the probability of each decision"
 
 
-LOST = 0.1  # of the mean weight: where actions that were hardly logged explain half of such a lack, it is they
+LOST = 0.1  # deficit of the mean weight that hardly logged actions explain if their mass is at least half of it
 UPPER_95 = 1.645  # standard errors to the one-sided upper 95 % confidence limit of a share
-HARMLESS = 0.01  # a mean weight so close to 1 shifts nothing, however small its standard error
+HARMLESS = 0.01  # distance of the mean weight from 1 that is always accepted, however small its standard error
 
 
 class Finding(NamedTuple):
-    """One thing that was found: which rule it is about, what is the case, and what can be done."""
+    """One finding: the name of its rule, a sentence, and advice."""
 
     rule: str
     sentence: str
@@ -39,21 +39,21 @@ class Finding(NamedTuple):
 def support_findings(
     support: Support, limits: Limits, *, deterministic: bool = False, visits: bool = False, estimated: bool = False
 ) -> list[Finding]:
-    """Every limit on support that is not kept, worst kind first.
+    """Every violated limit on support, worst kind first.
 
-    `deterministic` policies could be sampled instead; `visits` says whether the support is that of ratios of visits,
-    `estimated` whether propensities were estimated.
+    `deterministic`: the policy could be sampled instead. `visits`: the support is that of occupancy ratios.
+    `estimated`: propensities were estimated.
     """
-    found = [
+    findings = [
         *_unsupported_actions(support, limits),
         *_few_episodes(support, limits),
         *_one_episode(support, limits),
         *_heavy_tail(support, limits),
         *_mean_weight(support, limits, visits, estimated),
     ]
-    if found and deterministic:
-        found[0] = found[0]._replace(advice=f"{SAMPLED}; {found[0].advice}")
-    return found
+    if findings and deterministic:
+        findings[0] = findings[0]._replace(advice=f"{SAMPLED}; {findings[0].advice}")
+    return findings
 
 
 def _unsupported_actions(support: Support, limits: Limits) -> list[Finding]:
@@ -61,8 +61,8 @@ def _unsupported_actions(support: Support, limits: Limits) -> list[Finding]:
     if mass is None or mass <= limits.unsupported_mass:
         return []
     sentence = (
-        f"{mass:.1%} of what the policy does is hardly in the log (actions that the logger took with less than a tenth "
-        f"of an even chance); at most {limits.unsupported_mass:.1%} may be"
+        f"{mass:.1%} of the policy's actions are hardly in the log (the logger took them with less than a tenth of the "
+        f"probability of a uniform choice); at most {limits.unsupported_mass:.1%} is allowed"
     )
     return [Finding("unsupported_mass", sentence, VARIED)]
 
@@ -75,8 +75,8 @@ def _few_episodes(support: Support, limits: Limits) -> list[Finding]:
     if size >= needed:
         return []
     sentence = (
-        f"the log's {support.episodes:,} episodes weigh as much as {size:,.1f} would that the policy had made itself "
-        f"(effective sample size); at least {needed:,.0f} are needed"
+        f"the log has too little information about this policy: effective sample size {size:,.1f} of "
+        f"{support.episodes:,} episodes; at least {needed:,.0f} are needed"
     )
     times = f"about {math.ceil(needed / size):,} times as many episodes" if size >= 1 else "many more episodes"
     if size < limits.effective_share * support.episodes:
@@ -88,8 +88,8 @@ def _one_episode(support: Support, limits: Limits) -> list[Finding]:
     if support.largest_weight <= limits.largest_weight:
         return []
     sentence = (
-        f"one single episode carries {support.largest_weight:.1%} of all weight; at most {limits.largest_weight:.1%} "
-        "may rest on one"
+        f"a single episode has {support.largest_weight:.1%} of the total weight; at most {limits.largest_weight:.1%} "
+        "is allowed"
     )
     return [Finding("largest_weight", sentence, VARIED)]
 
@@ -98,42 +98,41 @@ def _heavy_tail(support: Support, limits: Limits) -> list[Finding]:
     if support.pareto_k <= limits.pareto_k:
         return []
     sentence = (
-        f"a few weights are so large that yet larger ones must be missing from the log (Pareto tail index "
-        f"{support.pareto_k:.2f}, at most {limits.pareto_k:g})"
+        f"a few episodes have very large weights, so the average is unreliable: the weights are heavy-tailed (Pareto "
+        f"k = {support.pareto_k:.2f}, limit {limits.pareto_k:g})"
     )
     return [Finding("pareto_k", sentence, VARIED)]
 
 
 def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool) -> list[Finding]:
-    """Estimated propensities are off by more than chance among episodes: by how much is the odds ratio's to limit."""
+    """Whether the mean weight is 1; for estimated propensities the odds ratio sets the tolerance."""
     mean, error = support.mean_weight, support.mean_weight_error
     off, odds = abs(mean - 1.0), limits.odds_ratio
-    lost = mean < 1.0 - LOST and (support.unsupported_mass or 0.0) > 0.5 * off  # it went where the log never is
+    lost = mean < 1.0 - LOST and (support.unsupported_mass or 0.0) > 0.5 * off  # weight of actions not in the log
     forgiven = estimated and 1.0 / odds <= mean <= odds and not lost
     if off <= HARMLESS or off <= limits.mean_weight_errors * error or forgiven:
         return []
     chance = math.erfc(off / error / math.sqrt(2.0)) if error > 0 else 0.0
-    away = f"{off / error:.1f} standard errors away" if error > 0 else "without any spread"
+    away = f"{off / error:.1f} standard errors away" if error > 0 else "with a standard error of 0"
     limit = f"at most {limits.mean_weight_errors:g}"
     limit = f"{limit}, or a factor of {odds:g} where propensities are estimated" if estimated else limit
     check = RECORDED if estimated else CHECKED
-    wrong = "the logger's probabilities are wrong, or the policy does what the logger never did"
+    wrong = "the logger's probabilities are wrong, or the policy takes actions that the logger never took"
     wrong += f", or this is chance (p = {chance:.2g})" if chance >= 0.001 else ""
     if visits:
         sentence = (
-            f"by ratios of visits each of the policy's episodes comes to {mean:.3g} ends where 1 is right, {away} "
-            f"({limit}): over up to {support.horizon:,} decisions small errors in each probability add up, "
-            f"{wrong}"
+            f"occupancy-weighted terminations average {mean:.3g} (expected 1.00), {away} ({limit}): small errors in "
+            f"each probability add up over up to {support.horizon:,} decisions, or {wrong}"
         )
         return [Finding("mean_weight", sentence, f"{check}; {SHORTER}")]
-    sentence = f"the episodes' mean weight is {mean:.3g} where 1 is right, {away} ({limit}): {wrong}"
+    sentence = f"the episodes' mean weight is {mean:.3g} (expected 1.00), {away} ({limit}): {wrong}"
     return [Finding("mean_weight", sentence, check)]
 
 
 def excess_finding(excess: float, units: int, limits: Limits) -> list[Finding]:
     """Whether the upper confidence limit of the share of unshown decisions exceeds the limit.
 
-    `excess` is the share beyond the logger's own rare actions, `units` the number of episodes, or of clusters.
+    `excess` is the share without the logger's own rare actions, `units` the number of episodes, or of clusters.
     """
     high = min(excess + UPPER_95 * math.sqrt(excess * (1.0 - excess) / units), 1.0)
     if high <= limits.unshown_share:
@@ -146,23 +145,23 @@ def excess_finding(excess: float, units: int, limits: Limits) -> list[Finding]:
 
 
 def habit_finding(habit: Habit) -> list[Finding]:
-    """Whether the policy takes an action so often in an episode that hardly any logged episode shows it."""
+    """Whether the policy takes an action more, or less, often per episode than nearly all logged episodes."""
     if not habit.beyond:
         return []
     sentence = (
-        f"the policy takes action {habit.action} about {habit.mean:.3g} times an episode, logged episodes "
-        f"{habit.low:.0f} to {habit.high:.0f} times: the log does not show what so many, or so few, lead to"
+        f"the policy takes action {habit.action} about {habit.mean:.3g} times per episode, logged episodes "
+        f"{habit.low:.0f} to {habit.high:.0f} times: the log does not show the effect of so many, or so few"
     )
     return [Finding("habit", sentence, f"{VARIED}; {SHORTER}")]
 
 
 def unshown_finding(share: float, bound: Interval, side: str, episodes: int) -> Finding:
-    """The verdict does not survive the worst (or best) return for what the log does not show the logger doing."""
+    """The verdict fails if the decisions that the log does not show earn the worst (or best) return."""
     which, end = ("worst", bound.low) if side == "better" else ("best", bound.high)
-    much = f"{share:.1%} of what the policy does" if share < 1.0 else "what the policy does"
+    much = f"{share:.1%} of the policy's decisions" if share < 1.0 else "the policy's decisions"
     sentence = (
-        f"the log does not show the logger doing {much}; if that earned the {which} return in these {episodes:,} "
-        f"episodes, the difference could be {end:+.3g}"
+        f"the log does not show {much}; if they earned the {which} return in these {episodes:,} episodes, the "
+        f"difference could be {end:+.3g}"
     )
     return Finding("unshown", sentence, f"{VARIED}; keep the policy closer to the log (a smaller threshold or weight)")
 
@@ -172,57 +171,56 @@ def assumption_findings(
 ) -> list[Finding]:
     """Assumptions of the deciding estimator that the log contradicts.
 
-    `visits`: it counts visits to states, so an observation must be a Markov state. `estimated`: propensities were
+    `visits`: it uses occupancy ratios, so an observation must be a Markov state. `estimated`: propensities were
     estimated from the observation (and the time), so the logger must have used nothing else.
     """
-    found = []
+    findings = []
     past = failing(history, (REWARDS, NEXT, ENDS)) if visits else []
     if past:
         sentence = (
-            f"episodes of up to {horizon:,} decisions can be judged only if an observation tells all that matters "
-            f"(a Markov state), and it does not: {past[0].sentence}"
+            f"episodes of up to {horizon:,} decisions can be judged only if an observation contains everything that "
+            f"matters (a Markov state), but it does not: {past[0].sentence}"
         )
         advice = f"add {past[0].cause} to the observation as a column, train again and judge again; {SHORTER}"
-        found.append(Finding("markov", sentence, advice))
+        findings.append(Finding("markov", sentence, advice))
     habits = failing(history, (LOGGER,)) if estimated else []
     if habits:
-        sentence = f"propensities were estimated from the observation alone, and {habits[0].sentence}"
-        found.append(Finding("logger_history", sentence, f"{RECORDED}; or add {habits[0].cause} as a column"))
+        sentence = f"propensities were estimated from the observation alone, but {habits[0].sentence}"
+        findings.append(Finding("logger_history", sentence, f"{RECORDED}; or add {habits[0].cause} as a column"))
     changed = failing(drift, (LOGGER,)) if estimated else []
     if changed:
-        sentence = f"the logger changed over time in a way that its estimated propensities miss: {changed[0].sentence}"
-        found.append(Finding("drift", sentence, f"{RECORDED}; or judge on a period in which the logger did not change"))
-    return found
+        sentence = f"the logger changed over time, and its estimated propensities miss this: {changed[0].sentence}"
+        advice = f"{RECORDED}; or judge on a period in which the logger did not change"
+        findings.append(Finding("drift", sentence, advice))
+    return findings
 
 
 def earning_finding(episodes: float, limits: Limits) -> list[Finding]:
-    """Whether enough episodes earned something else than most for an interval to know how rare that is."""
+    """Whether enough episodes have an unusual return for an interval to measure how rare it is."""
     if not episodes < limits.earning_episodes:
         return []
     sentence = (
-        f"what is known of the difference rests on about {episodes:.1f} episodes that earned something else than most; "
-        f"at least {limits.earning_episodes:g} are needed"
+        f"the difference rests on about {episodes:.1f} episodes whose return is unlike most others; at least "
+        f"{limits.earning_episodes:g} are needed"
     )
-    return [Finding("earning_episodes", sentence, "collect more episodes, so that rare rewards come often enough")]
+    return [Finding("earning_episodes", sentence, "collect more episodes, because rare rewards occur too seldom here")]
 
 
 def overlap_finding(overlap: Overlap | None, limits: Limits) -> list[Finding]:
-    """Whether the policy learnt from the episodes that it is judged on."""
+    """Whether the policy learnt from the judged episodes."""
     if overlap is None or not overlap.exceeds(limits.overlap):
         return []
     about = "" if overlap.exact else "about "
     sentence = (
         f"the policy learnt from {about}{overlap.share:.1%} of the episodes that it is judged on; at most "
-        f"{limits.overlap:.1%} may be: what it learnt by heart would look like skill"
+        f"{limits.overlap:.1%} is allowed, because memorised episodes look like skill"
     )
-    return [Finding("overlap", sentence, "judge it on episodes that it never saw: hold some out, or bring a new log")]
+    return [Finding("overlap", sentence, "judge it on episodes that it never saw: hold some out, or use a new log")]
 
 
 def chosen_finding(metric: str | None, overlap: Overlap | None, limits: Limits) -> list[Finding]:
-    """Whether these very episodes picked the policy among its checkpoints."""
+    """Whether the judged episodes selected the policy among its checkpoints."""
     if metric is None or overlap is None or not overlap.exceeds(limits.overlap):
         return []
-    sentence = (
-        f"the checkpoint was chosen by '{metric}' on these very episodes: they cannot also show that it is better"
-    )
+    sentence = f"the checkpoint was chosen by '{metric}' on these same episodes, so they cannot show that it is better"
     return [Finding("chosen", sentence, "judge it on other episodes, or judge the last checkpoint")]

@@ -1,4 +1,4 @@
-"""A run's verdicts on disk, and the episodes that it held out for them."""
+"""A run's verdicts on disk, and its held-out episodes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FOLDER = "verdicts"
 
 
 def held_out_part(folder: Path, record: Record, log: Log | None = None) -> tuple[Log, str]:
-    """The episodes to judge a run on, and in words which they are.
+    """The episodes to judge a run on, and a description of them.
 
-    Without a log, those that the run held out of its own; of a log that is the run's own, these too; else all of it.
+    Without a log, or with the run's own log: the run's held-out episodes. With another log: all of its episodes.
     """
     if log is not None and log.fingerprint() != record.data["fingerprint"]:
         return log, f"all {len(log.episode_ids):,} episodes of the log"
@@ -30,19 +30,19 @@ def held_out_part(folder: Path, record: Record, log: Log | None = None) -> tuple
         log = _own_log(folder, record)
     if not record.held_out:
         raise ConfigError(
-            f"{folder} held no episodes out, and a policy is not judged on what it learnt from: name a log with other "
-            "episodes (--log), or train again with a share held out"
+            f"{folder} held no episodes out, and a policy cannot be judged on episodes that it learnt from. fix: use "
+            "a log with other episodes (--log), or train again with a share held out"
         )
-    kept = np.flatnonzero(np.isin(log.episode_ids, np.asarray(record.held_out)))
-    if len(kept) != len(record.held_out):
+    rows = np.flatnonzero(np.isin(log.episode_ids, np.asarray(record.held_out)))
+    if len(rows) != len(record.held_out):
         raise LogError(
-            f"only {len(kept):,} of the {len(record.held_out):,} episodes that {folder} held out are in the log"
+            f"only {len(rows):,} of the {len(record.held_out):,} episodes that {folder} held out are in the log"
         )
-    return log.take_episodes(kept), f"the {len(kept):,} episodes that the run held out of its own log"
+    return log.take_episodes(rows), f"the {len(rows):,} episodes that the run held out of its own log"
 
 
 def keep(verdict: Verdict, folder: Path, name: str) -> Path:
-    """Write a verdict into a run folder under a name and the next free number, whole or not at all."""
+    """Write a verdict atomically into a run folder, under a name and the next free number."""
     number = 1
     while (path := folder / FOLDER / f"{name}-{number}.json").exists():
         number += 1
@@ -51,15 +51,15 @@ def keep(verdict: Verdict, folder: Path, name: str) -> Path:
 
 
 def write(verdict: Verdict | Verdicts, path: Path) -> None:
-    """Write a verdict, or a table of several, as a JSON file, whole or not at all."""
-    aside = path.with_name(f".{path.name}")
+    """Write a verdict, or a table of several, atomically as a JSON file."""
+    temporary = path.with_name(f".{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("w", encoding="utf-8") as file:
+        with temporary.open("w", encoding="utf-8") as file:
             json.dump(verdict.to_json(), file, indent=1, allow_nan=False)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(path)
+        temporary.replace(path)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error}") from error
 
@@ -67,11 +67,11 @@ def write(verdict: Verdict | Verdicts, path: Path) -> None:
 def _own_log(folder: Path, record: Record) -> Log:
     origin: Any = record.data["origin"]
     if origin is None:
-        raise ConfigError(f"the log of {folder} was made in memory: name it, or another one, with --log")
+        raise ConfigError(f"the log of {folder} was in memory only. fix: pass it, or another log, with --log")
     log = reopen(origin)
     if log.fingerprint() != record.data["fingerprint"]:
         raise LogError(
-            f"{origin['source']} is no longer the log that {folder} was trained on: its content has changed. Name the "
-            "log to judge on with --log"
+            f"{origin['source']} is no longer the log that {folder} was trained on: its content has changed. fix: pass "
+            "the log to judge on with --log"
         )
     return log

@@ -1,4 +1,4 @@
-"""The verdict in plain words, for a person who has to act on it."""
+"""The verdict as text, for a decision maker."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tidelog.ope.verdict.support_checks import Finding
 from tidelog.policies.statistics import Interval
 
 HOW = {
-    "counts": "by counting what the logger did where the same was seen",
-    "network": "by a network that learnt to do as the logger did",
+    "counts": "by counting the logger's actions at equal observations",
+    "network": "by a network that was trained to imitate the logger",
 }
 
 
 class Facts(NamedTuple):
-    """What the paragraph speaks about."""
+    """Facts for the paragraph."""
 
     episodes: int
     steps: int
@@ -28,22 +28,22 @@ class Facts(NamedTuple):
     difference: Interval
     logger: Interval
     from_bc: Interval | None
-    estimated_by: str | None  # what propensities were estimated by, if they were
+    estimated_by: str | None  # how propensities were estimated, if they were
     overlap_known: bool
-    notes: tuple[str, ...] = ()  # of what was gathered
-    tail: str = ""  # where the worst episodes say something else than the mean
-    caveats: tuple[str, ...] = ()  # what the answer takes for granted, in sentences without a full stop
+    notes: tuple[str, ...] = ()  # on the evidence
+    tail: str = ""  # sentence if the worst episodes disagree with the mean
+    caveats: tuple[str, ...] = ()  # assumptions of the answer, as sentences without a full stop
 
 
 def paragraph(decision: Decision, findings: Sequence[Finding], facts: Facts) -> str:
-    """What was compared, what came of it, what that is worth, and what to do next."""
-    parts = [_compared(facts), _outcome(decision, findings, facts), *_worth(decision, facts)]
+    """Paragraph with the comparison, its result, its reliability and the next step."""
+    parts = [_comparison(facts), _outcome(decision, findings, facts), *_reliability(decision, facts)]
     parts += [f"Next: {_listed(advice)}." for advice in [_next(decision, findings, facts)] if advice]
     return " ".join(part for part in parts if part)
 
 
 def reasons(decision: Decision, findings: Sequence[Finding], facts: Facts) -> tuple[str, ...]:
-    """Why, one sentence each, the deciding one first; then what the answer takes for granted."""
+    """Reasons, one sentence each, the deciding one first; then the assumptions."""
     assumed = facts.caveats if facts.overlap_known else (*facts.caveats, OVERLAP_UNKNOWN)
     if findings:
         return (*(finding.sentence for finding in findings), *assumed)
@@ -52,20 +52,20 @@ def reasons(decision: Decision, findings: Sequence[Finding], facts: Facts) -> tu
 
 
 def estimand(log: Log, discount: float, sample: bool, bandwidth: float | None) -> str:
-    """What the numbers are numbers of."""
+    """Description of the estimated quantity."""
     lengths = np.diff(log.starts)
     cut = int(np.asarray(log.truncated)[log.starts[1:] - 1].sum())
     what = "the sum of an episode's rewards" if discount == 1.0 else f"the sum of rewards discounted by {discount:g}"
     until = (
         "from its one decision" if lengths.max() == 1 else f"up to its recorded end ({lengths.max():,} steps at most)"
     )
-    after = f"; {cut:,} episodes were cut off, and what would have followed is not counted" if cut else ""
-    acts = "as it draws its actions" if sample else "taking its most likely action each time"
-    noise = f", blurred by a noise of {bandwidth:g} of half of each action's range" if bandwidth is not None else ""
+    after = f"; {cut:,} episodes were cut off, and rewards after that are not counted" if cut else ""
+    acts = "samples its actions" if sample else "always takes its most likely action"
+    noise = f", with noise of {bandwidth:g} of half of each action's range" if bandwidth is not None else ""
     return f"mean of {what} {until}{after}; the policy {acts}{noise}"
 
 
-def _compared(facts: Facts) -> str:
+def _comparison(facts: Facts) -> str:
     decisions = f" ({facts.steps:,} decisions)" if facts.steps != facts.episodes else ""
     return f"The policy was compared with the logger on {facts.episodes:,} recorded episodes{decisions}."
 
@@ -74,50 +74,48 @@ def _outcome(decision: Decision, findings: Sequence[Finding], facts: Facts) -> s
     if decision == "unsupported":
         first, more = findings[0].sentence, len(findings) - 1
         rest = "" if not more else f" (and {more} more reason{'s' if more > 1 else ''}, listed with the verdict)"
-        return f"The log cannot answer how well it would do: {first}{rest}. Any number given for it would be a guess."
+        return f"The log cannot show how well the policy would do: {first}{rest}. Any number for it would be a guess."
     sides = {"better": "more", "worse": "less"}
-    mean = f"where the logger's mean is {facts.logger.estimate:.3g}"
-    number = f"{_span(facts.difference)} with {percent(facts.level)} confidence, {mean}"
+    mean = f"the logger's mean is {facts.logger.estimate:.3g}"
+    number = f"{_span(facts.difference)} with {percent(facts.level)} confidence; {mean}"
     if decision == "no difference shown" and facts.difference == (0.0, 0.0, 0.0):
-        return f"As far as anything can tell it does what the logger did ({mean})."
+        return f"By every measure the policy does what the logger did ({mean})."
     if decision == "no difference shown":
-        gap = f"The estimated difference is {facts.difference.estimate:+.3g} an episode ({number})"
+        gap = f"The estimated difference is {facts.difference.estimate:+.3g} per episode ({number})"
         sentences = [finding.sentence for finding in findings]
         return f"{gap}. {_sentence(_listed(sentences))}." if sentences else f"{gap}, which chance alone can explain."
     return (
-        f"It would earn about {abs(facts.difference.estimate):.3g} {sides[decision]} an episode than the logger did "
-        f"(difference {number})."
+        f"The policy would earn about {abs(facts.difference.estimate):.3g} {sides[decision]} per episode than the "
+        f"logger did (difference {number})."
     )
 
 
-def _worth(decision: Decision, facts: Facts) -> list[str]:
-    said = []
+def _reliability(decision: Decision, facts: Facts) -> list[str]:
+    sentences = []
     if decision == "better":
-        said.append("Every check that was made agrees with that.")
+        sentences.append("Every check agrees with this.")
     if decision != "unsupported" and facts.from_bc is not None and math.isfinite(facts.from_bc.estimate):
         low, high = facts.from_bc.low, facts.from_bc.high
         than = "more than" if low > 0 else "less than" if high < 0 else "not clearly more or less than"
-        said.append(
-            f"That is {than} a plain copy of the logger's habits would earn (difference {_span(facts.from_bc)})."
+        sentences.append(
+            f"This is {than} a copy of the logger (behaviour cloning) would earn (difference {_span(facts.from_bc)})."
         )
-    said += [facts.tail] if facts.tail else []
-    said += [f"{_sentence(note)}." for note in (*facts.notes, *facts.caveats)]
+    sentences += [facts.tail] if facts.tail else []
+    sentences += [f"{_sentence(note)}." for note in (*facts.notes, *facts.caveats)]
     if facts.estimated_by is not None:
         how = HOW[facts.estimated_by]
-        said.append(
-            f"How likely each recorded decision was had to be estimated, {how}: all of this is less sure for it."
-        )
+        sentences.append(f"The probabilities of the recorded decisions were estimated {how}, so this is less certain.")
     if not facts.overlap_known:
-        said.append(f"{_sentence(OVERLAP_UNKNOWN)}.")
-    return said
+        sentences.append(f"{_sentence(OVERLAP_UNKNOWN)}.")
+    return sentences
 
 
 def _next(decision: Decision, findings: Sequence[Finding], facts: Facts) -> list[str]:
     advice = list(dict.fromkeys(part for finding in findings for part in finding.advice.split("; ") if part))[:3]
     if decision == "better":
-        return ["try it on a small share of new cases beside the present way, and record what comes of it"]
+        return ["try it on a small share of new cases alongside the current practice, and record the results"]
     if decision == "worse":
-        return ["do not use it; train with other settings, and keep what the logger does meanwhile"]
+        return ["do not use it; train with other settings, and keep the current practice meanwhile"]
     if decision == "no difference shown" and not findings:
         return [_more_episodes(facts)]
     return advice
@@ -126,7 +124,7 @@ def _next(decision: Decision, findings: Sequence[Finding], facts: Facts) -> list
 def _more_episodes(facts: Facts) -> str:
     gap, half = abs(facts.difference.estimate), (facts.difference.high - facts.difference.low) / 2
     if not gap or half / gap > 30:
-        return "if they are as good as each other, choose by cost; otherwise judge on many more episodes"
+        return "if both are equally good, choose by cost; otherwise judge on many more episodes"
     times = math.ceil(1.5 * (half / gap) ** 2)  # the interval then clears 0 by a margin
     return (
         f"about {times:,} times as many held-out episodes would show a difference of this size, if it is real; "

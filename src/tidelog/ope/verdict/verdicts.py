@@ -1,4 +1,4 @@
-"""Verdicts on several policies that were judged at once, as one table: their intervals hold together."""
+"""Table of verdicts on several policies that were judged together; their intervals hold simultaneously."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tidelog.ope.verdict.results import Verdict
 
 @dataclass(frozen=True, eq=False)
 class Verdicts(Sequence[Verdict]):
-    """Verdicts in the order in which the policies were given; by position or by name."""
+    """Verdicts in the order of the policies, by position or by name."""
 
     names: tuple[str, ...]
     verdicts: tuple[Verdict, ...]
-    level: float  # with which the intervals cover all differences at the same time
+    level: float  # confidence with which the intervals cover all differences simultaneously
 
     def __len__(self) -> int:
         return len(self.verdicts)
@@ -28,31 +28,31 @@ class Verdicts(Sequence[Verdict]):
         if not isinstance(which, str):
             return self.verdicts[which]
         if which not in self.names:
-            raise ConfigError(f"there is no policy '{which}': {nearest(which, self.names)}")
+            raise ConfigError(f"unknown policy '{which}': {nearest(which, self.names)}")
         return self.verdicts[self.names.index(which)]
 
     def items(self) -> Iterator[tuple[str, Verdict]]:
-        """Names with their verdicts."""
+        """Pairs of name and verdict."""
         return zip(self.names, self.verdicts, strict=True)
 
     @property
     def better(self) -> tuple[str, ...]:
-        """The policies that are better than the logger, all of them at the same time."""
+        """Policies that are better than the logger, simultaneously."""
         return tuple(name for name, one in self.items() if one.decision == "better")
 
     @property
     def best(self) -> str | None:
-        """The supported policy whose difference from the logger has the highest lower end; None without any."""
+        """Supported policy with the highest lower end of the difference from the logger; None if there is none."""
         low = {name: one.difference.low for name, one in self.items() if one.decision != "unsupported"}
         return max(low, key=lambda name: low[name]) if low else None
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """One row a policy: name, decision, the difference from the logger and its simultaneous interval."""
+        """One row per policy: name, decision, difference from the logger with its simultaneous interval."""
         return [table_row(name, one) for name, one in self.items()]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists: level, best, the table and every verdict."""
+        """Plain dictionaries and lists: level, best, better and every verdict."""
         return {
             "level": self.level,
             "best": self.best,
@@ -62,7 +62,7 @@ class Verdicts(Sequence[Verdict]):
 
 
 def table_row(name: str, verdict: Verdict) -> dict[str, Any]:
-    """What a table of several policies says about one."""
+    """Row of one policy in the table of several."""
     return {
         "name": name,
         "decision": verdict.decision,
@@ -74,22 +74,22 @@ def table_row(name: str, verdict: Verdict) -> dict[str, Any]:
 
 
 def together(names: tuple[str, ...], verdicts: Sequence[Verdict], level: float) -> Verdicts:
-    """The table of verdicts, each of which keeps it in its context."""
+    """Combine verdicts; each one stores the table in its context."""
     rows = [table_row(name, one) for name, one in zip(names, verdicts, strict=True)]
-    kept = [replace(one, context={**one.context, "together": {"level": level, "rows": rows}}) for one in verdicts]
-    return Verdicts(names, tuple(kept), level)
+    combined = [replace(one, context={**one.context, "together": {"level": level, "rows": rows}}) for one in verdicts]
+    return Verdicts(names, tuple(combined), level)
 
 
 def named_policies(policy: Any) -> dict[str, Any] | None:
-    """Several policies by name, None for one; a sequence is named by position. ConfigError for names that repeat."""
+    """Several policies by name, None for one policy; sequences are named by position. ConfigError for equal names."""
     if isinstance(policy, Mapping):
-        found = {str(name): one for name, one in policy.items()}
+        policies = {str(name): one for name, one in policy.items()}
     elif isinstance(policy, list | tuple):
-        found = {f"policy {position}": one for position, one in enumerate(policy)}
+        policies = {f"policy {position}": one for position, one in enumerate(policy)}
     else:
         return None
-    if not found:
-        raise ConfigError("there is no policy to judge: pass one policy, or a list or mapping that holds some")
-    if len(found) < len(policy):
-        raise ConfigError(f"names of policies must differ as text, found {list(policy)}")
-    return found
+    if not policies:
+        raise ConfigError("no policy to judge: expected one policy, or a list or mapping with at least one")
+    if len(policies) < len(policy):
+        raise ConfigError(f"policy names = {list(policy)}: expected names that differ as text")
+    return policies

@@ -1,1 +1,1 @@
-"""Interactions: who took which item, when, and what came of it. No JAX."""
+"""Interaction logs: who chose which item, when, and with what reward. Does not import JAX."""

@@ -1,4 +1,4 @@
-"""What the door says about interactions: errors, for each of which they are refused, and warnings."""
+"""Checks of interactions: errors, which make them unusable, and warnings."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tidelog.recommend.interactions.tables import RawInteractions
 
 INTERACTION_CHECKS: dict[str, Check] = {}
 _LARGEST = float(np.finfo(np.float32).max)
-_EPOCH = 1e8  # numbers above it are taken for seconds, or smaller parts of them, since 1970
-_UNITS = 300.0  # how far apart two such numbers may be and still be of one unit
+_EPOCH = 1e8  # larger numbers are seconds since 1970, or fractions of seconds
+_UNITS = 300.0  # largest ratio of two such numbers of one unit
 INTERACTION_CHECKS["unusable features"] = Check(
-    "unusable features", "error", "A table that describes items or users has cells or columns that say nothing."
+    "unusable features", "error", "A feature table of items or users has unusable cells or columns."
 )
 
 
 def examine(raw: RawInteractions) -> Report:
-    """Run every check and return one report; without rows only that is said."""
+    """Run every check and return one report; for an empty log only the check for rows runs."""
     return report_of(raw, findings(raw))
 
 
 def findings(raw: RawInteractions) -> list[tuple[Check, Finding]]:
-    """What the reader found and what every check finds, each with all its rows."""
+    """The findings of the reader and of every check, each with all its rows."""
     known = CHECKS | INTERACTION_CHECKS
     found = [(known[name], finding) for name, finding in raw.found]
     for one in INTERACTION_CHECKS.values():
@@ -49,20 +49,20 @@ def no_events(raw: RawInteractions) -> Iterable[Finding]:
 
 @check("empty cell", "error", INTERACTION_CHECKS)
 def empty_cell(raw: RawInteractions) -> Iterable[Finding]:
-    """A user, an item, a time, or another column that was named has an empty cell."""
+    """A user, an item, a time, or another named column has an empty cell."""
     for column in raw.columns():
         if len(column.missing):
-            advice = "fill the cells, or leave these rows out before the log is read"
+            advice = "fill the cells, or remove these rows before reading"
             yield Finding(column.name, column.missing, "empty cells", "a value in every row", advice)
 
 
 @check("unreadable cell", "error", INTERACTION_CHECKS)
 def unreadable_cell(raw: RawInteractions) -> Iterable[Finding]:
-    """A time, a reward or a propensity is text that is none."""
+    """A time, a reward or a propensity is text of another format."""
     for column in raw.columns():
         if len(column.unreadable):
             found = ", ".join(repr(text) for text in column.texts[:3])
-            yield Finding(column.name, column.unreadable, found, column.expects, "mend the cells")
+            yield Finding(column.name, column.unreadable, found, column.expects, "correct the cells")
 
 
 @check("number not finite", "error", INTERACTION_CHECKS)
@@ -76,13 +76,13 @@ def number_not_finite(raw: RawInteractions) -> Iterable[Finding]:
             finite = finite & (np.abs(column.values) <= _LARGEST)
         bad = ~finite & column.usable
         if bad.any():
-            advice = "mend the values or their export"
+            advice = "correct the values or their export"
             yield Finding(column.name, np.flatnonzero(bad), some(column.values[bad]), "finite numbers", advice)
 
 
 @check("times in mixed units", "error", INTERACTION_CHECKS)
 def mixed_units(raw: RawInteractions) -> Iterable[Finding]:
-    """Some times are seconds since 1970 and others milliseconds, or smaller parts of a second."""
+    """Some times are seconds since 1970, others milliseconds or smaller fractions of a second."""
     if raw.time is None or raw.time.values.dtype.kind == "M":
         return
     values = np.where(raw.time.usable & np.isfinite(raw.time.values), np.abs(raw.time.values), 0.0).astype(np.float64)
@@ -93,21 +93,21 @@ def mixed_units(raw: RawInteractions) -> Iterable[Finding]:
     kinds, counts = np.unique(unit[large], return_counts=True)
     odd = large & (unit != kinds[counts.argmax()])
     found = f"{some(raw.time.values[odd])} among times such as {some(raw.time.values[large & ~odd])}"
-    advice = "bring all times to one unit: seconds, milliseconds, or dates"
+    advice = "convert all times to one unit: seconds, milliseconds, or dates"
     yield Finding(raw.time.name, np.flatnonzero(odd), found, "one unit for all times", advice)
 
 
 @check("unknown event", "error", INTERACTION_CHECKS)
 def unknown_event(raw: RawInteractions) -> Iterable[Finding]:
-    """A kind of event stands in the log that the rewards do not name."""
+    """The log has a kind of event that the rewards do not name."""
     if raw.event is None or raw.event.words is None or not isinstance(raw.roles.reward, Mapping):
         return
-    strangers = [word for word in raw.event.words if word not in raw.roles.reward]
-    if strangers:
-        codes = [raw.event.words.index(word) for word in strangers]
+    unknown = [word for word in raw.event.words if word not in raw.roles.reward]
+    if unknown:
+        codes = [raw.event.words.index(word) for word in unknown]
         at = np.flatnonzero(np.isin(raw.event.values, codes) & raw.event.usable)
-        found, expected = ", ".join(map(repr, strangers[:5])), f"one of {', '.join(map(repr, raw.roles.reward))}"
-        yield Finding(raw.event.name, at, found, expected, "say what it is worth in reward= (0 if nothing)")
+        found, expected = ", ".join(map(repr, unknown[:5])), f"one of {', '.join(map(repr, raw.roles.reward))}"
+        yield Finding(raw.event.name, at, found, expected, "set its reward in reward= (0 for none)")
 
 
 @check("propensity not in (0, 1]", "error", INTERACTION_CHECKS)
@@ -117,45 +117,45 @@ def bad_propensity(raw: RawInteractions) -> Iterable[Finding]:
         values = raw.propensity.values
         bad = ((values <= 0) | (values > 1)) & raw.propensity.usable & np.isfinite(values)
         if bad.any():
-            advice = "log the probability with which this item was shown"
+            advice = "log the probability of showing this item"
             found = some(values[bad])
             yield Finding(raw.propensity.name, np.flatnonzero(bad), found, "above 0 and at most 1", advice)
 
 
 @check("item not in its slate", "error", INTERACTION_CHECKS)
 def item_not_shown(raw: RawInteractions) -> Iterable[Finding]:
-    """The items that were shown do not hold the one that was taken."""
+    """The slate does not contain the chosen item."""
     if raw.slate is None or raw.item is None:
         return
     bad = ~(raw.slate == raw.item.values[:, None] + 1).any(axis=1) & raw.item.usable
     if bad.any():
-        found = f"item {some(raw.catalogue[raw.item.values[bad]])} in none of the lists beside it"
-        advice = "align items and slates; a slate holds everything that was shown, also what was taken"
-        yield Finding(raw.roles.slate, np.flatnonzero(bad), found, "the item among those shown", advice)
+        found = f"item {some(raw.catalogue[raw.item.values[bad]])} is not in its slate"
+        advice = "align items and slates; a slate holds all shown items, including the chosen one"
+        yield Finding(raw.roles.slate, np.flatnonzero(bad), found, "the item among the shown items", advice)
 
 
 @check("one item only", "error", INTERACTION_CHECKS)
 def one_item_only(raw: RawInteractions) -> Iterable[Finding]:
-    """Every event is about the same item, so that there is nothing to choose."""
+    """Every event has the same item: there is no choice."""
     if raw.item is not None and len(raw.catalogue) == 1 and raw.rows:
         found = f"one item only, {raw.catalogue[0]!s}"
-        yield Finding(raw.item.name, None, found, "at least two items", "check which column names the item")
+        yield Finding(raw.item.name, None, found, "at least two items", "check the column of the item")
 
 
 @check("ids without features", "error", INTERACTION_CHECKS)
 def ids_without_features(raw: RawInteractions) -> Iterable[Finding]:
-    """A table of features lacks items or users of the log, or describes one twice."""
+    """A feature table has no row for an item or user of the log, or two rows."""
     pairs = ((raw.item_features, raw.catalogue, raw.item), (raw.user_features, _users(raw), raw.user))
     for described, ids, column in pairs:
         if described is None or column is None:
             continue
         known = set(described.ids.drop_nulls().to_list())
-        lacking = [one for one in map(str, ids.tolist()) if one not in known]
+        missing = [one for one in map(str, ids.tolist()) if one not in known]
         twice = described.ids.drop_nulls().filter(described.ids.drop_nulls().is_duplicated()).unique().sort().to_list()
-        for odd, said in ((lacking, "are not described"), (twice, "are described twice")):
+        for odd, state in ((missing, "have no row"), (twice, "have two rows")):
             if odd:
-                found = f"{len(odd):,} ids {said} in {described.source}: {', '.join(odd[:5])}"
-                yield Finding(column.name, None, found, "one row of features an id", "mend the table of features")
+                found = f"{len(odd):,} ids {state} in {described.source}: {', '.join(odd[:5])}"
+                yield Finding(column.name, None, found, "one row of features per id", "correct the feature table")
 
 
 # Warnings.
@@ -163,7 +163,7 @@ def ids_without_features(raw: RawInteractions) -> Iterable[Finding]:
 
 @check("repeated event", "warning", INTERACTION_CHECKS)
 def repeated_event(raw: RawInteractions) -> Iterable[Finding]:
-    """The same user took the same item in the same way at the same time, more than once; all are kept."""
+    """The same user has the same kind of event with the same item at the same time more than once; all are used."""
     if raw.user is None or raw.item is None or raw.time is None:
         return
     keys = [raw.time.values, raw.item.values, raw.user.values]
@@ -173,26 +173,26 @@ def repeated_event(raw: RawInteractions) -> Iterable[Finding]:
     again[order[1:]] = np.logical_and.reduce([key[order[1:]] == key[order[:-1]] for key in keys])
     again &= np.logical_and.reduce([column.usable for column in (raw.user, raw.item, raw.time)])
     if again.any():
-        advice = "remove them if the export wrote rows twice; as they stand, each counts"
-        yield Finding(raw.item.name, np.flatnonzero(again), "copies of another event", "events that differ", advice)
+        advice = "remove them if the export wrote rows twice; otherwise each counts"
+        yield Finding(raw.item.name, np.flatnonzero(again), "copies of another event", "different events", advice)
 
 
 @check("repeated in a slate", "warning", INTERACTION_CHECKS)
 def repeated_in_a_slate(raw: RawInteractions) -> Iterable[Finding]:
-    """A list of what was shown holds an item more than once, as lists do that are filled up to one length."""
+    """A slate contains an item more than once, as padded slates do."""
     if raw.slate is None or raw.roles.slate is None:
         return
     placed = np.sort(raw.slate, axis=1)
     twice = (placed[:, 1:] == placed[:, :-1]) & (placed[:, 1:] > 0)
     if twice.any():
         item = raw.catalogue[int(placed[:, 1:][twice][0]) - 1]
-        advice = "leave away what fills lists up: it would be an item, and could be recommended"
+        advice = "remove padding items: otherwise they count as items and can be recommended"
         yield Finding(raw.roles.slate, np.flatnonzero(twice.any(axis=1)), f"'{item}' twice", "each item once", advice)
 
 
 @check("unordered events", "warning", INTERACTION_CHECKS)
 def unordered_events(raw: RawInteractions) -> Iterable[Finding]:
-    """Events of a user do not stand in order of time; they were sorted."""
+    """Events of a user are not in order of time; they were sorted."""
     if raw.time is None or raw.user is None or not raw.time.usable.all():
         return
     late = np.zeros(raw.rows, bool)
@@ -200,27 +200,27 @@ def unordered_events(raw: RawInteractions) -> Iterable[Finding]:
     same = raw.user.values[by_user][1:] == raw.user.values[by_user][:-1]
     late[by_user[1:]] = same & (raw.time.values[by_user][1:] < raw.time.values[by_user][:-1])
     if late.any():
-        found = "events that happened before the one above them"
+        found = "events earlier than the row above"
         yield Finding(raw.time.name, np.flatnonzero(late), found, "rising times", "nothing, if the times are right")
 
 
 @check("events at one time", "warning", INTERACTION_CHECKS)
 def events_at_one_time(raw: RawInteractions) -> Iterable[Finding]:
-    """A user took several items at the same time; they keep the order of the file."""
+    """A user has several events at the same time; they keep the order of the file."""
     tied = raw.order.tied
     if raw.time is not None and tied.any():
-        advice = "if it is a basket, the order within it means nothing"
+        advice = "for a basket, the order within it has no meaning"
         found = "the same time as another event of the user"
         yield Finding(raw.time.name, raw.order.rows[tied], found, "an order of each user's events", advice)
 
 
 @check("rewards all equal", "warning", INTERACTION_CHECKS)
 def rewards_all_equal(raw: RawInteractions) -> Iterable[Finding]:
-    """Every event is worth the same: what is learnt is which items are taken, not which are worth more."""
+    """Every event has the same reward: only the choice of items carries information."""
     worth = worth_of(raw)
     if raw.rows > 1 and worth is not None and worth.min() == worth.max():
-        advice = "name reward= (a column, or what each kind of event is worth), if some events are worth more"
-        yield Finding(_reward_name(raw), None, f"{worth[0]:g} in every row", "rewards that differ", advice)
+        advice = "set reward= (a column, or the reward of each kind of event) if some events are worth more"
+        yield Finding(_reward_name(raw), None, f"{worth[0]:g} in every row", "different rewards", advice)
 
 
 @check("worth of no event", "warning", INTERACTION_CHECKS)
@@ -235,30 +235,30 @@ def worth_of_no_event(raw: RawInteractions) -> Iterable[Finding]:
 
 @check("users without history", "warning", INTERACTION_CHECKS)
 def users_without_history(raw: RawInteractions) -> Iterable[Finding]:
-    """A user has one event only: nothing came before it from which it could be told."""
+    """A user has only one event: there is no history to predict it from."""
     if raw.user is None or not raw.rows:
         return
     _, where, counts = np.unique(raw.user.values, return_inverse=True, return_counts=True)
     single = np.flatnonzero((counts[where] == 1) & raw.user.usable)
     if len(single):
-        advice = "nothing, if they are new users; else check which column names the user"
-        yield Finding(raw.user.name, single, "users with one event only", "at least two events a user", advice)
+        advice = "nothing, if they are new users; else check the column of the user"
+        yield Finding(raw.user.name, single, "users with only one event", "at least two events per user", advice)
 
 
 @check("no pause ends a session", "warning", INTERACTION_CHECKS)
 def no_pause(raw: RawInteractions) -> Iterable[Finding]:
-    """No pause is longer than `session_gap`, so that no session ends within the log."""
+    """No pause is longer than `session_gap`: no session ends within the log."""
     gap = raw.roles.session_gap
     if gap is None or raw.time is None or raw.order.key is None or not raw.rows:
         return
     longest = pauses(raw.order.key, raw.order.last).max()
     if longest <= gap:
-        advice = "check its unit: that of numeric times, seconds for dates"
+        advice = "check its unit: the unit of numeric times, seconds for dates"
         yield Finding(raw.time.name, None, f"no pause above {longest:g}", f"pauses longer than {gap:g}", advice)
 
 
 def worth_of(raw: RawInteractions) -> Values | None:
-    """What each event is worth [M] float32, in file order; None where that cannot be told."""
+    """The reward of each event [M] float32, in file order; None if it cannot be computed."""
     if isinstance(raw.roles.reward, str):
         return None if raw.reward is None else raw.reward.values.astype(np.float32)
     if raw.roles.reward is None:
@@ -271,11 +271,11 @@ def worth_of(raw: RawInteractions) -> Values | None:
 
 
 def pauses(times: Values, last: Values) -> Values:
-    """[M] float64: what passes behind each event before its user's next one, or before the log ends; dates: seconds."""
+    """[M] float64: time from each event to the user's next one, or to the end of the log; seconds for dates."""
     times = times if times.dtype.kind == "M" else times.astype(np.float64)
     steps = np.where(last, times.max(), np.roll(times, -1)) - times
-    found: Values = steps / np.timedelta64(1, "s") if times.dtype.kind == "M" else steps.astype(np.float64)
-    return found
+    waits: Values = steps / np.timedelta64(1, "s") if times.dtype.kind == "M" else steps.astype(np.float64)
+    return waits
 
 
 def _reward_name(raw: RawInteractions) -> str | None:

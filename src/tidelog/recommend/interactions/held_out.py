@@ -1,8 +1,8 @@
-"""Held-out questions for a recommender: what came before an event, and what was taken then.
+"""Held-out test cases for a recommender: the history before an event, and the items chosen then.
 
-Two protocols make the same `Cases`. *Next event*: each held-out event is one case, and all that the user did before it
-is its history, held-out events included. *Next basket*: each user's first held-out purchase is one case, all items that
-were taken at that moment are its targets.
+Two protocols give `Cases`. *Next event*: each held-out event is one case, and all earlier events of the user are its
+history, held-out events included. *Next basket*: each user's first held-out purchase is one case, and all items
+chosen at that moment are its targets.
 
 Letters: `M` events of a log, `N` items, `U` users, `C` cases, `H` history length, `G` items of the largest basket,
 `F` features of users.
@@ -23,7 +23,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 
 class Events(Protocol):
-    """What is read of an interaction log: arrays sorted by user and time; item 0 and event 0 mean "none"."""
+    """The interface of an interaction log: arrays sorted by user and time; item 0 and event 0 mean "none"."""
 
     @property
     def items(self) -> Any:
@@ -47,68 +47,68 @@ class Events(Protocol):
 
     @property
     def time(self) -> Any:
-        """[M] numbers or moments, sorted within a user."""
+        """[M] numbers or datetimes, sorted within a user."""
 
     @property
     def terminated(self) -> Any:
-        """[M] bool: the session ended with this event."""
+        """[M] bool: the session ends with this event."""
 
     @property
     def truncated(self) -> Any:
-        """[M] bool: the log ended with this event."""
+        """[M] bool: the log ends with this event."""
 
     @property
     def user_features(self) -> Any:
-        """[U, F] float32: what describes each user; None where nothing does."""
+        """[U, F] float32: the features of each user; None without features."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cases:
-    """`C` questions with their answers; a case of one event has one target, a basket has as many as it holds items."""
+    """`C` test cases with their targets: one target for an event, one per item for a basket."""
 
-    user: Ints  # [C]: whose case it is; intervals are over users
-    history: Ints  # [C, H] items, the most recent last, 0 before the first
-    events: Ints  # [C, H] kinds of the history's events, 0 before the first
-    targets: Ints  # [C, G] the items that were taken, each once, 0 after the last
-    rewards: NDArray[np.float32]  # [C, G] what taking them brought
+    user: Ints  # [C]: the user of each case; intervals resample users
+    history: Ints  # [C, H] items, latest last, padded with 0
+    events: Ints  # [C, H] kinds of the history's events, padded with 0
+    targets: Ints  # [C, G] the chosen items, each once, padded with 0
+    rewards: NDArray[np.float32]  # [C, G] their rewards
     kind: Ints  # [C] kind of the event; 0 for a basket of several kinds
-    about: NDArray[np.float32] | None = None  # [C, F] what describes the user
-    earlier: Ints | None = None  # [C] how many events came before, more than a cut history holds
+    about: NDArray[np.float32] | None = None  # [C, F] user features
+    earlier: Ints | None = None  # [C] number of earlier events, also beyond the history length
 
     def __len__(self) -> int:
         return len(self.user)
 
     @property
     def warm(self) -> Cases:
-        """The cases that have a history."""
+        """The cases with a history."""
         return self.take(self.history[:, -1] > 0)
 
     def take(self, rows: NDArray[Any]) -> Cases:
-        """These cases, by number or by a mask [C]."""
-        held: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
-        kept: dict[str, Any] = {name: None if values is None else values[rows] for name, values in held.items()}
-        return Cases(**kept)
+        """Select cases by number or by a mask [C]."""
+        columns: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        selected: dict[str, Any] = {name: None if values is None else values[rows] for name, values in columns.items()}
+        return Cases(**selected)
 
     def by(self, owner: NDArray[Any]) -> Cases:
-        """The same cases, owned by somebody else than the log's users: `owner` is [U] whole numbers."""
+        """The same cases with other groups than the log's users: `owner` is [U] whole numbers."""
         return replace(self, user=np.asarray(owner)[self.user].astype(np.int32))
 
 
 def next_events(log: Events, rows: NDArray[Any], length: int | None = 50) -> Cases:
-    """Each of the given events (numbers or a mask [M]) as one case, with the last `length` events before it.
+    """Build a case from each of the events (numbers or a mask [M]), with the last `length` events before it.
 
-    `length=None` keeps the longest history whole.
+    `length=None` uses complete histories.
     """
     rows = _numbers(rows)
     history, events = histories(log, rows, length)
     items, rewards = log.item[rows, None], log.reward[rows, None]
-    return Cases(log.user[rows], history, events, items, rewards, log.event[rows], *_beside(log, rows))
+    return Cases(log.user[rows], history, events, items, rewards, log.event[rows], *_user_columns(log, rows))
 
 
 def next_baskets(log: Events, rows: NDArray[Any], length: int | None = None) -> Cases:
-    """Each user's first basket among the given events (numbers or a mask [M]): all of them at the user's first time.
+    """Build a case from each user's first basket among the events (numbers or a mask [M]): those at the first time.
 
-    Of an item that was taken twice in one basket the rewards are added up.
+    The rewards of an item that occurs twice in one basket are summed.
     """
     rows = _numbers(rows)
     opens = np.append(True, log.user[rows][1:] != log.user[rows][:-1])
@@ -116,34 +116,34 @@ def next_baskets(log: Events, rows: NDArray[Any], length: int | None = None) -> 
     basket = log.time[rows] == log.time[rows[opens]][case]
     rows, case = rows[basket], case[basket]
     keys, place = np.unique(np.stack([case, log.item[rows]]), axis=1, return_inverse=True)
-    number, found = len(opens[opens]), keys[0]
-    within = np.arange(len(found)) - np.searchsorted(found, found)
+    number, owner = len(opens[opens]), keys[0]
+    within = np.arange(len(owner)) - np.searchsorted(owner, owner)
     targets = np.zeros((number, within.max() + 1), np.int32)
     rewards = np.zeros(targets.shape, np.float32)
-    targets[found, within] = keys[1]
-    rewards[found, within] = np.bincount(place.ravel(), log.reward[rows])
+    targets[owner, within] = keys[1]
+    rewards[owner, within] = np.bincount(place.ravel(), log.reward[rows])
     first = rows[np.searchsorted(case, np.arange(number))]
     mixed = np.zeros(number, bool)
     np.logical_or.at(mixed, case, log.event[rows] != log.event[first][case])
     history, events = histories(log, first, length)
     kind = np.where(mixed, 0, log.event[first])
-    return Cases(log.user[first], history, events, targets, rewards, kind, *_beside(log, first))
+    return Cases(log.user[first], history, events, targets, rewards, kind, *_user_columns(log, first))
 
 
 def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> tuple[Ints, Ints]:
-    """Items and kinds of the events before the given ones, both [C, H], the most recent last, 0 before the first."""
+    """Items and kinds of the events before the given ones, both [C, H], latest last, padded with 0 at the beginning."""
     if length is not None and length < 1:
-        raise ConfigError(f"a history holds at least 1 event, found length {length}")
+        raise ConfigError(f"length = {length}: expected a history of at least 1 event. fix: use 50")
     earlier = _earlier(log, rows)
     longest = max(1, int(earlier.max(initial=0)))
     back = np.arange(longest if length is None else length, 0, -1)
-    there = back <= earlier[:, None]
-    place = np.where(there, rows[:, None] - back, 0)
-    return np.where(there, log.item[place], 0).astype(np.int32), np.where(there, log.event[place], 0).astype(np.int32)
+    exists = back <= earlier[:, None]
+    place = np.where(exists, rows[:, None] - back, 0)
+    return np.where(exists, log.item[place], 0).astype(np.int32), np.where(exists, log.event[place], 0).astype(np.int32)
 
 
-def _beside(log: Events, rows: NDArray[Any]) -> tuple[NDArray[np.float32] | None, Ints]:
-    """What describes the users of events [C, F], and how many events of theirs came before [C]."""
+def _user_columns(log: Events, rows: NDArray[Any]) -> tuple[NDArray[np.float32] | None, Ints]:
+    """User features of events [C, F], and the number of earlier events of the user [C]."""
     about = None if log.user_features is None else log.user_features[log.user[rows]]
     return about, _earlier(log, rows)
 
@@ -156,5 +156,5 @@ def _earlier(log: Events, rows: NDArray[Any]) -> Ints:
 def _numbers(rows: NDArray[Any]) -> NDArray[np.int64]:
     numbers = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.sort(np.asarray(rows, np.int64))
     if not len(numbers):
-        raise ConfigError("there are no held-out events; choose an earlier cut")
+        raise ConfigError("there are no held-out events. fix: choose an earlier moment for the split")
     return numbers

@@ -1,6 +1,6 @@
-"""The canonical interaction log: who took which item, when, and what came of it.
+"""The canonical interaction log: who chose which item, when, and with what reward.
 
-Letters: `M` events, `U` users, `N` items, `H` history length, `S` items of a slate, `F` features, `B` rows.
+Letters: `M` events, `U` users, `N` items, `H` history length, `S` items in a slate, `F` features, `B` rows.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _SHOWN = 5
 class Interactions:
     """`M` events of `U` users over a catalogue of `N` items, sorted by user and time; never changed in place.
 
-    Items are counted from 1 and kinds of events too; 0 stands for "none". A session that ends terminates at its last
-    event; a user's last event is truncated where the log ends before the session could be known to have ended.
+    Items and kinds of events are counted from 1; 0 means "none". A session that ends terminates at its last event; a
+    user's last event is truncated if the log ends before the end of the session is certain.
     """
 
-    users: Values  # [U] ids, integers or words
+    users: Values  # [U] ids, integers or text
     items: Values  # [N] ids; item i of `item` is items[i - 1]
     events: tuple[str, ...]  # kinds of events; kind e of `event` is events[e - 1]
     user: Values  # [M] int32: 0 .. U-1, sorted
@@ -45,15 +45,15 @@ class Interactions:
     terminated: Values  # [M] bool
     truncated: Values  # [M] bool
     propensity: Values | None  # [M] float32
-    slate: Values | None  # [M, S] int32: what was shown, 0 where it ends
+    slate: Values | None  # [M, S] int32: the shown items, padded with 0
     item_features: Values | None  # [N + 1, F] float32; row 0 is zeros
     user_features: Values | None  # [U, F] float32
     feature_names: tuple[str, ...]
-    profile: Profile | None  # what the user features are
-    scored: Values | None  # [M] bool: events to learn from or to be judged by; the others are history only; None: all
+    profile: Profile | None  # the columns of the user features
+    scored: Values | None  # [M] bool: events for training or evaluation; the others are history only; None: all
     report: Report
-    session_gap: float | None = None  # a longer pause ended a session; dates: seconds
-    origin: Mapping[str, Any] | None = None  # what `tidelog.recommend.interactions.reopen` reads it from again
+    session_gap: float | None = None  # a longer pause ends a session; in seconds for dates
+    origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.interactions.reopen` reads it again
 
     def __len__(self) -> int:
         return len(self.item)
@@ -64,13 +64,13 @@ class Interactions:
 
     @property
     def spec(self) -> Spec:
-        """A history is seen, and who the user is where that is described; an item of the catalogue is chosen."""
+        """The observation is a history, plus user features if there are any; the action is an item of the catalogue."""
         items = Catalogue(tuple(self.items.tolist()), self.feature_names)
         usual = int(np.bincount(self.event, minlength=2)[1:].argmax()) + 1
-        seen: dict[str, Any] = {"history": History(self.events, usual)}
+        observation: dict[str, Any] = {"history": History(self.events, usual)}
         if self.profile is not None:
-            seen["user"] = self.profile
-        return Spec(seen, items)  # type: ignore[arg-type]
+            observation["user"] = self.profile
+        return Spec(observation, items)  # type: ignore[arg-type]
 
     @property
     def steps(self) -> int:
@@ -89,74 +89,74 @@ class Interactions:
 
     @cached_property
     def place(self) -> Values:
-        """[M] int64: how many events of the same user came before."""
+        """[M] int64: the number of earlier events of the same user."""
         place: Values = np.arange(len(self)) - self.starts[self.user]
         return place
 
     @cached_property
     def counts(self) -> Values:
-        """[N + 1] int64: how often each item was taken."""
+        """[N + 1] int64: the number of events of each item."""
         return np.bincount(self.item, minlength=len(self.items) + 1)
 
     @property
     def targets(self) -> Values:
-        """The events that are to be learnt from or judged by."""
+        """The events for training or evaluation."""
         return np.arange(len(self)) if self.scored is None else np.flatnonzero(self.scored)
 
     def histories(self, rows: Values, length: int = 50) -> tuple[Values, Values]:
-        """Items and events [B, H] int32 that the user of each event took before it, the last one rightmost, else 0."""
+        """Items and events [B, H] int32 of the user before each event, latest last, padded with 0 at the beginning."""
         rows = np.asarray(rows, np.int64)
         grid = rows[:, None] + np.arange(-length, 0)
-        there = grid >= self.starts[self.user[rows]][:, None]
+        exists = grid >= self.starts[self.user[rows]][:, None]
         within = np.where(there, grid, 0)
-        return np.where(there, self.item[within], 0), np.where(there, self.event[within], 0)
+        return np.where(exists, self.item[within], 0), np.where(exists, self.event[within], 0)
 
     def described(self, users: Values) -> Values:
-        """What describes users, by number: [B, F] float32, `F` 0 where nothing does."""
+        """Features of users, by number: [B, F] float32; `F` is 0 without user features."""
         known = self.user_features
-        found: Values = np.zeros((len(users), 0), np.float32) if known is None else known[users]
-        return found
+        features: Values = np.zeros((len(users), 0), np.float32) if known is None else known[users]
+        return features
 
     def item_ids(self, indices: Any) -> Values:
-        """The ids of item indices [...]; LogError for 0, which is no item."""
-        found = np.asarray(indices)
-        if found.size and (found.min() < 1 or found.max() > len(self.items)):
-            raise LogError(f"item indices are counted from 1 to {len(self.items)}", self.report)
-        ids: Values = self.items[found - 1]
+        """The ids of item indices [...]; LogError for indices outside 1 .. N."""
+        numbers = np.asarray(indices)
+        if numbers.size and (numbers.min() < 1 or numbers.max() > len(self.items)):
+                raise LogError(f"item index out of range: expected 1 to {len(self.items)}", self.report)
+        ids: Values = self.items[numbers - 1]
         return ids
 
     def statistics(self) -> dict[str, Any]:
-        """Users, items, events, sessions, lengths, rewards and repeats in numbers."""
+        """Compute statistics of users, items, events, sessions, lengths, rewards and repeats."""
         return describe(self)
 
     def split(self, at: Any = None, share: float = 0.2) -> Split:
-        """What came before a moment and what came after; without `at` the last `share` of the time is after.
+        """Split at a moment; without `at`, the last `share` of the time goes to the second part.
 
-        The second part keeps earlier events as history only. LogError where one part would be empty.
+        The second part uses earlier events as history only. LogError if a part would be empty.
         """
         return split_at(self, at, share)
 
     def leave_one_out(self) -> Split:
-        """Each user's last event against all before it; its report warns that the past has seen the future."""
+        """Hold out each user's last event; the report warns that training events follow test events of other users."""
         return leave_one_out(self)
 
     def take(self, rows: Values) -> Interactions:
-        """These events, which must be in order; users and items keep their numbers."""
+        """Select events, which must be in order; users and items keep their numbers."""
         by_row = ("user", "item", "event", "reward", "time", "terminated", "truncated")
         changes: dict[str, Any] = {name: getattr(self, name)[rows] for name in by_row}
         for name in ("propensity", "slate", "scored"):
-            held = getattr(self, name)
-            changes[name] = None if held is None else held[rows]
+            values = getattr(self, name)
+            changes[name] = None if values is None else values[rows]
         last = np.append(changes["user"][1:] != changes["user"][:-1], True)
         changes["truncated"] = last & ~changes["terminated"]
         return replace(self, **changes, origin=None)
 
     def columns(self) -> dict[str, Values]:
-        """Every array under its name."""
+        """All arrays by name."""
         return {name: getattr(self, name) for name in ARRAYS if getattr(self, name) is not None}
 
     def names(self) -> dict[str, Any]:
-        """What belongs to the arrays, as JSON holds it."""
+        """The metadata of the arrays, as plain JSON."""
         return {
             "events": list(self.events),
             "feature_names": list(self.feature_names),
@@ -165,7 +165,7 @@ class Interactions:
         }
 
     def fingerprint(self) -> str:
-        """sha256 over all names and arrays: equal for equal logs, in any process."""
+        """SHA-256 over all names and arrays: equal for equal logs, in any process."""
         digest = hashlib.sha256(json.dumps(self.names(), sort_keys=True).encode())
         for name, values in sorted(self.columns().items()):
             digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
@@ -173,19 +173,19 @@ class Interactions:
         return digest.hexdigest()
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write a folder that `open_interactions` reads; LogError if the path exists (and is no such folder)."""
+        """Write a folder that `open_interactions` reads; LogError if the path exists (and is not such a folder)."""
         save(self.columns(), self.names(), self.report, Path(path), overwrite)
 
 
-# Before and after: one moment for all users, because a list is learnt from what has happened and shown to whoever
-# comes next; holding out each user's last event instead lets the past see the future of others.
+# A split uses one moment for all users: in use, a model learns from the past and serves later users.
+# Holding out each user's last event instead trains on events after the test events of other users.
 
 
 @dataclass(frozen=True)
 class Split:
-    """`train` happened before `at`; of `test` the events from then on count, earlier ones are their history.
+    """`train` are events before `at`; `test` scores the events from `at` on, with earlier ones as history.
 
-    Both number users and items alike. `report` says what the split does: cold items and users, leakage.
+    Both use the same numbers of users and items. `report` holds the findings: cold items and users, leakage.
     """
 
     train: Interactions
@@ -195,46 +195,46 @@ class Split:
 
     @property
     def cold_items(self) -> Values:
-        """[C] indices of items that are taken in the test period and never before."""
+        """[C] indices of items that occur in the test period and never before."""
         after = np.unique(self.test.item[self.test.targets])
         cold: Values = after[self.train.counts[after] == 0]
         return cold
 
 
 def split_at(log: Interactions, at: Any = None, share: float = 0.2) -> Split:
-    """Events before the moment `at`, and those from it on; see `Interactions.split`."""
+    """Split into events before the moment `at` and events from it on; see `Interactions.split`."""
     moment = _moment(log, at, share)
     before = log.time < moment
     counted = ~before if log.scored is None else ~before & log.scored
     if not before.any() or not counted.any():
-        empty = "before" if not before.any() else "from then on"
+        empty = "before" if not before.any() else "at or after"
         raise LogError(
-            f"no event happened {empty}: the split is at {moment}, the log goes from {log.time.min()} to "
-            f"{log.time.max()}; choose a moment between them",
+            f"the split at {moment} has no event {empty} this moment: the log covers {log.time.min()} to "
+            f"{log.time.max()}. fix: choose a moment between them",
             log.report,
         )
     return _split(log, before, counted, moment, [])
 
 
 def leave_one_out(log: Interactions) -> Split:
-    """Each user's last event against all before it; see `Interactions.leave_one_out`."""
-    rows = log.targets  # of those events that count, each user's last
+    """Hold out each user's last event; see `Interactions.leave_one_out`."""
+    rows = log.targets  # each user's last scored event
     last_one = np.append(log.user[rows][1:] != log.user[rows][:-1], True)
     counted = np.zeros(len(log), bool)
     counted[rows[last_one]] = True
     counted &= log.place > 0
     if not counted.any():
-        raise LogError("no user has two events: there is nothing to hold out", log.report)
+        raise LogError("no user has two events: there is no event to hold out", log.report)
     ends = np.full(len(log.users), len(log))
     ends[log.user[counted]] = np.flatnonzero(counted)
     before = np.arange(len(log)) < ends[log.user]
     first, last = log.time[counted].min(), log.time[before].max()
-    seen = int((log.time[before] > first).sum())
+    later = int((log.time[before] > first).sum())
     leak = _warning(
         "leakage between periods",
-        f"{seen:,} events to learn from happened after the first held-out event ({first}; the last is of {last})",
-        "everything to learn from happens before everything held out",
-        "split by time instead: interactions.split(at=...)",
+        f"{later:,} training events happened after the first held-out event ({first}; the last is at {last})",
+        "all training events before all held-out events",
+        "split by time: interactions.split(at=...)",
     )
     return _split(log, before, counted, None, [leak])
 
@@ -252,7 +252,7 @@ def _split(log: Interactions, before: Values, counted: Values, at: Any, found: l
 
 
 def _as_known(train: Interactions, at: Any) -> Interactions:
-    """What was known of sessions at that moment: a user's last one ended only if its gap had passed by then."""
+    """Set session ends as known at that moment: a user's last session ended only if its gap had passed by then."""
     last = np.append(train.user[1:] != train.user[:-1], True)
     away = np.full(len(train), at) - train.time
     away = away / np.timedelta64(1, "s") if train.time.dtype.kind == "M" else away
@@ -262,27 +262,27 @@ def _as_known(train: Interactions, at: Any) -> Interactions:
 
 
 def _moment(log: Interactions, at: Any, share: float) -> Any:
-    """The moment to split at, in the kind of the log's times."""
+    """The moment of the split, in the type of the log's times."""
     if at is None:
         if not 0.0 < share < 1.0:
-            raise ConfigError(f"share = {share}: expected a share of the time between 0 and 1")
+            raise ConfigError(f"share = {share}: expected a share of the time between 0 and 1. fix: use 0.2")
         times = log.time if log.scored is None else log.time[log.scored]
         return times.min() + (times.max() - times.min()) * (1.0 - share)
     dates = log.time.dtype.kind == "M"
     try:
         moment = _date(at) if dates else float(at)
     except (ValueError, TypeError) as error:
-        kind = "a date such as 1999-01-01" if dates else "a number, as the log's times are"
+        kind = "a date such as 1999-01-01" if dates else "a number, like the times of the log"
         raise ConfigError(f"at = {at!r}: expected {kind}") from error
     if moment != moment:
-        raise ConfigError(f"at = {at!r} is no moment")
+        raise ConfigError(f"at = {at!r} is not a valid moment")
     return moment
 
 
 def _date(at: Any) -> np.datetime64:
-    """A moment in UTC, of a date, a time (one without a zone is UTC) or their text."""
+    """Convert a date, a time (UTC if it has no zone) or their text to a moment in UTC."""
     if isinstance(at, Real):
-        raise TypeError("a number is no date")
+        raise TypeError("a number is not a date")
     if isinstance(at, str):
         try:
             at = datetime.fromisoformat(at.strip())
@@ -294,29 +294,29 @@ def _date(at: Any) -> np.datetime64:
 
 
 def _cold(train: Interactions, test: Interactions) -> list[Problem]:
-    """What the test period has that nothing was learnt about."""
+    """Problems with items and users that the training period does not contain."""
     rows = test.targets
     unseen = train.counts[test.item[rows]] == 0
     found = []
     if unseen.any():
         items = np.unique(test.item[rows][unseen])
-        said = (
-            f"{int(unseen.sum()):,} of {len(rows):,} events of the test period are about {len(items):,} items never "
-            f"taken before: {_some(test.item_ids(items))}"
+        message = (
+            f"{int(unseen.sum()):,} of {len(rows):,} events of the test period have one of {len(items):,} items that "
+            f"never occur before: {_some(test.item_ids(items))}"
         )
-        advice = "describe items by item_features, or expect these events to be missed"
-        found.append(_warning("cold items", said, "items that were taken before", advice))
+        advice = "describe items by item_features, or expect misses for these events"
+        found.append(_warning("cold items", message, "items with earlier events", advice))
     new = np.setdiff1d(test.user[rows], train.user)
     if len(new):
         users = len(np.unique(test.user[rows]))
-        said = f"{len(new):,} of {users:,} users have no event before: {_some(test.users[new])}"
-        advice = "nothing; their first events are told from an empty history"
-        found.append(_problem("note", "cold users", said, "users with a history", advice))
+        message = f"{len(new):,} of {users:,} users have no earlier event: {_some(test.users[new])}"
+        advice = "nothing; their first events are predicted from an empty history"
+        found.append(_problem("note", "cold users", message, "users with a history", advice))
     return found
 
 
 def _copies(log: Interactions, before: Values, counted: Values) -> list[Problem]:
-    """Events of the test period that also stand, to the letter, among those to learn from."""
+    """Count test events with exactly the user, item and time of a training event."""
     moments = np.unique(log.time, return_inverse=True)[1]
     keys = np.stack([log.user.astype(np.int64), log.item.astype(np.int64), moments.astype(np.int64)], axis=1)
     past, future = np.unique(keys[before], axis=0), keys[counted]
@@ -326,8 +326,8 @@ def _copies(log: Interactions, before: Values, counted: Values) -> list[Problem]
     copies = int(known[inverse.reshape(-1)[len(past) :]].sum())
     if not copies:
         return []
-    said = f"{copies:,} held-out events have the user, item and time of one to learn from"
-    return [_warning("leakage between periods", said, "events of one period only", "remove copies from the log")]
+    message = f"{copies:,} held-out events have the same user, item and time as a training event"
+    return [_warning("leakage between periods", message, "events of one period only", "remove copies from the log")]
 
 
 def _some(ids: Values) -> str:
@@ -342,11 +342,11 @@ def _problem(level: Level, name: str, found: str, expected: str, advice: str) ->
     return Problem(level, name, None, (), 0, found, expected, advice)
 
 
-# In numbers.
+# Statistics.
 
 
 def describe(log: Interactions) -> dict[str, Any]:
-    """Plain numbers, lists and dictionaries; `repeats` is the share of events whose item the user had taken before."""
+    """Plain numbers, lists and dictionaries; `repeats` is the share of events with an earlier one of the same pair."""
     lengths = np.diff(log.starts)
     bounds = np.append(-1, log.episodes)
     used = log.counts[1:]
@@ -373,7 +373,7 @@ def describe(log: Interactions) -> dict[str, Any]:
 
 
 def repeated(log: Interactions) -> Values:
-    """[M] bool: events whose item the same user had taken before."""
+    """[M] bool: events whose item the same user has chosen before."""
     pair = log.user.astype(np.int64) * (len(log.items) + 1) + log.item
     _, first = np.unique(pair, return_index=True)
     again = np.ones(len(log), bool)
@@ -382,11 +382,11 @@ def repeated(log: Interactions) -> Values:
 
 
 def text(log: Interactions) -> str:
-    """Plain lines for a terminal."""
+    """The statistics as lines for a terminal."""
     numbers = describe(log)
     lines = [
         f"{numbers['events']:,} events of {numbers['users']:,} users in {numbers['sessions']:,} sessions, "
-        f"{numbers['items']:,} items ({numbers['items_never_taken']:,} never taken)",
+        f"{numbers['items']:,} items ({numbers['items_never_taken']:,} never chosen)",
         f"from {numbers['first']} to {numbers['last']}",
         "kinds: " + ", ".join(f"{name} {count:,}" for name, count in numbers["kinds"].items()),
         f"repeats: {numbers['repeats']:.1%} of events; the most frequent item has "
@@ -395,8 +395,8 @@ def text(log: Interactions) -> str:
     ]
     for name in ("events_a_user", "events_a_session", "events_an_item", "rewards", "propensities", "shown"):
         if numbers[name] is not None:
-            spread = ", ".join(f"{word} {value:.4g}" for word, value in numbers[name].items())
-            lines.append(f"{name.replace('_', ' ')}: {spread}")
+            measures = ", ".join(f"{word} {value:.4g}" for word, value in numbers[name].items())
+            lines.append(f"{name.replace('_', ' ')}: {measures}")
     return "\n".join(lines)
 
 

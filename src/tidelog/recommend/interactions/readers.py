@@ -1,4 +1,4 @@
-"""Through the door: a table of who took which item becomes `Interactions`, or a report of all that is wrong."""
+"""Read a table of interactions into validated `Interactions`, or into a report of every problem."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ from tidelog.recommend.interactions.roles import Roles
 from tidelog.recommend.interactions.storage import saved_fields
 from tidelog.recommend.interactions.tables import Described, RawInteractions, raw_interactions
 
-ONE_KIND = ("event",)  # what events are called where no column names their kind
+ONE_KIND = ("event",)  # the name of events if no column names their kind
 
 
 def read_interactions(source: Any, *, user: str, item: str, time: str, **roles: Any) -> Interactions:
-    """Read a table of who took which item when: a path (CSV, Parquet, JSON lines, Arrow) or a frame.
+    """Read a table of who chose which item when: a path (CSV, Parquet, JSON lines, Arrow) or a frame.
 
-    `event`: the column of their kind. `reward`: a column, or what each kind is worth; without it every event is worth
-    1. `session`, `session_gap`: where sessions end. `propensity`, `slate`: how likely the item was shown, among what.
-    `item_features`, `user_features`: tables with a row an id. Raises LogError with the report of every problem,
-    ConfigError where an argument cannot be meant.
+    `event`: the column of event kinds. `reward`: a column, or the reward of each kind; by default every event has reward
+    1. `session`, `session_gap`: ends of sessions. `propensity`, `slate`: the probability of the item, and the shown
+    items. `item_features`, `user_features`: tables with one row per id. Raises LogError with the report of every
+    problem, ConfigError for an invalid argument.
     """
     return read_by_roles(source, Roles(user=user, item=item, time=time, **roles))
 
 
 def read_by_roles(source: Any, roles: Roles) -> Interactions:
-    """The same, the arguments in one value; what was read from files can be read again."""
+    """Read interactions with the arguments in one value; those from files can be read again."""
     raw = raw_interactions(source, roles)
     report = examine(raw)
     if not report.ok:
         raise LogError(report.text(), report)
-    made = _build(raw, report)
+    interactions = _build(raw, report)
     named = roles.to_json()
     if isinstance(source, str | Path) and named is not None:
-        return replace(made, origin={"source": str(Path(source).absolute()), "columns": None, "roles": named})
-    return made
+        return replace(interactions, origin={"source": str(Path(source).absolute()), "columns": None, "roles": named})
+    return interactions
 
 
 def open_interactions(path: str | Path) -> Interactions:
-    """Read a folder that `Interactions.save` wrote; LogError names the file that is foreign, cut or changed."""
+    """Read a folder of `Interactions.save`; LogError names a foreign, truncated or changed file."""
     return Interactions(**saved_fields(path))
 
 
 def validate_interactions(source: Any, *, user: str, item: str, time: str, **roles: Any) -> Report:
-    """Everything that is wrong or worth saying about a table of interactions; never raises on bad data."""
+    """Validate a table of interactions and return the report; does not raise for bad data."""
     return validate_by_roles(source, Roles(user=user, item=item, time=time, **roles))
 
 
 def validate_by_roles(source: Any, roles: Roles, quarantine: str | Path | None = None) -> Report:
-    """The same, the arguments in one value; the rows of every error go to a new CSV file `quarantine`."""
+    """Validate with the arguments in one value; the rows of every error go to a new CSV file `quarantine`."""
     target = None if quarantine is None else free_path(quarantine)
     try:
         raw = raw_interactions(source, roles)
@@ -72,10 +72,10 @@ def validate_by_roles(source: Any, roles: Roles, quarantine: str | Path | None =
 
 
 def _build(raw: RawInteractions, report: Report) -> Interactions:
-    """Put events in order; the raw log must have passed its checks."""
+    """Order events and build `Interactions`; the raw log must be valid."""
     order, worth = raw.order, worth_of(raw)
     if raw.item is None or raw.time is None or worth is None:
-        raise LogError("interactions need a user, an item and a time", report)
+        raise LogError("the interactions have no user, item or time. fix: name all three columns", report)
     kinds = ONE_KIND if raw.event is None else raw.event.words or ()
     event = np.ones(raw.rows, np.int32) if raw.event is None else order.sort(raw.event.values) + 1
     terminated = _session_ends(raw)
@@ -104,7 +104,7 @@ def _build(raw: RawInteractions, report: Report) -> Interactions:
 
 
 def _session_ends(raw: RawInteractions) -> Values:
-    """[M] bool: behind these events the same user begins another session, or stays away for longer than that."""
+    """[M] bool: the last events of sessions, before another session of the user or a pause longer than the gap."""
     order = raw.order
     ends = np.zeros(raw.rows, bool)
     if raw.roles.session_gap is not None and order.key is not None:
@@ -116,11 +116,11 @@ def _session_ends(raw: RawInteractions) -> Values:
 
 
 def _features(described: Described | None, ids: Values, before: int) -> Values | None:
-    """[before + ids, F] float32: a row an id in their order, behind rows of zeros."""
+    """[before + ids, F] float32: one row per id in their order, after rows of zeros."""
     if described is None:
         return None
     place = {word: row for row, word in enumerate(described.ids.to_list())}
     rows = np.asarray([place[str(one)] for one in ids.tolist()])
     padding = np.zeros((before, described.values.shape[1]), np.float32)
-    found: Values = np.concatenate([padding, described.values[rows]])
-    return found
+    features: Values = np.concatenate([padding, described.values[rows]])
+    return features

@@ -1,4 +1,4 @@
-"""Logs and interactions read again from where they came from."""
+"""Read logs and interactions again from their origin."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tidelog.recommend.interactions.storage import INTERACTIONS
 
 
 def reopen(origin: Mapping[str, Any]) -> Log:
-    """Read the log again that `read_any` read; LogError where it is one of interactions."""
-    found = reopen_any(origin)
-    if isinstance(found, Interactions):
-        raise LogError(f"{origin['source']} holds interactions, not decisions with what was seen", found.report)
-    return found
+    """Read a log again from its origin; LogError if the origin holds interactions."""
+    log = reopen_any(origin)
+    if isinstance(log, Interactions):
+        raise LogError(f"{origin['source']} holds interactions: expected a log with observations", log.report)
+    return log
 
 
 def reopen_any(origin: Mapping[str, Any]) -> Log | Interactions:
-    """Read the log or the interactions again that came from there."""
+    """Read a log or interactions again from their origin."""
     if origin.get("roles") is not None:
         return read_by_roles(origin["source"], Roles(**origin["roles"]))
     if INTERACTIONS.stands_at(Path(origin["source"])):

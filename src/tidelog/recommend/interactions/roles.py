@@ -1,4 +1,4 @@
-"""Which column of a table of interactions holds what."""
+"""The roles of the columns of an interaction table."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NAMED = ("user", "item", "time", "event", "session", "propensity", "slate")
 
 @dataclass(frozen=True, kw_only=True)
 class Roles:
-    """Which column holds what; ConfigError for values that cannot be meant.
+    """The column of each role; ConfigError for invalid values.
 
-    `reward`: a column of numbers, or what each kind of event is worth; None: every event is worth 1. A session ends
+    `reward`: a column of numbers, or the reward of each kind of event; None: every event has reward 1. A session ends
     where `session` changes, and after a pause longer than `session_gap` (in the unit of numeric times, in seconds for
-    dates, or a timedelta). `slate`: a column of lists (or text such as `a|b|c`) of the items that were shown.
-    `item_features`, `user_features`: tables with one row an id, in a column of the same name; numbers, words, or
+    dates, or a timedelta). `slate`: a column of lists (or text such as `a|b|c`) of the shown items.
+    `item_features`, `user_features`: tables with one row per id, in a column of the same name; numbers, words, or
     words such as `cheap|quiet`.
     """
 
@@ -38,22 +38,22 @@ class Roles:
     item_features: Any = None
     user_features: Any = None
 
-    def __new__(cls, **given: Any) -> Roles:
+    def __new__(cls, **options: Any) -> Roles:
         """Refuse unknown names before the fields are set."""
         known = [field.name for field in fields(cls)]
-        for name in given:
+        for name in options:
             if name not in known:
                 raise ConfigError(f"read_interactions has no argument '{name}': {nearest(name, known)}")
-        lacking = [name for name in ("user", "item", "time") if given.get(name) is None]
-        if lacking:
-            raise ConfigError(f"{' and '.join(lacking)} must name a column of the interactions")
+        missing = [name for name in ("user", "item", "time") if options.get(name) is None]
+        if missing:
+            raise ConfigError(f"{' and '.join(missing)} is not set. fix: name a column of the interactions")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
         for role in NAMED:
             value = getattr(self, role)
             if value is not None and (not isinstance(value, str) or not value):
-                raise ConfigError(f"{role} must name one column, found {value!r}")
+                raise ConfigError(f"{role} = {value!r}: expected the name of one column")
         object.__setattr__(self, "session_gap", _seconds(self.session_gap))
         self._check_reward()
 
@@ -62,26 +62,26 @@ class Roles:
             return
         if not isinstance(self.reward, Mapping) or not self.reward:
             raise ConfigError(
-                f"reward must name a column, or say what each kind of event is worth, found {self.reward!r}"
+                f"reward = {self.reward!r}: expected a column, or the reward of each kind of event, such as {{'buy': 1.0}}"
             )
         if self.event is None:
-            raise ConfigError("reward says what each kind of event is worth, and no column says the kind: name event=")
+            raise ConfigError("reward maps kinds of events to rewards, but event is not set. fix: name the column event=")
         for kind, worth in self.reward.items():
             usable = isinstance(worth, Real) and not isinstance(worth, bool) and math.isfinite(worth)
             if not isinstance(kind, str):
-                raise ConfigError(f"reward names the kind {kind!r}: kinds are text, write {str(kind)!r}")
+                raise ConfigError(f"reward has the kind {kind!r}: expected text. fix: write {str(kind)!r}")
             if not usable:
                 raise ConfigError(f"reward[{kind!r}] = {worth!r}: expected a finite number for each kind of event")
 
     def used(self) -> dict[str, str]:
-        """Role -> the column that it reads."""
+        """Role -> its column."""
         named = {role: getattr(self, role) for role in NAMED}
         if isinstance(self.reward, str):
             named["reward"] = self.reward
         return {role: name for role, name in named.items() if name is not None}
 
     def to_json(self) -> dict[str, Any] | None:
-        """Plain values that rebuild it; None where features are frames, which no file can name."""
+        """Plain values that rebuild the roles; None if features are frames, which have no path."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ("item_features", "user_features"):
             if plain[name] is not None and not isinstance(plain[name], str | Path):

@@ -1,4 +1,4 @@
-"""An interaction log as a folder: one `.npy` file a column and a manifest with sizes and checksums."""
+"""An interaction log saved as a folder: one `.npy` file per column and a manifest with sizes and checksums."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INTERACTIONS = Kind("interactions", 2, LogError)
 
 
 def save(columns: dict[str, Values], names: dict[str, Any], report: Report, path: Path, overwrite: bool) -> None:
-    """Write it so that it is there whole or not at all; LogError if the path exists and may not go."""
+    """Write interactions as a whole or not at all; LogError if the path exists and may not be overwritten."""
     refuse_target(path, overwrite, INTERACTIONS)
     files = {f"{name}.npy": partial(write_array, values) for name, values in columns.items()}
     entries = [
@@ -35,7 +35,7 @@ def save(columns: dict[str, Values], names: dict[str, Any], report: Report, path
 
 
 def saved_fields(path: str | Path) -> dict[str, Any]:
-    """The fields of `Interactions` from a folder that `save` wrote; LogError names the foreign, cut or changed file."""
+    """Read the fields of `Interactions` from a folder of `save`; LogError names a foreign, cut or changed file."""
     folder = Path(path)
     try:
         manifest = INTERACTIONS.manifest(folder)
@@ -48,9 +48,9 @@ def saved_fields(path: str | Path) -> dict[str, Any]:
         words["profile"] = None if about is None else Profile(**{name: tuple(part) for name, part in about.items()})
         report = Report.from_json(manifest["report"])
     except (LogError, KeyError, TypeError, AttributeError) as error:
-        said = str(error) if isinstance(error, LogError) else f"an entry is missing or malformed ({error})"
-        advice = "copy the folder again from where it was saved, or save the interactions again"
-        refused = refusal(str(folder), "unreadable file", said, "a folder that Interactions.save wrote", advice)
+        message = str(error) if isinstance(error, LogError) else f"an entry is missing or malformed ({error})"
+        advice = "copy the folder again from the original, or save the interactions again"
+        refused = refusal(str(folder), "unreadable file", message, "a folder that Interactions.save wrote", advice)
         raise LogError(refused.text(), refused) from error
     origin = {"source": str(folder.absolute()), "columns": None}
     return {**arrays, **words, "report": report, "origin": origin}

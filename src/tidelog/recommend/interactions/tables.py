@@ -1,6 +1,6 @@
-"""A table and its roles become `RawInteractions`: parsed columns in file order, before any check.
+"""Parse a table and its roles into `RawInteractions`: columns in file order, before the checks.
 
-Letters: `M` events, `N` items, `S` items of a slate, `F` features.
+Letters: `M` events, `N` items, `S` items in a slate, `F` features.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tidelog.data.sources import table_of
 from tidelog.recommend.interactions.roles import Roles
 from tidelog.types import Profile
 
-MOST_WORDS = 1_000  # that a column of features may have
-_Entry: TypeAlias = tuple[str | None, float, float]  # of a `Profile`: a word or none, mean, spread
+MOST_WORDS = 1_000  # limit of different words in a feature column
+_Entry: TypeAlias = tuple[str | None, float, float]  # an entry of a `Profile`: a word or None, mean, standard deviation
 
 
 @dataclass(frozen=True, eq=False)
 class Described:
-    """Features by id: values [R, F], the ids [R] as words, the names of the features, where they come from."""
+    """Features by id: values [R, F], the ids [R] as text, the names of the features, and their source."""
 
     source: str
     ids: pl.Series
@@ -38,14 +38,14 @@ class Described:
 
 @dataclass(frozen=True, eq=False)
 class RawInteractions:
-    """Columns in file order before any check; a column that could not be had is None and stands in `found`.
+    """Columns in file order before the checks; an unusable column is None and has a finding in `found`.
 
-    `item` holds codes into `catalogue`, the words of all items of the log, of its slates and of the item features.
+    `item` holds codes into `catalogue`, the ids of all items in the log, in its slates and in the item features.
     """
 
     source: str
     rows: int
-    numbers: Values  # [M] row numbers as the user counts them, from 1
+    numbers: Values  # [M] row numbers from 1, as the user counts
     has_lines: bool
     roles: Roles
     user: Column | None
@@ -55,20 +55,20 @@ class RawInteractions:
     reward: Column | None
     session: Column | None
     propensity: Column | None
-    slate: Values | None  # [M, S] int32: codes + 1, 0 where it ends
-    catalogue: Values  # [N] ids, integers or words
+    slate: Values | None  # [M, S] int32: codes + 1, padded with 0
+    catalogue: Values  # [N] ids, integers or text
     item_features: Described | None = None
     user_features: Described | None = None
     found: tuple[tuple[str, Finding], ...] = field(default=())
 
     def columns(self) -> list[Column]:
-        """All columns that were had."""
+        """All usable columns."""
         named = (self.user, self.item, self.time, self.event, self.reward, self.session, self.propensity)
         return [column for column in named if column is not None]
 
     @cached_property
     def order(self) -> Order:
-        """Rows by user and time; ties keep the order of the file, and a time that has holes is not used."""
+        """Rows by user and time; ties keep file order, and a time with missing values is not used."""
         usable = self.time is not None and bool(self.time.usable.all())
         key = self.time.values if usable and self.time is not None else None
         users = None if self.user is None else self.user.values
@@ -76,7 +76,7 @@ class RawInteractions:
 
 
 def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
-    """Parse what the roles name; LogError where a source cannot be read at all."""
+    """Parse the columns of the roles; LogError if a source cannot be read."""
     table = table_of(source, list(roles.used().values()))
     found = [*table.found, *(("missing column", one) for one in absent(table, roles.used()))]
     found += [(name, one) for name, one in duplicates(table.columns) if one.column in roles.used().values()]
@@ -111,7 +111,7 @@ def _read(table: Table, name: str | None, read: Callable[[pl.Series], Column]) -
 
 
 def words_of(series: pl.Series) -> pl.Series:
-    """Ids as the words that they are matched by: whole numbers as integers, text stripped; NaN and no text are null."""
+    """Ids as text for matching: whole numbers as integers, text stripped; NaN and empty text are null."""
     if isinstance(series.dtype, pl.List | pl.Array):
         series = parse.spelled(series)
     if series.dtype.is_float():
@@ -123,10 +123,10 @@ def words_of(series: pl.Series) -> pl.Series:
 
 
 def listed(series: pl.Series) -> pl.Series:
-    """Lists of words [M]: of a column of lists, or of text such as `a|b|c`, `a, b` or `["a", "b"]`.
+    """Lists of words [M], from a column of lists or of text such as `a|b|c`, `a, b` or `["a", "b"]`.
 
-    Text is split by the first of `|`, `;` and `,` that stands anywhere in the column. Brackets and quotes are taken off
-    a cell that is bracketed as a whole, and belong to the words elsewhere.
+    Text is split by the first of `|`, `;` and `,` that occurs anywhere in the column. Brackets and quotes are removed
+    from a cell that is completely in brackets, and belong to the words in other cells.
     """
     if isinstance(series.dtype, pl.List | pl.Array):
         inner = series.cast(pl.List(series.dtype.inner)) if isinstance(series.dtype, pl.Array) else series
@@ -142,17 +142,17 @@ def listed(series: pl.Series) -> pl.Series:
     quotes = pl.select(pl.when(bracketed).then(pl.lit(" \"'")).otherwise(pl.lit(" "))).to_series()
     cells = pl.DataFrame({"words": bare.str.split(sign), "quotes": quotes}).with_row_index("row").explode("words")
     plain = cells.with_columns(pl.col("words").str.strip_chars().str.strip_chars(pl.col("quotes")))
-    kept = pl.col("words").filter(pl.col("words") != "")
-    return plain.group_by("row", maintain_order=True).agg(kept)["words"].rename(series.name)
+    nonempty = pl.col("words").filter(pl.col("words") != "")
+    return plain.group_by("row", maintain_order=True).agg(nonempty)["words"].rename(series.name)
 
 
 def _items(table: Table, roles: Roles, described: Described | None) -> tuple[Column | None, Values | None, Values]:
-    """The items as codes into one catalogue, the slates likewise, and the catalogue."""
+    """The items and slates as codes into one catalogue, and the catalogue."""
     if not table.has(roles.item):
         return None, None, np.zeros(0, np.int64)
-    taken = words_of(table.series(roles.item))
+    chosen = words_of(table.series(roles.item))
     shown = listed(table.series(roles.slate)) if roles.slate is not None and table.has(roles.slate) else None
-    parts = [taken.rename("word")]
+    parts = [chosen.rename("word")]
     if shown is not None:
         parts.append(shown.explode().drop_nulls().rename("word").cast(pl.String))
     if described is not None:
@@ -160,8 +160,8 @@ def _items(table: Table, roles: Roles, described: Described | None) -> tuple[Col
     known = parse.identity(pl.concat(parts).drop_nulls())
     catalogue = np.unique(known.values) if known.words is None else np.asarray(known.words)
     words = pl.Series([str(word) for word in catalogue.tolist()], dtype=pl.String)
-    missing = np.flatnonzero(taken.is_null().to_numpy())
-    column = Column(roles.item, _codes(taken, words).fill_null(0).to_numpy(), missing=missing)
+    missing = np.flatnonzero(chosen.is_null().to_numpy())
+    column = Column(roles.item, _codes(chosen, words).fill_null(0).to_numpy(), missing=missing)
     return column, None if shown is None else _padded(shown, words), catalogue
 
 
@@ -171,7 +171,7 @@ def _codes(series: pl.Series, words: pl.Series) -> pl.Series:
 
 
 def _padded(shown: pl.Series, words: pl.Series) -> Values:
-    """[M, S] int32: codes + 1 of each list, 0 behind its end."""
+    """[M, S] int32: codes + 1 of each list, padded with 0."""
     lengths = shown.list.len().to_numpy().astype(np.int64)
     slate = np.zeros((len(shown), max(1, int(lengths.max(initial=0)))), np.int32)
     flat = _codes(shown.explode().drop_nulls().cast(pl.String), words).to_numpy()
@@ -182,7 +182,7 @@ def _padded(shown: pl.Series, words: pl.Series) -> Values:
 
 
 def _described(source: Any, key: str, found: list[tuple[str, Finding]]) -> Described | None:
-    """The features of a table with one row an id; what is wrong with it is a finding."""
+    """Read the features of a table with one row per id; problems are findings."""
     if source is None:
         return None
     table = table_of(source)
@@ -195,12 +195,12 @@ def _described(source: Any, key: str, found: list[tuple[str, Finding]]) -> Descr
     entries: list[_Entry] = []
     for name in table.columns:
         if name != key and table.has(name):
-            values, made = _feature(table.series(name), table.source, found)
+            values, new = _feature(table.series(name), table.source, found)
             parts.append(values)
-            columns += [name] * len(made)
-            entries += made
+            columns += [name] * len(new)
+            entries += new
     if not entries:
-        wrong = Finding(key, None, f"no feature beside the ids in {table.source}", "a column of features", "add one")
+        wrong = Finding(key, None, f"no feature besides the ids in {table.source}", "a column of features", "add one")
         found.append(("unusable features", wrong))
         return None
     profile = Profile(tuple(columns), *zip(*entries, strict=True))
@@ -208,14 +208,14 @@ def _described(source: Any, key: str, found: list[tuple[str, Finding]]) -> Descr
 
 
 def _feature(series: pl.Series, source: str, found: list[tuple[str, Finding]]) -> tuple[Values, list[_Entry]]:
-    """One column as numbers [R, F]: standardised, or one flag a word; and what each of them stands for."""
+    """One column as numbers [R, F]: standardised, or one flag per word; and the entry of each number."""
     if isinstance(series.dtype, pl.List | pl.Array) or parse.is_categorical(series):
         lists = listed(series)
         words = lists.explode().drop_nulls().unique().sort()
         if len(words) > MOST_WORDS:
-            said = f"{len(words):,} different words in {source}"
-            advice = "leave the column away, or make classes of its words"
-            found.append(("unusable features", Finding(series.name, None, said, f"at most {MOST_WORDS:,}", advice)))
+            message = f"{len(words):,} different words in {source}"
+            advice = "drop the column, or group its words into classes"
+            found.append(("unusable features", Finding(series.name, None, message, f"at most {MOST_WORDS:,}", advice)))
             return np.zeros((len(series), 0), np.float32), []
         codes = _padded(lists, words)
         flags = np.zeros((len(series), len(words) + 1), np.float32)
@@ -224,9 +224,10 @@ def _feature(series: pl.Series, source: str, found: list[tuple[str, Finding]]) -
     column = parse.number(series)
     usable = column.usable & np.isfinite(column.values)
     if not usable.all():
-        said = f"{int((~usable).sum()):,} cells without a number in {source}"
-        found.append(("unusable features", Finding(series.name, None, said, "a number in every row", "fill them in")))
+        message = f"{int((~usable).sum()):,} cells without a number in {source}"
+        wrong = Finding(series.name, None, message, "a number in every row", "fill the cells")
+        found.append(("unusable features", wrong))
     values = np.where(usable, column.values, 0.0).astype(np.float64)
-    mean, spread = float(values.mean()), float(values.std())
-    spread = spread if spread > 1e-9 else 1.0
-    return ((values - mean) / spread).astype(np.float32)[:, None], [(None, mean, spread)]
+    mean, std = float(values.mean()), float(values.std())
+    std = std if std > 1e-9 else 1.0
+    return ((values - mean) / std).astype(np.float32)[:, None], [(None, mean, std)]

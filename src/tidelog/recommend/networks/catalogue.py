@@ -1,4 +1,4 @@
-"""Items as vectors of length 1, and critics of them. Letters: `N` items, `D` item vector size, `F` features."""
+"""Items as vectors of length 1, and critics of items. Letters: `N` items, `D` item vector size, `F` features."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tidelog.networks.mlp import MLP, Linear, from_host, zeros
 
 
 class Items(NamedTuple):
-    """Some items: directions [..., D] of length 1, and how likely each is whatever came before, [...]."""
+    """Items: directions [..., D] of length 1, and their log-popularity bias [...], independent of the state."""
 
     vectors: jax.Array
     bias: jax.Array
 
 
 class Table(eqx.Module):
-    """A row an item, and what a tower makes of its features where there is one; row 0 is no item."""
+    """One row per item, plus the output of a tower over its features where there is one; row 0 is no item."""
 
     weight: jax.Array  # [N + 1, D]
     bias: jax.Array  # [N + 1]
@@ -30,28 +30,28 @@ class Table(eqx.Module):
     def create(
         cls, generator: np.random.Generator, items: int, size: int, features: int | None, hidden: tuple[int, ...]
     ) -> Table:
-        """Random directions; with a tower rows are zeros, so that an item never seen is what its features say."""
+        """Return random directions; with a tower rows are zeros: a new item then depends on its features only."""
         if features is None:
             return cls(from_host(generator.standard_normal((items + 1, size)) / np.sqrt(size)), zeros(items + 1), None)
         tower = MLP.create(generator, (features, *hidden, size + 1))
         return cls(zeros(items + 1, size), zeros(items + 1), tower)
 
     def __call__(self, items: jax.Array | None, features: jax.Array | None) -> Items:
-        """Items by index [...], or all of them in order; `features` [N + 1, F] of all."""
+        """Return items by index [...], or all of them in order; `features` [N + 1, F] of all."""
         weight, bias = (self.weight, self.bias) if items is None else (self.weight[items], self.bias[items])
         if self.tower is not None and features is not None:
-            made = self.tower(features if items is None else features[items])
-            weight, bias = weight + made[..., :-1], bias + made[..., -1]
+            outputs = self.tower(features if items is None else features[items])
+            weight, bias = weight + outputs[..., :-1], bias + outputs[..., -1]
         return Items(directed(weight), bias)
 
 
 def directed(vectors: jax.Array) -> jax.Array:
-    """Vectors [..., D] brought to length 1."""
+    """Return vectors [..., D] scaled to length 1."""
     return vectors * jax.lax.rsqrt(jnp.sum(jnp.square(vectors), axis=-1, keepdims=True) + 1e-12)
 
 
 class Pair(eqx.Module):
-    """A network of a state [..., S] and an item's vector [..., D]; each is looked at once, however they are paired."""
+    """A network of a state [..., S] and an item's vector [..., D]; each is encoded once for all pairs."""
 
     state: Linear
     item: Linear
@@ -59,22 +59,22 @@ class Pair(eqx.Module):
 
     @classmethod
     def create(cls, generator: np.random.Generator, state: int, item: int, hidden: tuple[int, ...], out: int) -> Pair:
-        """Widths `hidden`, uniform fan-in as in BCQ's networks."""
+        """Return a network of widths `hidden`, with uniform fan-in initialisation as in BCQ's networks."""
         first, body = hidden[0], MLP.create(generator, (*hidden, out), linear=Linear.uniform)
         return cls(Linear.uniform(generator, state, first), Linear.uniform(generator, item, first), body)
 
     def __call__(self, state: jax.Array, vector: jax.Array) -> jax.Array:
-        """[..., out]; shapes may be broadcast, as states [P, 1, S] with candidates [P, C, D]."""
+        """[..., out]; shapes are broadcast, as states [P, 1, S] with candidates [P, C, D]."""
         return self.body(jax.nn.relu(self.state(state) + self.item(vector)))
 
     def among(self, state: jax.Array, vectors: jax.Array, chosen: jax.Array) -> jax.Array:
-        """[P, C, out] of chosen items [P, C] out of all [N, D]; no item is looked at more often than it has to be."""
-        looked = self.item(vectors)[chosen] if len(vectors) <= chosen.size else self.item(vectors[chosen])
-        return self.body(jax.nn.relu(self.state(state)[:, None] + looked))
+        """[P, C, out] of selected items [P, C] out of all [N, D]; encodes all items or the selected ones, the fewer."""
+        encoded = self.item(vectors)[chosen] if len(vectors) <= chosen.size else self.item(vectors[chosen])
+        return self.body(jax.nn.relu(self.state(state)[:, None] + encoded))
 
 
 class Raters(eqx.Module):
-    """Critics of items, `E` of them."""
+    """Item critics, `E` of them."""
 
     members: tuple[Pair, ...]
 
@@ -83,7 +83,7 @@ class Raters(eqx.Module):
         return jnp.stack([member(state, vector)[..., 0] for member in self.members])
 
     def among(self, state: jax.Array, vectors: jax.Array, chosen: jax.Array) -> jax.Array:
-        """[E, P, C] of chosen items [P, C] out of all [N, D]."""
+        """[E, P, C] of selected items [P, C] out of all [N, D]."""
         return jnp.stack([member.among(state, vectors, chosen)[..., 0] for member in self.members])
 
 
@@ -94,17 +94,17 @@ class ItemGenerator(eqx.Module):
     outward: Pair
 
     def encode(self, state: jax.Array, vector: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mean and log-std [..., L] of the latents that stand for a vector."""
+        """Return mean and log-std [..., L] of the latents of a vector."""
         mean, log_std = jnp.split(self.inward(state, vector), 2, axis=-1)
         return mean, jnp.clip(log_std, -4.0, 15.0)
 
     def decode(self, state: jax.Array, latent: jax.Array) -> jax.Array:
-        """The direction [..., D] that latents stand for."""
+        """Return the direction [..., D] of latents."""
         return directed(self.outward(state, latent))
 
 
 class Correction(eqx.Module):
-    """Which way to move a vector, one number a dimension within [-1, 1]."""
+    """The direction of a vector's perturbation, one number per dimension within [-1, 1]."""
 
     body: Pair
 
@@ -113,5 +113,5 @@ class Correction(eqx.Module):
 
 
 def turned(vector: jax.Array, direction: jax.Array, reach: Any) -> jax.Array:
-    """Vectors of length 1, moved by at most `reach / sqrt(D)` a coordinate and brought back to length 1."""
+    """Move vectors of length 1 by at most `reach / sqrt(D)` per coordinate and scale them back to length 1."""
     return directed(vector + reach / np.sqrt(vector.shape[-1]) * direction)

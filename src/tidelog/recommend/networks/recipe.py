@@ -1,4 +1,4 @@
-"""The recommender's networks as a recipe's nodes (`tidelog/networks/recipe.py`)."""
+"""The recommender's networks as nodes of a recipe (`tidelog/networks/recipe.py`)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tidelog.recommend.networks.sequence import Attention, Block, Mean, Reader, 
 
 
 def catalogue(table: Table, features: Any) -> Node:
-    """Items' vectors; `features` [N + 1, F] where a tower reads them, else None."""
+    """Return the node of item vectors; `features` [N + 1, F] where a tower reads them, else None."""
     tower = None if table.tower is None else mlp(table.tower)
     return {"kind": "catalogue", "weight": table.weight, "bias": table.bias, "tower": tower, "features": features}
 
 
 def reader(part: Reader) -> Node:
-    """What makes states of histories."""
-    made = {"kind": "reader", "events": part.events, "empty": part.empty, "about": part.about}
-    return {**made, "body": _body(part.body), "norm": norm(part.norm)}
+    """Return the node of a history encoder."""
+    node = {"kind": "reader", "events": part.events, "empty": part.empty, "about": part.about}
+    return {**node, "body": _body(part.body), "norm": norm(part.norm)}
 
 
 def _body(part: Any) -> Node:
@@ -38,5 +38,5 @@ def _block(part: Block) -> Node:
 
 
 def pair(part: Pair) -> Node:
-    """A network of a state and an item's vector."""
+    """Return the node of a network of a state and an item's vector."""
     return {"kind": "pair", "state": linear(part.state), "item": linear(part.item), "body": mlp(part.body)}

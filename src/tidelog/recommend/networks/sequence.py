@@ -1,7 +1,7 @@
-"""Histories as states: causal readers of what a user took, item by item.
+"""History encoders: causal networks from a user's events to states.
 
-A reader is handed a feature vector a step, and tells for every step what it has read up to there; a step that is not
-real tells what an empty history tells. Letters: `B` batch, `L` steps, `D` size, `F` features.
+An encoder reads one feature vector per step and returns one state per step, from the steps up to it; a step that is not
+real has the state of an empty history. Letters: `B` batch, `L` steps, `D` size, `F` features.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ MakeBody: TypeAlias = Callable[..., Any]  # (generator, size, length, layers, he
 
 
 class Reader(eqx.Module):
-    """What was taken [B, L, D], how (kinds of events [B, L], 0 for none) and by whom [B, F] -> states [B, L, D]."""
+    """Item vectors [B, L, D], event kinds [B, L] (0 for none) and user features [B, F] -> states [B, L, D]."""
 
     events: jax.Array  # [kinds + 1, D]
     empty: jax.Array  # [D]
     body: Any
     norm: LayerNorm
-    about: jax.Array | None  # [F, D]: what is known of the user, added to every state; zeros at first
+    about: jax.Array | None  # [F, D]: user features' weights, added to every state; initially zeros
 
     @classmethod
     def create(
@@ -42,7 +42,7 @@ class Reader(eqx.Module):
         heads: int,
         features: int = 0,
     ) -> Reader:
-        """A reader of states up to `length` steps long, told so many features of users."""
+        """Return an encoder of states up to `length` steps long, with this number of user features."""
         body = make(generator, size, length, layers, heads)
         events = from_host(0.1 * generator.standard_normal((kinds + 1, size)))
         empty = from_host(generator.standard_normal(size))
@@ -63,15 +63,15 @@ class Reader(eqx.Module):
         x = jnp.where(real[..., None], x, 0.0)
         if dropout is not None and key is not None:
             x = drop(x, dropout, key)
-        read = self.body(x, real, dropout, key)
-        states = jnp.where(real[..., None], read, self.empty)
+        output = self.body(x, real, dropout, key)
+        states = jnp.where(real[..., None], output, self.empty)
         if self.about is not None and user is not None:
             states = states + (user @ self.about)[:, None]
         return self.norm(states)
 
 
 class Mean(eqx.Module):
-    """The mean of all steps up to each, through one layer."""
+    """The mean of all steps up to each, then one layer."""
 
     layer: Linear
 
@@ -81,7 +81,7 @@ class Mean(eqx.Module):
 
 
 class Recurrent(eqx.Module):
-    """A gated recurrent unit, and a layer behind it."""
+    """A gated recurrent unit, then one layer."""
 
     unit: GRU
     layer: Linear
@@ -93,7 +93,7 @@ class Recurrent(eqx.Module):
 class Attention(eqx.Module):
     """Blocks of causal self-attention over positions counted from the first step (Kang and McAuley 2018).
 
-    A step behind the last position has the last one: nothing would ever teach it one of its own.
+    A step after the last position uses the last one: later positions would never be trained.
     """
 
     positions: jax.Array  # [P, D]
@@ -103,14 +103,16 @@ class Attention(eqx.Module):
         steps = x.shape[1]
         x = x + self.positions[jnp.minimum(jnp.arange(steps), len(self.positions) - 1)]
         seen = jnp.tril(jnp.ones((steps, steps), bool)) & real[:, None, :]  # [B, L, L]
-        seen = seen | jnp.eye(steps, dtype=bool)  # a step that is not real sees itself, and nobody sees it
+        seen = seen | jnp.eye(
+            steps, dtype=bool
+        )  # a step that is not real attends to itself only, and no other step to it
         for i, block in enumerate(self.blocks):
             x = block(x, seen, dropout, None if key is None else jax.random.fold_in(key, i + 1))
         return x
 
 
 class Block(eqx.Module):
-    """Attention among the steps, then a layer of each alone; both are added to what came in."""
+    """Self-attention over the steps, then a layer for each step; both with residual connections."""
 
     before: LayerNorm
     queries: Linear
@@ -124,7 +126,7 @@ class Block(eqx.Module):
 
     @classmethod
     def create(cls, generator: np.random.Generator, size: int, heads: int) -> Block:
-        """Small weights: a fresh block changes little."""
+        """Return a block with small weights: its initial output is close to its input."""
 
         def layer() -> Linear:
             return Linear.create(generator, size, size, 1.0)
@@ -145,8 +147,8 @@ class Block(eqx.Module):
 
         match = jnp.einsum("bqhd,bkhd->bhqk", heads(self.queries), heads(self.keys)) / math.sqrt(size / self.heads)
         share = jax.nn.softmax(jnp.where(seen[:, None], match, -jnp.inf), axis=-1)
-        read = jnp.einsum("bhqk,bkhd->bqhd", share, heads(self.values))
-        return self.out(read.reshape(batch, steps, size))
+        output = jnp.einsum("bhqk,bkhd->bqhd", share, heads(self.values))
+        return self.out(output.reshape(batch, steps, size))
 
 
 def _dropped(x: jax.Array, dropout: Any, key: jax.Array | None) -> jax.Array:
@@ -154,17 +156,17 @@ def _dropped(x: jax.Array, dropout: Any, key: jax.Array | None) -> jax.Array:
 
 
 def mean(generator: np.random.Generator, size: int, length: int, layers: int, heads: int) -> Mean:
-    """Order does not matter to it."""
+    """Return the order-independent encoder."""
     return Mean(Linear.create(generator, size, size, 1.0))
 
 
 def recurrent(generator: np.random.Generator, size: int, length: int, layers: int, heads: int) -> Recurrent:
-    """One unit as wide as the items' vectors."""
+    """Return one unit as wide as the items' vectors."""
     return Recurrent(GRU.create(generator, size, size), Linear.create(generator, size, size, 1.0))
 
 
 def attention(generator: np.random.Generator, size: int, length: int, layers: int, heads: int) -> Attention:
-    """`layers` blocks of `heads` heads."""
+    """Return `layers` blocks of `heads` heads."""
     positions = from_host(0.1 * generator.standard_normal((length, size)))
     return Attention(positions, tuple(Block.create(generator, size, heads) for _ in range(layers)))
 

@@ -1,7 +1,7 @@
-"""An approximate index over a large table, which says how much of the exact answer it finds.
+"""Approximate search in a large table, with its measured recall.
 
-An inverted file of faiss (`pip install 'tidelog[faiss]'`): rows are gathered around `lists` centres, and a query reads
-the rows of its `probes` nearest centres only. Johnson, Douze, Jegou 2017, arXiv:1702.08734.
+An inverted-file index of faiss (`pip install 'tidelog[faiss]'`): rows are clustered around `lists` centres, and a query
+reads the rows of its `probes` nearest centres only. Johnson, Douze, Jegou 2017, arXiv:1702.08734.
 
 Letters: `B` queries, `N` rows of the table, `D` width of vectors, `K` results.
 """
@@ -19,7 +19,7 @@ from tidelog.runtime.retrieval import Bools, EnvAssignment, Floats, top_k
 
 @dataclass(frozen=True, eq=False)
 class Approximate:
-    """An index of a table `[N, D]`; `recall` is measured, never assumed."""
+    """An index of a table `[N, D]`; `recall` is measured."""
 
     table: Floats  # [N, D]
     index: Any
@@ -27,23 +27,25 @@ class Approximate:
 
     @classmethod
     def of(cls, table: Floats, lists: int | None = None, probes: int | None = None) -> Approximate:
-        """Build it: by default the square root of N lists, of which an eighth are read. ConfigError without faiss."""
+        """Build the index: by default sqrt(N) lists and an eighth of them as probes. ConfigError without faiss."""
         faiss = _faiss()
         table = np.ascontiguousarray(table, np.float32)
         lists = max(1, round(len(table) ** 0.5)) if lists is None else lists
         probes = max(1, lists // 8) if probes is None else probes
         if not 1 <= probes <= lists <= len(table):
-            raise ConfigError(f"expected 1 <= probes <= lists <= {len(table)}, found probes {probes}, lists {lists}")
+            raise ConfigError(
+                f"probes = {probes}, lists = {lists}: expected 1 <= probes <= lists <= {len(table)}; fix: drop both"
+            )
         index = faiss.IndexIVFFlat(faiss.IndexFlatIP(table.shape[1]), table.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
-        index.cp.min_points_per_centroid = 1  # small tables are no fault
+        index.cp.min_points_per_centroid = 1  # no warning for small tables
         index.train(table)
         index.add(table)
         return cls(table, index, probes)
 
     def top_k(self, queries: Floats, k: int, allowed: Bools | None = None) -> tuple[EnvAssignment, Floats]:
-        """Rows and inner products [B, K], the best first, of the rows that a mask [N] allows.
+        """Return rows and inner products [B, K], the best first, among the rows that a mask [N] allows.
 
-        Where the lists that were read hold too few rows, places end in -1 with scores of minus infinity.
+        Where the searched lists hold too few rows, the last places are -1 with scores of minus infinity.
         """
         faiss = _faiss()
         selected = {} if allowed is None else {"sel": faiss.IDSelectorBatch(np.flatnonzero(allowed))}
@@ -53,15 +55,15 @@ class Approximate:
         return places, np.where(places < 0, -np.inf, scores).astype(np.float32)
 
     def recall(self, queries: Floats, k: int, allowed: Bools | None = None) -> float:
-        """Share of the exact best `k` of these queries [B, D] that the index finds."""
+        """Return the share of the exact best `k` of these queries [B, D] in the index's results."""
         exact, _ = top_k(queries, self.table, k, allowed)
-        found, _ = self.top_k(queries, k, allowed)
-        return float((exact[:, :, None] == found[:, None, :]).any(2).mean())
+        approximate, _ = self.top_k(queries, k, allowed)
+        return float((exact[:, :, None] == approximate[:, None, :]).any(2).mean())
 
 
 def _faiss() -> Any:
     try:
         import faiss
     except ImportError as missing:
-        raise ConfigError("the approximate index needs faiss: pip install 'tidelog[faiss]'") from missing
+        raise ConfigError("the approximate index requires faiss; fix: pip install 'tidelog[faiss]'") from missing
     return faiss

@@ -1,4 +1,4 @@
-"""Ranking items of a catalogue by an algorithm, compiled: what `tidelog.runtime.ranking` searches and orders with."""
+"""Compiled ranking of a catalogue by an algorithm: search and order for `tidelog.runtime.ranking`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NumpyArray = np.ndarray[Any, Any]
 
 
 def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
-    """What ranks item indices after histories; `supervised`: by likelihood alone."""
+    """Return a ranker of item indices for histories; `supervised`: by likelihood only."""
     numbers = jax.tree.map(jnp.float32, algorithm)
     reading = Reading(
         table=np.asarray(_items(numbers, params), np.float32),
@@ -49,11 +49,11 @@ def _weigh(algorithm: Any, params: Any, seen: Histories, found: Any, logits: Any
 
 
 def _padded(function: Callable[..., Any], seen: Histories, *arrays: NumpyArray) -> Any:
-    """A compiled function of arrays [B, ...], called with a batch size that is compiled already, or will serve many."""
+    """Call a compiled function of arrays [B, ...] with a padded batch, to reuse a compiled batch size."""
     count = len(seen.items)
     rows = min(ROWS, 1 << max(3, (count - 1).bit_length()))
 
-    def longer(part: NumpyArray) -> NumpyArray:
+    def padded(part: NumpyArray) -> NumpyArray:
         return np.concatenate([part, np.repeat(part[-1:], rows - count, axis=0)])
 
-    return jax.tree.map(lambda made: np.asarray(made)[:count], function(*jax.tree.map(longer, (seen, *arrays))))
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], function(*jax.tree.map(padded, (seen, *arrays))))

@@ -5,16 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 from tidelog.algorithms.core.contract import Phase
+from tidelog.errors import ConfigError
+from tidelog.training.engine.members import Position
 from tidelog.training.engine.plan import RoundStep
-from tidelog.training.engine.trainer import Position
+
+IDLE_ROUNDS = 1_000  # rounds without collection in which every phase may rest
 
 
 class RoundSchedule:
-    """The rounds of one kind of player; `size` is how many decisions one collects."""
+    """The rounds of one kind of player; a round collects `size` decisions, none where a log is learnt from.
 
-    def __init__(self, player: Any, size: int) -> None:
-        self._player, self._size = player, size
+    A run over a log takes `steps` updates.
+    """
+
+    def __init__(self, player: Any, size: int, steps: int) -> None:
+        self._player, self._size, self._steps = player, size, steps
         self._phases: tuple[Phase, ...] = player.phases()
+
+    def next_phase(self, position: Position, update: int) -> tuple[Position, int]:
+        """Over a log: the phase that comes next from a position on, and how many updates its visit has left.
+
+        0 updates are left at the end of the run. ConfigError where no phase asks for any.
+        """
+        for _ in range(IDLE_ROUNDS * len(self._phases)):
+            asked = self._phases[position.phase].updates
+            left = self._steps - update if asked is None else asked(self._player, position.round) - position.taken
+            if left > 0 or update >= self._steps:
+                return position, min(left, self._steps - update)
+            last = position.phase == len(self._phases) - 1
+            position = Position(position.round + 1) if last else Position(position.round, position.phase + 1)
+        raise ConfigError(f"every phase of this algorithm asks for 0 updates, {IDLE_ROUNDS} rounds on end")
 
     def rows(self, position: Position, most: int, until: int, limit: int) -> tuple[list[RoundStep], Position, int]:
         """At most `limit` rows from a position on, where they lead, and how many updates they take.

@@ -21,10 +21,10 @@ from tidelog.errors import ConfigError, DivergenceError
 from tidelog.policies.distillation import lesson_of
 from tidelog.policies.policy import Policy
 from tidelog.training.engine.learner import LearnerState
-from tidelog.training.engine.trainer import Member
+from tidelog.training.engine.members import Member
 from tidelog.training.online.env_assignment import EnvAssignment
+from tidelog.training.runs.options import whole
 from tidelog.training.runs.run import Run
-from tidelog.training.runs.settings import whole
 
 SEED = 0  # of what the teacher plays, whoever is taught
 

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 from tidelog.algorithms.core.segments import Columns
 from tidelog.errors import EnvironmentFailure
 from tidelog.training.engine.learner import LearnerState
+from tidelog.training.engine.members import Member
 from tidelog.training.engine.plan import played_key
-from tidelog.training.engine.trainer import Member
 from tidelog.training.online.collection import Carried, Named
 from tidelog.training.online.env_assignment import EnvAssignment
 

@@ -9,9 +9,9 @@ import jax
 from tidelog.algorithms.core.contract import Collecting
 from tidelog.envs.functional import Functional
 from tidelog.training.engine.learner import LearnerState, Stores, as_arrays, create_learner, metric_names
+from tidelog.training.engine.members import Member
 from tidelog.training.engine.offload_storage import Storage, check_room
 from tidelog.training.engine.plan import extra_metrics, make_stores, planned_stores, played_at_first
-from tidelog.training.engine.trainer import Member
 from tidelog.types import Spec
 
 

@@ -11,7 +11,7 @@ from tidelog.errors import CheckpointError
 from tidelog.folders import Kind, forget_half_written
 from tidelog.policies.named_arrays import Named, array_file, fill, read_arrays
 from tidelog.training.engine.learner import LearnerState
-from tidelog.training.engine.trainer import Position
+from tidelog.training.engine.members import Position
 
 CHECKPOINT = Kind("checkpoint", 1)
 

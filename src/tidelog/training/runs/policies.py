@@ -19,11 +19,11 @@ def policy_of_run(folder: str | Path, seed: int | None = None, algorithm: Any = 
     """The policy of a run's last checkpoint, or its best one if `best` was asked for and no seed is named."""
     path = Path(folder)
     record = Record.read(path)
-    if seed is None and record.settings.best is not None:
-        best = Selection(record.settings, Checkpoints(path / "checkpoints", 1).memory()).best_member()
+    if seed is None and record.options.best is not None:
+        best = Selection(record.options, Checkpoints(path / "checkpoints", 1).memory()).best_member()
         if best is not None:
             return load_policy(path / "best" / f"member-{best}", algorithm)
-    seeds = record.settings.seeds
+    seeds = record.options.seeds
     if seed is not None and seed not in seeds:
         raise ConfigError(f"{path} has no seed {seed}: seeds are {list(seeds)}")
     return member_policy(path, record, 0 if seed is None else seeds.index(seed), algorithm)
@@ -32,7 +32,7 @@ def policy_of_run(folder: str | Path, seed: int | None = None, algorithm: Any = 
 def member_policy(path: Path, record: Record, index: int, algorithm: Any = None) -> Policy:
     """The policy of one member as the last checkpoint holds it."""
     update, file, arrays = read_member(path, index)
-    made_by = record.algorithms(algorithm)[index // len(record.settings.seeds)]
-    state = fill(made_by.init(record.spec, jax.random.key(0), record.settings.steps), arrays, str(file))
+    made_by = record.algorithms(algorithm)[index // len(record.options.seeds)]
+    state = fill(made_by.init(record.spec, jax.random.key(0), record.options.steps), arrays, str(file))
     origin = record.origin(run=path.name, update=update, member=index)
     return Policy(made_by, record.spec, record.scaler, made_by.policy_params(state), origin)

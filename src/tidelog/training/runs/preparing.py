@@ -8,8 +8,8 @@ from typing import Any
 
 from tidelog.algorithms.core.contract import Algorithm
 from tidelog.errors import ConfigError
+from tidelog.training.runs.options import Evaluator, whole
 from tidelog.training.runs.record import Record
-from tidelog.training.runs.settings import Evaluator, whole
 
 
 def as_algorithms(algorithm: Any) -> list[Any]:

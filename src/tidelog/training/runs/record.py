@@ -20,10 +20,10 @@ from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.training.runs.settings import Settings
+from tidelog.training.runs.options import Options
 from tidelog.types import Spec
 
-SCHEMA = 1
+SCHEMA = 2
 PACKAGES = ("tidelog", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 
@@ -33,12 +33,12 @@ class Record:
 
     algorithm: str
     configs: list[dict[str, Any]]
-    settings: Settings
+    options: Options
     spec: Spec
     scaler: Scaler
     data: dict[
         str, Any
-    ]  # of a log: fingerprint, origin, steps, episodes; played: environment, named, log_out, tuning, start
+    ]  # of a log: fingerprint, origin, steps, episodes; played: environment, named, start, finetuned_from
     held_out: list[Any]  # ids of the held-out episodes
     machine: dict[str, Any]
     sketches: dict[str, Any] = field(
@@ -49,7 +49,7 @@ class Record:
     def of(
         cls,
         algorithms: Sequence[Any],
-        settings: Settings,
+        options: Options,
         log: Log | Interactions,
         scaler: Scaler,
         held_out: list[Any],
@@ -64,14 +64,14 @@ class Record:
         }
         configs = [to_config(algorithm) for algorithm in algorithms]
         name, machine = algorithm_name(algorithms[0]), this_machine()
-        return cls(name, configs, settings, log.spec, scaler, data, held_out, machine, sketches)
+        return cls(name, configs, options, log.spec, scaler, data, held_out, machine, sketches)
 
     @classmethod
-    def online(cls, algorithms: Sequence[Any], settings: Settings, spec: Spec, data: Mapping[str, Any]) -> Record:
-        """The record of a run that is about to play; `data` says where: `environment`, `named`, `log_out`."""
+    def online(cls, algorithms: Sequence[Any], options: Options, spec: Spec, data: Mapping[str, Any]) -> Record:
+        """The record of a run that is about to play; `data` says where: `environment`, `named`."""
         configs = [to_config(algorithm) for algorithm in algorithms]
         name = algorithm_name(algorithms[0])
-        return cls(name, configs, settings, spec, Scaler(), dict(data), [], this_machine())
+        return cls(name, configs, options, spec, Scaler(), dict(data), [], this_machine())
 
     @property
     def environment(self) -> str | None:
@@ -79,9 +79,9 @@ class Record:
         return self.data.get("environment")
 
     @property
-    def tuning(self) -> dict[str, Any] | None:
-        """How a run that learnt from a log goes on in its environment, or None where it does not."""
-        return self.data.get("tuning")
+    def is_finetuned(self) -> bool:
+        """Whether the run learnt from a log and goes on in an environment."""
+        return "finetuned_from" in self.data
 
     @property
     def beginning(self) -> str | None:
@@ -101,7 +101,7 @@ class Record:
             "schema": SCHEMA,
             "algorithm": self.algorithm,
             "configs": self.configs,
-            "settings": self.settings.to_json(),
+            "options": self.options.to_json(),
             "spec": self.spec.to_json(),
             "scaler": self.scaler.to_json(),
             "data": self.data,
@@ -132,7 +132,7 @@ class Record:
             return cls(
                 content["algorithm"],
                 configs,
-                Settings.from_json(content["settings"]),
+                Options.from_json(content["options"]),
                 Spec.from_json(content["spec"]),
                 Scaler.from_json(content["scaler"]),
                 content["data"],
@@ -155,8 +155,8 @@ class Record:
 
         `chosen_by` is the held-out metric that picked the policy, as the best one or as the one that patience ended at.
         """
-        metric = (self.settings.best or "").removeprefix("max:").removeprefix("min:")
-        chosen = metric.startswith("held_out/") and (best or self.settings.patience is not None)
+        metric = (self.options.best or "").removeprefix("max:").removeprefix("min:")
+        chosen = metric.startswith("held_out/") and (best or self.options.patience is not None)
         return {**facts, "data": self.data.get("fingerprint"), "chosen_by": metric if chosen else None, **self.sketches}
 
     def differences(self) -> list[str]:

@@ -15,13 +15,13 @@ import jax.numpy as jnp
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
 from tidelog.folders import forget_half_written
 from tidelog.policies.policy import Policy, load_policy
+from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import BLOCK
-from tidelog.training.engine.rounds import Rounds
-from tidelog.training.engine.trainer import Member, Trainer
+from tidelog.training.engine.members import Member
 from tidelog.training.engine.validation import Validation
 from tidelog.training.runs.checkpoints import Checkpoint, Checkpoints
 from tidelog.training.runs.evaluation import evaluate
-from tidelog.training.runs.progress import Progress
+from tidelog.training.runs.progress import Progress, Screen
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.signals import Interrupts
@@ -38,7 +38,7 @@ class Run:
     def __init__(
         self,
         record: Record,
-        trainer: Trainer | Rounds,
+        engine: Engine,
         folder: Path | None = None,
         *,
         validation: Validation | None = None,
@@ -51,41 +51,41 @@ class Run:
         self._weighing = weighing
         self.record, self.folder = record, folder
         self.metrics: list[dict[str, Any]] = metrics or []
-        self._trainer, self._validation = trainer, validation
+        self._engine, self._validation = engine, validation
         self._evaluators, self._sinks = dict(evaluators or {}), list(sinks)
-        self._selection = Selection(record.settings, memory)
+        self._selection = Selection(record.options, memory)
         self._best: dict[int, Policy] = {}
         self._saved: Any = None
 
     @property
     def members(self) -> list[Member]:
         """Every algorithm of the population with every seed."""
-        return self._trainer.members
+        return self._engine.members
 
     @property
     def update(self) -> int:
         """Updates taken by each member."""
-        return self._trainer.update
+        return self._engine.update
 
     @property
     def done(self) -> int:
         """How far each member is, in the units of the run's steps: updates on a log, decisions in an environment."""
-        return self._trainer.done
+        return self._engine.done
 
     @property
     def unit(self) -> str:
         """What the run's steps are: "updates" or "decisions"."""
-        return self._trainer.unit
+        return self._engine.unit
 
     def notes(self) -> list[str]:
         """What a user should know before the run goes on."""
         began = self.record.beginning
-        return [*self._trainer.notes(), *([] if began is None else [began])]
+        return [*self._engine.notes(), *([] if began is None else [began])]
 
     @property
     def finished(self) -> bool:
         """Whether all steps were taken, or patience ended the run."""
-        return self.done >= self.record.settings.steps or self._selection.exhausted
+        return self.done >= self.record.options.steps or self._selection.exhausted
 
     def policy(self, seed: int | None = None, member: int = 0) -> Policy:
         """The policy as it stands; `member` counts the algorithms of a population, `seed` picks one of its seeds."""
@@ -104,14 +104,14 @@ class Run:
 
     def learners(self) -> list[Any]:
         """Copies of everything that changes while the members train."""
-        return [_copy(learner) for learner in self._trainer.learners]
+        return [_copy(learner) for learner in self._engine.learners]
 
     def learnt_from(self) -> tuple[Any, Validation | None]:
         """The stores that training reads and does not change, and what measures held-out losses."""
-        return self._trainer.stores, self._validation
+        return self._engine.stores, self._validation
 
     def _find(self, seed: int | None, member: int) -> Member:
-        seeds = self.record.settings.seeds
+        seeds = self.record.options.seeds
         if seed is not None and seed not in seeds:
             raise ConfigError(f"no member has seed {seed}: seeds are {list(seeds)}")
         algorithms = len(self.members) // len(seeds)
@@ -120,9 +120,16 @@ class Run:
         return self.members[member * len(seeds) + (0 if seed is None else seeds.index(seed))]
 
     def _policy_of(self, member: Member, *, best: bool = False) -> Policy:
-        params = member.algorithm.policy_params(self._trainer.state(member.index))
+        params = member.algorithm.policy_params(self._engine.state(member.index))
         origin = self.record.origin(best=best, update=self.update, seed=member.seed)
         return Policy(member.algorithm, self.record.spec, self.record.scaler, _copy(params), origin)
+
+    def train(self, progress: bool | None = None) -> Run:
+        """Train to the end, with a live line on a terminal (`progress`: always or never)."""
+        with Screen(self.record.algorithm, progress) as screen:
+            for now in self.stream():
+                screen.show(now)
+        return self
 
     def stream(self) -> Iterator[Progress]:
         """Train until the end, yielding after every chunk.
@@ -132,12 +139,12 @@ class Run:
         """
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
-            stack.callback(self._trainer.rest)
+            stack.callback(self._engine.rest)
             if self.folder is not None:
                 self._go_on_in(self.folder)
             sinks = self._open_sinks(stack)
             yield from self._train(interrupts, sinks)
-        yield Progress("done", self.done, self.record.settings.steps, unit=self.unit)
+        yield Progress("done", self.done, self.record.options.steps, unit=self.unit)
 
     def _go_on_in(self, folder: Path) -> None:
         """Forget what the folder holds of later updates, and of writing that was cut off."""
@@ -146,7 +153,7 @@ class Run:
         self._checkpoints().forget_after(self.update)
         if not self._checkpoints().updates():
             self._save()
-        self._trainer.keep_only(self._checkpoints().deposited())
+        self._engine.keep_only(self._checkpoints().deposited())
 
     def _open_sinks(self, stack: ExitStack) -> list[Sink]:
         files: list[Sink] = []
@@ -157,28 +164,28 @@ class Run:
         return [*files, *self._sinks]
 
     def _train(self, interrupts: Interrupts, sinks: list[Sink]) -> Iterator[Progress]:
-        settings, pace = self.record.settings, _Pace(settings_steps=self.record.settings.steps)
+        settings, pace = self.record.options, _Pace(settings_steps=self.record.options.steps)
         saved = time.monotonic()
         if self.finished:  # a kill may have come after the last checkpoint and before that was closed
-            self._trainer.close()
+            self._engine.close()
         while not self.finished:
-            if self._trainer.needs_compiling():
+            if self._engine.needs_compiling():
                 yield Progress("compiling", self.done, settings.steps, unit=self.unit)
-                self._trainer.compile()
+                self._engine.compile()
                 pace.restart()
             boundary = min(settings.steps, (self.done // settings.every + 1) * settings.every)
             taken = self._advance(pace.chunk, boundary - self.done)
             self._check_finite()
             pace.took(taken)
-            live = self._trainer.peek()
+            live = self._engine.peek()
             rows = self._report(sinks) if self.done >= boundary else ()
             due = time.monotonic() - saved >= settings.save_seconds
             if self.folder is not None and (due or self.finished or interrupts.received is not None):
                 self._save()
                 saved = time.monotonic()
             if self.finished:
-                self._trainer.close()
-            rate = self._trainer.rate(pace.rate)
+                self._engine.close()
+            rate = self._engine.rate(pace.rate)
             left = (settings.steps - self.done) / rate if rate else 0.0
             every = rate * len(self.members)
             yield Progress("training", self.done, settings.steps, every, left, live, rows, self.unit)
@@ -187,16 +194,16 @@ class Run:
     def _advance(self, most: int, until: int) -> int:
         """One chunk; where an environment breaks, what was learnt before is saved first."""
         try:
-            return self._trainer.advance(most, until)
+            return self._engine.advance(most, until)
         except EnvironmentFailure as error:
             if self.folder is None:
                 raise
-            self._save(self._trainer.environments_before())
+            self._save(self._engine.environments_before())
             kept = f"what was learnt until then is saved in {self.folder}: `tidelog resume` goes on from there"
             raise EnvironmentFailure(f"{error}; {kept}") from error
 
     def _check_finite(self) -> None:
-        failures = self._trainer.failures()
+        failures = self._engine.failures()
         if failures:
             member, update = failures[0]
             raise DivergenceError(
@@ -212,16 +219,16 @@ class Run:
 
     def _report(self, sinks: list[Sink]) -> tuple[dict[str, Any], ...]:
         rows = []
-        for member, training in zip(self.members, self._trainer.report(), strict=True):
+        for member, training in zip(self.members, self._engine.report(), strict=True):
             policy = self._policy_of(member)
-            if self._weighing is not None and isinstance(self._trainer, Trainer):
+            if self._weighing is not None:
                 weight, lists = self._weighing(policy)
-                state = self._trainer.state(member.index)
-                self._trainer.put(member.index, member.algorithm.weighted(state, weight))
+                state = self._engine.state(member.index)
+                self._engine.put(member.index, member.algorithm.weighted(state, weight))
                 policy, training = self._policy_of(member), training | lists
-            state = self._trainer.state(member.index)
+            state = self._engine.state(member.index)
             held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
-            played = evaluate(policy, self.record.settings.episodes or {}, self._evaluators)
+            played = evaluate(policy, self.record.options.evaluate, self._evaluators)
             row: dict[str, Any] = {"update": self.update, "member": member.index, "seed": member.seed}
             row |= {**training, **held_out, **played}
             rows.append(row)
@@ -258,19 +265,19 @@ class Run:
     def _checkpoints(self) -> Checkpoints:
         if self.folder is None:
             raise CheckpointError("this run has no folder: give one, as in fit(..., out='runs/name')")
-        return Checkpoints(self.folder / "checkpoints", self.record.settings.keep)
+        return Checkpoints(self.folder / "checkpoints", self.record.options.keep)
 
     def _save(self, environments: list[Any] | None = None) -> None:
-        if self._saved != (self.update, self._trainer.position):  # rounds may move on without an update
-            places = self._trainer.environments() if environments is None else environments
+        if self._saved != (self.update, self._engine.position):  # rounds may move on without an update
+            places = self._engine.environments() if environments is None else environments
             memory = self._selection.memory()
-            trainer = self._trainer
+            engine = self._engine
             checkpoint = Checkpoint(
-                trainer.learners, trainer.position, memory, places, trainer.waiting(), trainer.deposited()
+                engine.learners, engine.position, memory, places, engine.waiting(), engine.deposited()
             )
             self._checkpoints().save(self.update, checkpoint)
-            trainer.keep_only(self._checkpoints().deposited())
-            self._saved = (self.update, trainer.position)
+            engine.keep_only(self._checkpoints().deposited())
+            self._saved = (self.update, engine.position)
 
 
 def _around(update: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from tidelog.errors import ConfigError, nearest
-from tidelog.training.runs.settings import Settings
+from tidelog.training.runs.options import Options
 from tidelog.training.runs.sinks import KEYS
 
 
@@ -17,9 +17,9 @@ class Selection:
     `max:` or `min:` before the metric's name says it outright.
     """
 
-    def __init__(self, settings: Settings, memory: Mapping[str, Any] | None = None) -> None:
-        self._name, self._sign = _direction(settings.best)
-        self._patience, self._members = settings.patience, 0
+    def __init__(self, options: Options, memory: Mapping[str, Any] | None = None) -> None:
+        self._name, self._sign = _direction(options.best)
+        self._patience, self._members = options.patience, 0
         memory = memory or {}
         self.best: dict[int, float] = {int(k): v for k, v in memory.get("best", {}).items()}
         self._waited: dict[int, int] = {int(k): v for k, v in memory.get("waited", {}).items()}

@@ -1,0 +1,105 @@
+"""`resume` and `load`: a run from its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tidelog.data.log import Log
+from tidelog.errors import CheckpointError, ConfigError, LogError
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions.reopen import reopen_any
+from tidelog.training.engine.cache import use_cache
+from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.members import fresh_learners
+from tidelog.training.finetune import reopened_finetuning
+from tidelog.training.fit import parts_of, validation_of
+from tidelog.training.learn import reopened
+from tidelog.training.runs.checkpoints import Checkpoints
+from tidelog.training.runs.options import Evaluator, as_members
+from tidelog.training.runs.preparing import evaluators
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.run import Run
+from tidelog.training.runs.sinks import Sink, rows_until
+from tidelog.training.runs.time_split import TimeSplit
+
+
+def resume(
+    folder: str | Path,
+    log: Log | Interactions | None = None,
+    *,
+    env: Any = None,
+    algorithm: Any = None,
+    evaluate: Mapping[str, Evaluator] | None = None,
+    sinks: Sequence[Sink] = (),
+    checkpoint: int | None = None,
+    progress: bool | None = None,
+) -> Run:
+    """Go on with an interrupted run, bit-equal to one never interrupted (same versions, device and thread count).
+
+    `log` where the run's log was made in memory, `env` where its environment has no name, `algorithm` where it had
+    parts of your own, `evaluate` where it had evaluators of your own, `checkpoint` for an older one than the last.
+    """
+    found = load(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, sinks=sinks, checkpoint=checkpoint)
+    return found.train(progress)
+
+
+def load(
+    folder: str | Path,
+    log: Log | Interactions | None = None,
+    *,
+    env: Any = None,
+    algorithm: Any = None,
+    evaluate: Mapping[str, Evaluator] | None = None,
+    sinks: Sequence[Sink] = (),
+    checkpoint: int | None = None,
+    together: bool | None = None,
+) -> Run:
+    """A run as its checkpoint left it; `run.stream()` goes on, `run.policy()` acts."""
+    use_cache()
+    path = Path(folder)
+    record = Record.read(path)
+    _, own = evaluators(evaluate or {})
+    lacking = sorted(set(record.options.own_evaluators) - set(own))
+    if lacking:
+        raise ConfigError(f"the run had evaluators of your own, {', '.join(lacking)}: pass them again in evaluate=...")
+    if record.environment is not None and not record.is_finetuned:
+        return reopened(path, record, env, algorithm, own, sinks, checkpoint, together)
+    log = _same_log(log, record)
+    options, algorithms = record.options, record.algorithms(algorithm)
+    parts = parts_of(log, options.held_out, options.split_seed)
+    members = as_members(algorithms, options.seeds)
+    stores = parts.stores(algorithms[0], record.scaler)
+    if record.is_finetuned:
+        validation = validation_of(parts, algorithms[0], record.scaler)
+        return reopened_finetuning(path, record, algorithms, stores, validation, env, own, sinks, checkpoint, together)
+    templates = fresh_learners(members, record.spec, stores, options.steps)
+    found = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
+    together = options.together if together is None else together
+    engine = Engine(members, found.learners, options.steps, stores=stores, position=found.position, together=together)
+    validation = validation_of(parts, algorithms[0], record.scaler)
+    return Run(
+        record,
+        engine,
+        path,
+        validation=validation,
+        evaluators=own,
+        sinks=sinks,
+        metrics=rows_until(path, engine.update),
+        memory=found.memory,
+        weighing=parts.weighing() if isinstance(parts, TimeSplit) else None,
+    )
+
+
+def _same_log(log: Log | Interactions | None, record: Record) -> Log | Interactions:
+    if log is None:
+        if record.data["origin"] is None:
+            raise CheckpointError("the run's log was made in memory: pass it again, as in resume(folder, log=log)")
+        log = reopen_any(record.data["origin"])
+    if log.fingerprint() != record.data["fingerprint"]:
+        raise LogError(
+            f"this is not the log that the run was trained on: it has {log.steps} steps and fingerprint "
+            f"{log.fingerprint()[:12]}, the run's had {record.data['steps']} and {record.data['fingerprint'][:12]}"
+        )
+    return log

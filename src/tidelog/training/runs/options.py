@@ -1,0 +1,187 @@
+"""The options of a run, listed once: keywords of `fit`, `learn` and `finetune`, command-line flags, `run.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from numbers import Integral, Real
+from typing import Any, Literal
+
+from tidelog.errors import ConfigError
+from tidelog.training.engine.members import Member
+
+Evaluator = int | Callable[[Any], float]
+
+LARGEST = 2**31 - 1  # updates are counted in 32 bits
+MOST_SEEDS = 10_000
+REPORTS = 50  # reports of a run by default
+VERBS = ("fit", "learn", "finetune")
+Scale = Literal["standard", "none"]
+Place = Literal["device", "host", "disk"]
+
+
+def option(default: Any = MISSING, *, help: str, verbs: Sequence[str] = VERBS, flag: Any = None) -> Any:
+    """A field of `Options`: its help, the verbs that take it, and the type of its flag (None: no flag is made)."""
+    return field(default=default, metadata={"help": help, "verbs": tuple(verbs), "flag": flag})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Everything about a run except the algorithm and the log or environment; ConfigError for invalid values."""
+
+    steps: int = option(help="updates a seed (fit) or decisions a seed (learn, finetune)", flag=int)
+    seeds: tuple[int, ...] = option(help="how many seeds train side by side", verbs=("fit", "learn"), flag=int)
+    every: int = option(
+        help="updates (fit) or decisions (learn, finetune) between reports; default: 50 reports a run", flag=int | None
+    )
+    evaluate: Mapping[str, int] = option(
+        None,
+        help="environments to play at every report, as NAME=EPISODES; sampled:NAME=EPISODES samples the actions",
+        flag=tuple[str, ...],
+    )
+    own_evaluators: tuple[str, ...] = option((), help="names of functions of the policy that are reported")
+    best: str | None = option(None, help="keep the policy at the best report of this metric", flag=str | None)
+    patience: int | None = option(
+        None, help="stop after this many reports without a better one (needs best)", flag=int | None
+    )
+    held_out: float = option(
+        0.0,
+        help="share of the episodes for validation losses and judging; 0: none",
+        verbs=("fit",),
+        flag=float,
+    )
+    split_seed: int = option(0, help="seed of the split into training and held-out episodes", verbs=("fit",))
+    scale: Scale = option(  # noqa: RUF009 (a field)
+        "none",
+        help="standardise numeric features; default: standard for tables, none for arrays and Minari",
+        verbs=("fit",),
+        flag=Scale | None,
+    )
+    warm_start: Mapping[str, str] | None = option(
+        None, help="start parts from other runs, as PART=RUN", verbs=("fit",), flag=tuple[str, ...]
+    )
+    log_out: str | None = option(
+        None,
+        help="write all collected decisions as a log, with propensities where the policy has a density",
+        verbs=("learn", "finetune"),
+        flag=str | None,
+    )
+    start_decisions: int | None = option(
+        None,
+        help="with start: decisions that the start policy collects first, not counted; default: 16384",
+        verbs=("learn",),
+        flag=int | None,
+    )
+    start_updates: int | None = option(
+        None, help="with start: updates of the distillation; default: 3000", verbs=("learn",), flag=int | None
+    )
+    ahead: bool = option(
+        False, help="collect in a host environment one round ahead, in a thread", verbs=("learn",), flag=bool
+    )
+    phase_buffer: Place = option(  # noqa: RUF009 (a field)
+        "device",
+        help="where segments wait for the auxiliary phase; the results are the same",
+        verbs=("learn",),
+        flag=Place,
+    )
+    phase_buffer_limit: float | None = option(
+        None,
+        help="refuse a run whose waiting segments take more GB than this",
+        verbs=("learn",),
+        flag=float | None,
+    )
+    offline: float | None = option(
+        None, help="share of a minibatch that comes from the log; default: 0.5", verbs=("finetune",), flag=float | None
+    )
+    updates: float | None = option(None, help="updates a decision; default: 1", verbs=("finetune",), flag=float | None)
+    collect_every: int | None = option(
+        None, help="decisions between updates; default: 10", verbs=("finetune",), flag=int | None
+    )
+    restart_schedules: bool | None = option(
+        None, help="restart the learning-rate schedules; default: constant rates", verbs=("finetune",), flag=bool
+    )
+    save_seconds: float = option(30.0, help="seconds between two checkpoints", flag=float)
+    keep: int = option(3, help="checkpoints that are kept")
+    together: bool | None = option(None, help="members under one vmap; default: on accelerators")
+
+    def __post_init__(self) -> None:
+        optional = [name for name in ("patience",) if getattr(self, name) is not None]
+        for name in ("steps", "every", "split_seed", "keep", *optional):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        limited = ("phase_buffer_limit",) if self.phase_buffer_limit is not None else ()
+        for name in ("held_out", "save_seconds", *limited):
+            object.__setattr__(self, name, _number(name, getattr(self, name)))
+        object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
+        if not 1 <= self.steps <= LARGEST:
+            raise ConfigError(f"steps = {self.steps}: expected 1 to {LARGEST:,}")
+        if self.every < 1:
+            raise ConfigError(f"every = {self.every}: expected at least 1")
+        if len(set(self.seeds)) != len(self.seeds) or not self.seeds:
+            raise ConfigError(f"seeds = {list(self.seeds)}: expected at least one seed, each once")
+        if not 0.0 <= self.held_out < 1.0:
+            raise ConfigError(f"held_out = {self.held_out}: expected a share of the episodes in [0, 1)")
+        if self.scale not in ("standard", "none"):
+            raise ConfigError(f"scale = {self.scale!r}: expected 'standard' or 'none'")
+        if self.patience is not None and (self.best is None or self.patience < 1):
+            raise ConfigError(f"patience = {self.patience}: patience needs best= and must be at least 1")
+        if not isinstance(self.ahead, bool):
+            raise ConfigError(f"ahead = {self.ahead!r}: expected True or False")
+        if self.together is not None and not isinstance(self.together, bool):
+            raise ConfigError(f"together = {self.together!r}: expected True, False or None")
+        if not self.save_seconds >= 0.0:
+            raise ConfigError(f"save_seconds = {self.save_seconds}: expected 0 or more seconds between checkpoints")
+        if self.keep < 1:
+            raise ConfigError(f"keep = {self.keep}: expected at least 1 checkpoint")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values that `from_json` reads."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Options:
+        """Rebuild the options from `to_json`."""
+        lists = {name: tuple(data[name]) for name in ("seeds", "own_evaluators")}
+        return cls(**{**data, **lists})
+
+
+def options_of(verb: str) -> list[Any]:
+    """The fields of `Options` that a verb takes."""
+    return [one for one in fields(Options) if verb in one.metadata["verbs"] and one.name != "own_evaluators"]
+
+
+def reports_every(every: int | None, steps: int, least: int = 1) -> int:
+    """Steps between two reports: as asked for, else 50 reports a run, at least `least` steps apart."""
+    return max(least, whole("steps", steps) // REPORTS) if every is None else every
+
+
+def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """The seeds of a run: `5` means 0 to 4, a list means itself."""
+    if isinstance(seeds, Sequence) and not isinstance(seeds, str):
+        listed = tuple(whole("seeds", seed) for seed in seeds)
+        for seed in listed:
+            if not 0 <= seed <= LARGEST:
+                raise ConfigError(f"seeds: {seed} is not between 0 and {LARGEST:,}")
+        return listed
+    count = whole("seeds", seeds)
+    if not 1 <= count <= MOST_SEEDS:
+        raise ConfigError(f"seeds = {count}: expected 1 to {MOST_SEEDS:,}")
+    return tuple(range(count))
+
+
+def whole(name: str, value: Any) -> int:
+    """Return a whole number as an int; ConfigError with that name for anything else."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ConfigError(f"{name} = {value!r}: expected a whole number")
+    return int(value)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ConfigError(f"{name} = {value!r}: expected a number")
+    return float(value)
+
+
+def as_members(algorithms: Sequence[Any], seeds: Sequence[int]) -> list[Member]:
+    """Every algorithm of a population with every seed."""
+    pairs = [(algorithm, seed) for algorithm in algorithms for seed in seeds]
+    return [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(pairs)]
