@@ -248,7 +248,9 @@ def population(folder: Path) -> Any:
 def resumed(folder: Path) -> Any:
     """A run that ends halfway, is loaded from its folder and goes on."""
     log = log_of("discrete")
-    run = tl.fit(small(tl.IQL, **PRIORITISED)(), log, UPDATES, 2, folder / "run", every=UPDATES // 2, held_out=0.25, train=False)
+    run = tl.fit(
+        small(tl.IQL, **PRIORITISED)(), log, UPDATES, 2, folder / "run", every=UPDATES // 2, held_out=0.25, train=False
+    )
     stream = run.stream()
     next(now for now in stream if now.rows)
     stream.close()

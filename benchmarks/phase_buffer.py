@@ -126,7 +126,14 @@ def one(place: str, rounds: int) -> dict:
     h, size = paper(rounds), 64 * 256
     with tempfile.TemporaryDirectory() as folder:
         run = tl.learn(
-            h, Pictures(), rounds * size, out=f"{folder}/run", every=rounds * size, phase_buffer=place, save_seconds=1e9, train=False
+            h,
+            Pictures(),
+            rounds * size,
+            out=f"{folder}/run",
+            every=rounds * size,
+            phase_buffer=place,
+            save_seconds=1e9,
+            train=False,
         )
         watched, peaks, begin = Watched(), {}, time.monotonic()
         for _ in run.stream():

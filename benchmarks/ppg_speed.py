@@ -65,7 +65,7 @@ def collecting(algorithm: tl.PPG, env: str) -> dict:
         play = jax.jit(lambda worlds, key: rollout(source, algorithm, params, worlds, key, steps, names))
         once = lambda i: jax.block_until_ready(play(worlds, jax.random.key(i)))  # noqa: E731
     else:
-        (host,) = run._engine._places.hosts
+        (host,) = run._engine._assignment.hosts
         once = lambda i: host.rollout(algorithm, params, jax.random.key(i), i, steps)  # noqa: E731
     once(0)
     rates = []

@@ -117,9 +117,7 @@ class Kind:
             raise self.error(f"{path} is missing")
         size = path.stat().st_size
         if size != expected["bytes"]:
-            raise self.error(
-                f"{path} has {size:,} bytes, expected {expected['bytes']:,}: it was truncated or changed"
-            )
+            raise self.error(f"{path} has {size:,} bytes, expected {expected['bytes']:,}: it was truncated or changed")
         if whole and checksum(path) != expected["sha256"]:
             raise self.error(f"{path} was changed after it was written: its checksum differs")
         return path

@@ -1,4 +1,4 @@
-"""An algorithm that learns nothing and writes down what the loop did with it: two phases, one with two draws."""
+"""An algorithm that learns nothing and records the calls of the loop: two phases, one with two samplers."""
 
 from typing import NamedTuple
 
@@ -10,14 +10,14 @@ from tidelog.algorithms.core.hyperparameters import hyper, number, static
 from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler
 from tidelog.types import Act, Continuous, Discrete
 
-LEFT, RIGHT = 3, 2  # rows in each draw
+LEFT, RIGHT = 3, 2  # rows of each sampler
 
 
 class Page(NamedTuple):
-    """What happened, one row an update."""
+    """The record, one row per update."""
 
     phase: jax.Array  # [T]: 1 wide, 2 narrow
-    rows: jax.Array  # [T, LEFT + RIGHT]: rows drawn, -1 where the phase draws fewer
+    rows: jax.Array  # [T, LEFT + RIGHT]: drawn rows, -1 where the phase draws fewer
     step: jax.Array
 
 
@@ -41,7 +41,7 @@ def losses(h, page, batch, key):
 
 @hyper
 class Diary:
-    """`wide` updates of two draws, then `narrow` updates of one, round after round; `rest`: not in odd rounds."""
+    """`wide` updates of two samplers, then `narrow` updates of one, in every round; `rest`: not in odd rounds."""
 
     wide: int = static(3, least=0)
     narrow: int = static(2, least=0)

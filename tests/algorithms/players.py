@@ -1,4 +1,4 @@
-"""A phasic algorithm that compiles in seconds, and trainers that play small environments with it."""
+"""A phasic algorithm that compiles in seconds, and trainers for small environments."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +11,7 @@ from tidelog import PPG, OffPolicyPPG
 from tidelog.envs.functional import Moved
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.members import Member
-from tidelog.training.learn import _places
+from tidelog.training.learn import _assign_environments
 from tidelog.training.online.initial_learners import fresh_players
 from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
 
@@ -31,25 +31,25 @@ ROUNDS = 2 * POLICY_UPDATES + AUXILIARY_UPDATES  # updates of two rounds
 
 
 def tiny(**changes: Any) -> PPG:
-    """PPG with rates at which a few updates show."""
+    """PPG with learning rates for visible effects after a few updates."""
     return PPG(**(TINY | changes))
 
 
 def replaying(**changes: Any) -> OffPolicyPPG:
-    """Off-policy PPG that takes as many updates as `tiny` does."""
+    """Off-policy PPG with as many updates as `tiny`."""
     return OffPolicyPPG(**(REPLAYING | changes))
 
 
 def players(*members: tuple[Any, int], env: Any = ENV, together: bool = False, steps: int = 10_000) -> Engine:
-    """A trainer of (algorithm, seed) pairs."""
+    """Return a trainer of (algorithm, seed) pairs."""
     numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members or ((tiny(), 0),))]
-    places = _places(env, numbered, False)
+    places = _assign_environments(env, numbered, False)
     learners = fresh_players(numbered, places.spec, places.source, steps, False)
     return Engine(numbered, learners, steps, places=places, together=together)
 
 
 def moved(training: Engine, updates: int, most: int = 1_000) -> Engine:
-    """The trainer after so many updates, taken at most so many at a time."""
+    """Return the trainer after this number of updates, in chunks of bounded size."""
     if training.needs_compiling():
         training.compile()
     end = training.update + updates
@@ -60,7 +60,7 @@ def moved(training: Engine, updates: int, most: int = 1_000) -> Engine:
 
 @dataclass(frozen=True)
 class Dials:
-    """Two dials at once; each step pays where both are set as the two numbers shown say."""
+    """Two choices at once; each step pays where both equal the two observed numbers."""
 
     name: ClassVar[str] = "dials"
     spec: ClassVar[Spec] = Spec({"observation": Vector(2)}, MultiDiscrete((2, 3)))
@@ -83,7 +83,7 @@ class Dials:
 
 @dataclass(frozen=True)
 class Doors:
-    """Three doors, one of them locked in every step; opening that one is an error."""
+    """Three actions, one of them masked in every step; the masked action is an error."""
 
     name: ClassVar[str] = "doors"
     spec: ClassVar[Spec] = Spec({"observation": Vector(1)}, Discrete(3), masked=True)
@@ -105,7 +105,7 @@ class Doors:
 
 @cache
 def after(updates: int, env: Any = ENV, **changes: Any) -> Any:
-    """The learner of one seed after so many updates; its arrays are not to be given away."""
+    """Return the learner of one seed after this number of updates; its arrays must not be donated."""
     return moved(players((tiny(**changes), 0), env=env), updates).learners[0]
 
 

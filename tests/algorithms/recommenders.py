@@ -1,4 +1,4 @@
-"""A small log of interactions and small recommenders, that several rooms' tests share."""
+"""A small log of interactions and small recommenders, shared by several test folders."""
 
 from dataclasses import replace
 from functools import cache
@@ -32,7 +32,7 @@ def small(**changes: Any) -> RecommenderBCQ:
 
 
 def people(users: int = 16) -> pl.DataFrame:
-    """Who the users are: a number, words, lists of words."""
+    """User features: a number, categories, lists of categories."""
     ages = 20.0 + (np.arange(users) % 16.0) ** 2  # of 16 or 48 users alike in mean and spread
     words = {"plan": (["free", "paid"] * users)[:users], "likes": (["a;b", "", "b", "c"] * users)[:users]}
     return pl.DataFrame({"u": [f"u{n}" for n in range(users)], "age": ages, **words})
@@ -40,7 +40,7 @@ def people(users: int = 16) -> pl.DataFrame:
 
 @cache
 def described(users: int = 16) -> Interactions:
-    """Users on a ring of items, sessions, slates of four, features of both; the tenth item was only shown."""
+    """Users on a ring of items, sessions, slates of four, features of both; the tenth item was shown only."""
     frame = clicks(users=users)
     places = frame["i"].str.slice(1).cast(pl.Int64).to_numpy()
     shown = ["|".join(f"i{(place + step) % 10}" for step in range(4)) for place in places]
@@ -71,7 +71,7 @@ def compiled(step: Any) -> Any:
 
 
 def after(h: RecommenderBCQ, log: Interactions, updates: int = 2, phase: int = 1) -> Any:
-    """The state after compiled updates of one phase."""
+    """Return the state after compiled updates of one phase."""
     state = fresh(h, log)
     for update in range(updates):
         state, _ = compiled(h.phases()[phase].step)(as_arrays(h), state, batch(h, log, update))

@@ -20,7 +20,7 @@ REWARDS = StoreSpec(("reward", "terminated"))
 
 
 def ragged(seed: int, kind: str):
-    """A log of episodes of 1 to 7 steps; what followed a truncation is known always, never or sometimes."""
+    """A log of episodes of 1 to 7 steps; the next observation of a truncation is always, never or sometimes known."""
     rng = np.random.default_rng(seed)
     columns = uneven(rng, 25)
     ends = columns["terminated"] | columns["truncated"]
@@ -79,7 +79,7 @@ def test_a_choice_is_the_decision_alone():
 
 
 def test_a_row_without_rewards_is_refused():
-    with pytest.raises(TypeError, match="reads the columns 'reward' and 'terminated'"):
+    with pytest.raises(TypeError, match="needs the columns 'reward' and 'terminated'"):
         NStep(1, 0.9).gather(stored(world("discrete"), StoreSpec(()), Scaler()), jnp.arange(3))
 
 
@@ -105,7 +105,7 @@ def test_draws_are_uniform():
 def test_a_batch_refuses_errors_of_another_shape():
     batch = Batch(None, jnp.arange(3))
     np.testing.assert_allclose(batch.mean(jnp.array([1.0, 2.0, 6.0])), 3.0)
-    with pytest.raises(TypeError, match="must have shape"):
+    with pytest.raises(TypeError, match=r"errors have shape \(3, 1\), expected \(3,\)"):
         batch.mean(jnp.ones((3, 1)))
 
 

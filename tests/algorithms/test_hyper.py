@@ -66,7 +66,7 @@ def test_config_of_traced_numbers_is_plain():
 
 def test_a_population_is_one_algorithm():
     same_program([IQL(), IQL(temperature=1.0, discount=0.9)])
-    with pytest.raises(ConfigError, match="found IQL and BC"):
+    with pytest.raises(ConfigError, match="it has IQL and BC"):
         same_program([IQL(), BC()])
     with pytest.raises(ConfigError, match=r"IQL\.dropout is None in one and 0\.1 in another"):
         same_program([IQL(), IQL(dropout=0.1)])
@@ -87,7 +87,7 @@ def test_an_unknown_preset_or_algorithm_is_refused_with_the_nearest():
 
 def test_actions_that_an_algorithm_does_not_take_are_refused():
     check_fit(IQL(), Spec({"s": Vector(1)}, Discrete(2)))
-    with pytest.raises(SpecError, match="IQL acts on Continuous or Discrete actions, but this log has MultiDiscrete"):
+    with pytest.raises(SpecError, match="IQL requires Continuous or Discrete actions, but this log has MultiDiscrete"):
         check_fit(IQL(), Spec({"s": Vector(1)}, MultiDiscrete((2, 3))))
 
 

@@ -1,4 +1,4 @@
-"""A user's own Equinox modules in place of ours, through the whole loop."""
+"""Custom Equinox modules instead of the built-in ones, through the whole loop."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""The contract from an algorithm's side: phases in turn, several draws, rounds resumed in the middle."""
+"""The contract of an algorithm: phases in turn, several samplers, rounds resumed in the middle."""
 
 import jax
 import numpy as np
@@ -13,7 +13,7 @@ from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.members import Member, Position, fresh_learners
 
 RAGGED = world("discrete")
-LOG = world("discrete", terminated=RAGGED.terminated | RAGGED.truncated, truncated=None)  # so that every row is usable
+LOG = world("discrete", terminated=RAGGED.terminated | RAGGED.truncated, truncated=None)  # every row is usable
 STEPS = 17
 
 
@@ -100,7 +100,7 @@ def test_a_phase_can_rest_for_a_round():
 
 
 def test_nothing_but_zeros_is_refused():
-    with pytest.raises(ConfigError, match="every phase of this algorithm asks for 0 updates"):
+    with pytest.raises(ConfigError, match="every phase of this algorithm has 0 updates"):
         trainer(wide=0, narrow=0).advance(1)
 
 

@@ -1,4 +1,4 @@
-"""PPG with a memory: what a segment says when it is unrolled is what was said step by step while it was played."""
+"""Recurrent PPG: the unrolled outputs of a segment equal the outputs of the collection, step by step."""
 
 import equinox as eqx
 import jax
@@ -29,7 +29,7 @@ def remembering(**changes):
 
 
 def fresh(spec, **changes):
-    """A remembering algorithm and a state whose networks are not as small as they begin."""
+    """Return a recurrent algorithm and a state with larger network outputs than the initial ones."""
     h = remembering(**changes)
     state = h.init(spec, jax.random.key(3), 1)
     network = jax.tree.map(lambda leaf: leaf + 0.3 * jnp.cos(jnp.arange(leaf.size)).reshape(leaf.shape), state.network)
@@ -37,7 +37,7 @@ def fresh(spec, **changes):
 
 
 class Restarting(PointMass):
-    """A point mass whose copies only restart in the step after an end, all at once."""
+    """A point mass whose copies only reset in the step after an end, all at once."""
 
     def __init__(self, count):
         super().__init__(count)
@@ -55,7 +55,7 @@ class Restarting(PointMass):
 
 
 def played(h, state, source):
-    """Two rollouts in a row, leaves [W, T, ...]; the second begins in the middle of episodes."""
+    """Two consecutive rollouts, leaves [W, T, ...]; the second begins in the middle of episodes."""
     params = h.policy_params(state)
     if not hasattr(source, "observe"):
         host = Host(source, 0, True)
@@ -73,7 +73,7 @@ def played(h, state, source):
 
 @eqx.filter_jit
 def step_by_step(h, state, columns, carry):
-    """Log-probabilities and values [W, T] as one decision after another finds them, and what is carried on."""
+    """Return log-probabilities and values [W, T], computed step by step, and the recurrent states."""
     network = state.network
     trunk = network.value_trunk or network.trunk
 
@@ -134,7 +134,7 @@ def test_unrolled_segments_say_what_was_said_step_by_step(name):
     ("source", "begins"), [(PointMass(4), [[0, 20], [16]]), (Restarting(4), [[0, 21], [18]])], ids=["host", "restarts"]
 )
 def test_episodes_begin_where_the_environment_says(source, begins):
-    """Twenty steps each, and where copies only restart one row more, which is no decision."""
+    """Twenty steps each, plus one row without a decision where copies only reset."""
     h, state = fresh(source.spec)
     for columns, expected in zip(played(h, state, source), begins, strict=True):
         found = columns["first"] & columns["valid"]
@@ -206,7 +206,7 @@ def test_a_run_stopped_in_the_middle_goes_on_bit_equal(env, where, stop, tmp_pat
     begin_anew, carry = (learner.segments["fresh"].columns[name][:, 0] for name in ("first", "carry"))
     assert not begin_anew.all()
     assert (jnp.abs(carry).max(axis=1) > 0)[~begin_anew].all()  # from rollout to rollout
-    for part in ("trunk", "value_trunk"):  # policy and value have memories of their own, and both learn
+    for part in ("trunk", "value_trunk"):  # policy and value have their own recurrent units, and both learn
         unit, before = (getattr(one, part).encoder.memory.recurrent for one in (learner.state.network, fresh))
         assert float(jnp.abs(unit - before).max()) > 1e-4, part
 
@@ -230,7 +230,9 @@ def test_a_saved_policy_carries_its_memory(tmp_path):
 
 
 def test_a_memory_of_ours_and_a_network_of_your_own_are_refused_together():
-    with pytest.raises(tl.ConfigError, match=r"PPG\.recurrent_size = 4 and network=...: set only one"):
+    with pytest.raises(
+        tl.ConfigError, match=r"PPG\.recurrent_size = 4 and network=... exclude each other. fix: set only one"
+    ):
         tl.PPG(recurrent_size=4, network=lambda spec, key: None)
     with pytest.raises(tl.ConfigError, match="OffPolicyPPG has no hyper-parameter 'memory'"):
         tl.OffPolicyPPG(recurrent_size=4)
@@ -240,14 +242,14 @@ def test_a_memory_of_ours_and_a_network_of_your_own_are_refused_together():
 def test_a_network_of_your_own_with_a_memory_is_refused(algorithm):
     spec = functional(ENV).spec
     network = tiny(recurrent_size=4).init(spec, jax.random.key(0), 1).network
-    with pytest.raises(tl.ConfigError, match=rf"{algorithm.__name__}\.network makes a recurrent network"):
+    with pytest.raises(tl.ConfigError, match=rf"{algorithm.__name__}\.network is recurrent"):
         algorithm(network=lambda spec, key: network).init(spec, jax.random.key(0), 1)
 
 
 def test_what_is_played_ahead_carries_on_and_resumes(tmp_path, monkeypatch):
     whole = finish(begin("point-mass", tmp_path / "whole", ahead=True))
     now = finish(begin("point-mass", tmp_path / "now"))
-    assert all_of(whole) != all_of(now)  # it is by an older policy
+    assert all_of(whole) != all_of(now)  # collected by an older policy
     chunks_of(3, monkeypatch)
     stop_at(begin("point-mass", tmp_path / "run", save_seconds=0.0, ahead=True), 6)._engine.rest()
     assert all_of(finish(tl.load(tmp_path / "run"))) == all_of(whole)
@@ -259,5 +261,7 @@ def test_what_is_played_ahead_carries_on_and_resumes(tmp_path, monkeypatch):
 def test_a_policy_with_a_memory_begins_as_no_other():
     teacher = tiny().init(functional(ENV).spec, jax.random.key(0), 1)
     policy = Policy(tiny(), functional(ENV).spec, Scaler(), tiny().policy_params(teacher))
-    with pytest.raises(tl.ConfigError, match="start: PPG with a memory cannot begin as another"):
+    with pytest.raises(
+        tl.ConfigError, match="start: PPG is recurrent here, and start= supports only feed-forward policies"
+    ):
         begin(ENV, None, start=policy)

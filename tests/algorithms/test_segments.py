@@ -1,4 +1,4 @@
-"""Stores of segments: what goes in, what comes out, who lives how long, and that epochs use every sample once."""
+"""Stores of segments: adding, drawing, lifetimes, and that epochs use every sample once."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ SHAPE = {"seen": {"x": jnp.zeros((2, 6, 3))}, "valid": jnp.zeros((2, 6), bool)}
 
 
 def rollout(start):
-    """Two segments of six steps, each step with a number of its own, three times."""
+    """Two segments of six steps, each step with its own number, three times."""
     steps = jnp.arange(start, start + 12, dtype=jnp.float32).reshape(2, 6)
     return {"seen": {"x": jnp.repeat(steps[..., None], 3, axis=2)}, "valid": jnp.ones((2, 6), bool), "other": steps}
 
@@ -80,7 +80,7 @@ def test_minibatches_that_would_leave_steps_out_are_refused(settings, said):
         PPG(**settings)
 
 
-# Lives.
+# Lifetimes.
 
 
 def ring(capacity=5, max_use=3, max_staleness=4):
@@ -109,7 +109,7 @@ def test_a_segment_is_dropped_after_so_many_uses():
         store = drawn(store, jnp.asarray(rows))
     assert lives(store) == [False, True, False, False, False]
     assert store.lives.uses.tolist() == [3, 1, *[MOST] * 3]
-    assert lives(added(added(store, rollout(12)), rollout(24)))[0]  # another in its place begins anew
+    assert lives(added(added(store, rollout(12)), rollout(24)))[0]  # a replacement starts with age 0
 
 
 def test_a_segment_is_dropped_when_it_is_older_than_the_limit():
@@ -126,7 +126,7 @@ def batch_of(store, order, size, key=0, state=None):
 
 
 def some():
-    """Six segments, of which four live."""
+    """Six segments, four of them live."""
     store = ring(capacity=6)
     for start in (12, 24):
         store = added(store, rollout(start))
@@ -181,7 +181,10 @@ def test_of_a_whole_store_only_what_lives_is_valid():
     [
         ({"policy_capacity": 63}, "policy_capacity = 63 is less than environments = 64"),
         ({"policy_max_use": 4}, "policy_max_use = 4 and update_per_collect = 5: .* could be empty .* at least 5 uses"),
-        ({"environments": 16}, "minibatches of 64 segments draw each of 16 new ones up to 4 times .* least 17 uses"),
+        (
+            {"environments": 16},
+            "a minibatch has 64 segments and draws each of 16 new segments up to 4 times .* least 17 uses",
+        ),
         ({"value_max_use": 5}, "value_max_use = 5 and update_per_collect = 5: .* value store could be empty"),
         ({"value_max_use": 4, "auxiliary_epochs": 0}, "value_max_use = 4 and update_per_collect = 5"),
         ({"policy_max_staleness": 3}, "policy_max_staleness = 3 and update_per_collect = 5: .* at least 4 updates"),

@@ -1,4 +1,4 @@
-"""Own play as transitions, by hand; and minibatches mixed of two stores."""
+"""Own decisions as transitions, computed by hand; and minibatches from two stores."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ SCALES = Scales({"x": np.asarray([1.0], np.float32)}, {"x": np.asarray([2.0], np
 
 
 def played(numbers, ends=(), cut=()):
-    """One segment of decisions whose observation, reward and action are their number; what follows is 100 more."""
+    """One segment of decisions whose observation, reward and action are their number; the next observation is +100."""
     seen = jnp.asarray(numbers, jnp.float32)[None]
     flags = [jnp.asarray([[number in those for number in numbers]]) for those in (ends, cut)]
     return {
@@ -43,7 +43,7 @@ def test_transitions_of_one_step():
     np.testing.assert_allclose(row.next_observation["x"][:, 0], (np.arange(6) + 99) / 2)
     np.testing.assert_allclose(row.reward, np.arange(6) * 10 + 1)
     np.testing.assert_allclose(row.discount, [0.5, 0.5, 0.0, 0.5, 0.5, 0.5])
-    np.testing.assert_allclose(row.action[:, 0], [0.0, 0.5, 1.0, 1.0, 1.0, 1.0])  # what the bounds left of it
+    np.testing.assert_allclose(row.action[:, 0], [0.0, 0.5, 1.0, 1.0, 1.0, 1.0])  # clipped at the bounds
 
 
 def test_returns_never_cross_an_end_or_what_is_known():
@@ -95,7 +95,7 @@ def test_priorities_of_the_logs_half_go_back_to_the_log():
     [
         ({"offline": 1.5}, r"offline = 1.5: expected a share of a minibatch in \[0, 1\]"),
         ({"offline": "half"}, "offline = 'half': expected a number"),
-        ({"updates": 0}, "updates = 0: expected more than 0 a decision"),
+        ({"updates": 0}, "updates = 0: expected more than 0 per decision"),
         ({"collect_every": 0}, "collect_every = 0: expected a whole number of at least 1"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Windows of interactions: every event is learnt from once, and nothing is read that had not happened."""
+"""Windows of interactions: every event is a target once, and no later event is read."""
 
 from dataclasses import replace
 

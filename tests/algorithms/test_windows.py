@@ -1,4 +1,4 @@
-"""Windows of a log: which steps are real, which count, and what follows each; against plain NumPy."""
+"""Windows of a log: real steps, valid steps, and next observations; against plain NumPy."""
 
 from dataclasses import replace
 
@@ -96,7 +96,7 @@ def test_what_followed_is_encoded_from_its_predecessors_state():
     assert np.asarray(after) == pytest.approx(np.asarray(whole[:, 1:]), abs=1e-6)
 
 
-# How much every step of the log counts.
+# The weight of every step of the log.
 
 
 def numbered(seed=3, episodes=9):
@@ -112,7 +112,7 @@ def numbered(seed=3, episodes=9):
 
 
 def counted_rows(log, batch):
-    """How much each row of the log [N] counts in the mean over a batch."""
+    """Return the weight of each row of the log [N] in the mean over a batch."""
     weight = jax.grad(lambda errors: batch.mean(errors))(jnp.zeros(batch.valid.shape))
     rows = np.asarray(batch.data.observation["observation"])[..., 0].astype(int)
     return np.bincount(rows.ravel(), np.asarray(weight).ravel(), minlength=log.steps)
@@ -135,7 +135,7 @@ UNITS = {"decisions": LoggedAction(), "transitions": NStep(1, 0.9), "n-step": NS
 
 
 def expected_weight(log, unit, length, burn_in, likelihood=None, importance=None):
-    """Exact: the expected weight [N] of every row in batches of one window, over all drawn rows and their places.
+    """Return the exact expected weight [N] of every row in batches of one window, over all drawn rows and positions.
 
     `likelihood` [count] of each sample, uniform without one.
     """
@@ -156,7 +156,7 @@ def expected_weight(log, unit, length, burn_in, likelihood=None, importance=None
 
 
 def learnt_from(log, unit):
-    """The rows whose losses count."""
+    """Return the valid rows."""
     return np.arange(log.steps) if unit == LoggedAction() else np.flatnonzero(log.has_target)
 
 

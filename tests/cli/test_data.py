@@ -41,7 +41,7 @@ def test_each_broken_file_ends_with_code_2_and_says_where_and_how_to_mend(
     if case.rows and case.check != "next mask contradicts the following row":
         lines = ", ".join(str(row + 1) for row in case.rows)
         assert f": {', '.join(map(str, case.rows))} (lines {lines})" in said
-    for part in ("found: ", "expected: ", "mend: "):
+    for part in ("found: ", "expected: ", "fix: "):
         assert part in said
     assert main(["data", "inspect", str(path), "--columns", columns, "--html", str(tmp_path / "page.html")]) == 2
     assert case.check in flat(capsys.readouterr().err)

@@ -1,4 +1,4 @@
-"""What every policy must do: keep to what is allowed, say how likely it was, and mix as it was told."""
+"""Requirements of every policy: allowed actions only, correct probabilities, and correct mixtures."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ def many(case):
 
 
 def mixing(case, epsilon):
-    """The case with that epsilon, or as it is."""
+    """Return the case with that epsilon, or unchanged."""
     return case if epsilon is None else case.but(epsilon=epsilon)
 
 

@@ -1,4 +1,4 @@
-"""Every hyper-parameter has an effect: a changed value changes what can be seen. A new field needs a line here."""
+"""Every hyper-parameter has an effect: a changed value changes a result. A new field needs a line here."""
 
 import dataclasses
 
@@ -28,7 +28,7 @@ def learnt(case):
 
 
 def stepped(case):
-    """The state after three updates, not compiled: for what would need a program of its own."""
+    """The state after three updates, not compiled: for fields that would each need a program."""
     state = case.init()
     for update in range(3):
         state, _ = case.phase.step(as_arrays(case.algorithm), state, case.batch(update))
@@ -36,23 +36,23 @@ def stepped(case):
 
 
 def built(case):
-    """The fresh state."""
+    """The initial state."""
     return case.init()
 
 
 def acted(case):
-    """Samples of the fresh policy."""
+    """Samples of the initial policy."""
     return case.act(case.init(), seed=0).action
 
 
 def scaled(case):
-    """What a run makes of the rewards."""
+    """The scaled rewards of a run."""
     scaler = fit(case.algorithm, case.log, 1, train=False).record.scaler
     return jax.numpy.array([scaler.reward_scale, scaler.reward_shift])
 
 
 def seen(case):
-    """The fresh state for observations that hold a picture."""
+    """The initial state for observations with a picture."""
     spec = dataclasses.replace(case.log.spec, observation={"picture": Image(40, 40, 1)})
     return case.algorithm.init(spec, jax.random.key(0), 6)
 
@@ -75,7 +75,7 @@ def several(case):
     return state
 
 
-# field: (another value, where it shows, kind of action if only one can tell, what else has to be set)
+# field: (another value, affected result, kind of action if only one has an effect, other required settings)
 SHARED = {
     "batch_size": (1, learnt),
     "optimiser": ("rmsprop", stepped),
@@ -221,7 +221,7 @@ def test_an_unknown_field_is_refused_with_the_nearest_name(name):
         ALGORITHMS[name](batchsize=3)
     with pytest.raises(ConfigError, match=r"known names: .*batch_size"):
         ALGORITHMS[name](zzzz=3)
-    with pytest.raises(ConfigError, match="named values only"):
+    with pytest.raises(ConfigError, match="keyword arguments only"):
         ALGORITHMS[name](3)
 
 
@@ -251,7 +251,7 @@ def test_a_changed_value_survives_a_file(name, field):
     value, _, _, others = (*EFFECTS[name][field], None, None)[:4]
     changed = ALGORITHMS[name](**((others or {}) | {field: value}))
     if field.endswith("_network"):
-        with pytest.raises(ConfigError, match=f"{field} was '{value.__name__}', a part of your own"):
+        with pytest.raises(ConfigError, match=f"{field} is '{value.__name__}', your own function"):
             from_config(ALGORITHMS[name], to_config(changed))
     else:
         assert from_config(ALGORITHMS[name], to_config(changed)) == changed != ALGORITHMS[name]()

@@ -1,4 +1,4 @@
-"""What every algorithm must do, of those that learn in an environment: the suite's questions, asked in rounds."""
+"""Requirements of every algorithm that learns in an environment: the same suite, in rounds."""
 
 import dataclasses
 from collections.abc import Callable
@@ -43,17 +43,17 @@ class Player(NamedTuple):
     """An algorithm that collects, small enough for a suite."""
 
     cls: type
-    made: Callable[..., Any]  # with rates at which a few updates show
-    after: Callable[..., Any]  # the learner of one seed after so many updates
-    shows: int  # updates after which every number shows
-    set: dict[str, float]  # numbers whose None removes computation: set, so that all numbers share one program
-    prepared: Callable[[Any, Any], Any]  # what the policy phase makes of a rollout or a minibatch
-    told: tuple[str, ...]  # metrics of its policy phase beside the ones that all have
+    made: Callable[..., Any]  # with rates for visible effects after a few updates
+    after: Callable[..., Any]  # the learner of one seed after this number of updates
+    shows: int  # updates after which every number has an effect
+    set: dict[str, float]  # numbers whose None removes computation: set, to share one program
+    prepared: Callable[[Any, Any], Any]  # inputs of the policy phase from a rollout or a minibatch
+    told: tuple[str, ...]  # extra metrics of its policy phase
     effects: dict[str, tuple[Any, Callable[..., Any]]]
 
 
 def first_batch(learner, phase):
-    """A minibatch of every store that a phase reads."""
+    """Return a minibatch of every store of a phase."""
     key, none = jax.random.key(0), jnp.zeros(())
     if isinstance(phase.reads, Sampler):
         return phase.reads.batch(learner.segments[phase.reads.store], learner.orders[phase.name], key, none)[0]
@@ -61,22 +61,22 @@ def first_batch(learner, phase):
 
 
 def estimated(h, learner):
-    """Advantages and targets of a rollout."""
+    """Return advantages and targets of a rollout."""
     prepare, columns = h.phases()[0].prepare, learner.segments["fresh"].columns
     return eqx.filter_jit(lambda: prepare(h, learner.state, columns)[1])()
 
 
 def traced(h, learner):
-    """What the policy's loss reads of replayed segments."""
+    """Return the policy loss's inputs from replayed segments."""
     batch = first_batch(learner, h.phases()[0])["policy"]
     return eqx.filter_jit(lambda: judged(h, learner.state, batch).data)()
 
 
-# Where a field shows.
+# Results that fields affect.
 
 
 def own(spec, key):
-    """A network of the user's own."""
+    """Return a custom network."""
     return PPG(hidden=(4,)).init(spec, key, 1).network
 
 
@@ -86,25 +86,25 @@ def learnt(player, **changes):
 
 
 def built(player, **changes):
-    """The fresh state for every kind of observation."""
+    """The initial state for every kind of observation."""
     seen = {"codes": Codes((3,)), "picture": Image(40, 40, 1)}
     return player.made(**changes).init(Spec(seen, functional(ENV).spec.action), jax.random.key(0), 6)
 
 
 def planned(player, **changes):
-    """What is collected, kept and drawn, and how often."""
+    """The collected, stored and drawn data."""
     h = player.made(**changes)
     phases = [(p.name, p.reads, [p.updates(h, i) for i in range(6)]) for p in h.phases()]
     return h.collection(), h.stores(functional(ENV).spec), phases
 
 
 def prepared(player, **changes):
-    """What the policy phase reads."""
+    """The inputs of the policy phase."""
     return player.prepared(player.made(**changes), player.after(POLICY_UPDATES))
 
 
 def looked(player, **changes):
-    """What fresh networks say."""
+    """The outputs of new networks."""
     network = player.made(**changes).init(functional(ENV).spec, jax.random.key(0), 1).network
     return network.policy({"observation": jnp.ones((1, 4))})
 
@@ -114,7 +114,7 @@ def rated(player, **changes):
     return jnp.asarray(player.made(**changes).schedule(jnp.asarray(0.5)))
 
 
-EFFECTS = {  # of every field that all of them have: another value, and where it shows
+EFFECTS = {  # for every common field: another value, and the affected result
     "auxiliary_epochs": (3, planned),
     "beta_clone": (30.0, learnt),
     "clip": (0.01, learnt),
@@ -226,7 +226,7 @@ def test_wrong_values_are_refused_by_name_and_right_ones_survive_a_file(name, fi
             cls(**{field: value})
     made = player.made(**{field: player.effects[field][0]})
     if field == "network":
-        with pytest.raises(ConfigError, match="network was 'own', a part of your own"):
+        with pytest.raises(ConfigError, match="network is 'own', your own function"):
             from_config(cls, to_config(made))
     else:
         assert from_config(cls, to_config(made)) == made != player.made()
@@ -252,7 +252,7 @@ def player(request):
 
 @pytest.fixture(scope="module")
 def whole(player):
-    """Everything after two rounds and a half."""
+    """Return everything after two rounds and a half."""
     return moved(players((player.made(), 0)), ROUNDS + 3)
 
 
@@ -271,7 +271,7 @@ def test_a_run_saved_in_the_middle_of_a_phase_goes_on_bit_equal(player, whole, a
     assert set(first.learners[0].segments) == set(player.made().stores(spec))
     (template,) = fresh_players(first.members, spec, source, 10_000, False)
     second = Engine(
-        first.members, [fill(template, saved, "memory")], 10_000, places=first._places, position=first.position
+        first.members, [fill(template, saved, "memory")], 10_000, places=first._assignment, position=first.position
     )
     moved(second, ROUNDS + 3 - at, most=5)
     same(whole.learners[0], second.learners[0])
@@ -293,7 +293,9 @@ def test_seeds_side_by_side_are_seeds_alone(player, whole, monkeypatch):
     assert not together.failures()
     assert all(row | mine == row for row, mine in zip(together.report(), told, strict=True))
     assert copied
-    assert not any(one.segments or one.state or one.played.worlds for one in copied)  # so little for each report
+    assert not any(
+        one.segments or one.state or one.played.worlds for one in copied
+    )  # little memory for each validation
     for training in (threads, together):
         moved(training, ROUNDS + 3 - POLICY_UPDATES)
         assert [int(learner.played.decisions) for learner in training.learners] == [3 * 64, 3 * 64]
@@ -326,7 +328,7 @@ ENVS = {
 def test_updates_move_every_part_and_stay_finite(name, env):
     player = PLAYERS[name]
     learner = player.after(ROUNDS, env=env)
-    spec = players((player.made(), 0), env=env)._places.spec
+    spec = players((player.made(), 0), env=env)._assignment.spec
     fresh = player.made().init(spec, jax.random.key(0), 1)
     assert finite(learner.state)
     assert int(learner.failed) == -1
@@ -358,7 +360,7 @@ def test_reports_have_every_metric_of_the_spec_by_phase(player):
 
 @pytest.mark.parametrize("env", [ENV, "treatment"])
 def test_every_round_step_and_copy_draws_for_itself(env):
-    """A young policy finds all actions about equally likely: the same draw would be the same action."""
+    """The initial policy has nearly uniform actions: equal keys would give equal actions."""
     first, second = (after(n * POLICY_UPDATES, env=env).segments["fresh"].columns["action"] for n in (1, 2))
     pairs = {"rounds": (first, second), "steps": (first[:, 1:], first[:, :-1]), "copies": (first[1:], first[:-1])}
     alike = {name: float(jnp.mean(one == two)) for name, (one, two) in pairs.items()}
@@ -379,12 +381,12 @@ def test_choices_at_once_are_learnt():
     moved(training, 29 * ROUNDS)
     training.report()
     moved(training, 2 * ROUNDS)
-    assert first["collect/return"] < 3.0  # of 9 steps; by chance one in six
+    assert first["collect/return"] < 3.0  # of 9 steps; at random one in six
     assert training.report()[0]["collect/return"] > 6.0
     assert finite(training.learners[0].state)
 
 
-# What a phase leaves behind.
+# Stores after a phase.
 
 
 def test_epochs_apart_have_optimisers_of_their_own():
@@ -415,11 +417,16 @@ def test_an_auxiliary_phase_over_a_store_that_is_not_full_reads_what_is_there():
     assert [h.phases()[1].updates(h, round) for round in (0, 1, 3, 9, 19)] == [0, 8, 16, 40, 40]
 
 
-# Who learns where.
+# Sources of learning.
 
 
 def test_what_learns_in_an_environment_is_refused_a_log_and_the_other_way_round(case):
-    with pytest.raises(SpecError, match=r"PPG learns in an environment, with tl.learn; what learns from a log, .* iql"):
+    with pytest.raises(
+        SpecError,
+        match=r"PPG learns in an environment, with tl.learn. fix: use an algorithm that learns from a log, .* iql",
+    ):
         fit(PPG(), case.log, 10)
-    with pytest.raises(SpecError, match=r"learns from a log, with tl.fit; what learns in an environment, .*: ppg"):
+    with pytest.raises(
+        SpecError, match=r"learns from a log, with tl.fit. fix: use an algorithm that learns in an environment, .*: ppg"
+    ):
         learn(case.algorithm, ENV, 10)

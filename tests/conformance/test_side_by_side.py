@@ -1,4 +1,4 @@
-"""Members side by side are members alone, populations share one program, and bits do not depend on how time is cut."""
+"""Members together equal members alone, populations share one program, and results do not depend on chunking."""
 
 import logging
 from dataclasses import replace
@@ -11,14 +11,14 @@ from tidelog import ConfigError, fit
 
 
 def programs(caplog):
-    """How often the loop was compiled while the log of compilations was kept."""
+    """Return the number of compilations of the loop in the log of compilations."""
     lines = [record.getMessage() for record in caplog.records]
     return sum(line.startswith("Compiling jit(chunk)") for line in lines)
 
 
 @pytest.fixture(scope="module")
 def number(case):
-    """A number that two members of a population can differ in, and another value for it."""
+    """Return a number that two members of a population can differ in, and another value for it."""
     numbers = {"temperature": 10.0, "learning_rate": 0.02, "critic_learning_rate": 0.02}
     return next({name: value} for name, value in numbers.items() if hasattr(case.algorithm, name))
 

@@ -1,4 +1,4 @@
-"""What every algorithm's update must do, whatever it learns."""
+"""Requirements of every algorithm's update."""
 
 import equinox as eqx
 import jax
@@ -46,7 +46,7 @@ def test_three_updates_move_every_network_and_stay_finite(case):
     networks = [part for part in state._fields if isinstance(getattr(state, part), eqx.Module)]
     assert networks
     for part in networks:
-        least = 1e-5 if part.startswith("target_") else 1e-4  # a target takes a small share of each step
+        least = 1e-5 if part.startswith("target_") else 1e-4  # a target moves by a small share
         assert differ(getattr(state, part), getattr(case.init(), part), by=least), part
 
 

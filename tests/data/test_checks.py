@@ -212,7 +212,7 @@ def test_ragged_rows_are_named_by_row_and_line(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_a_saved_log_and_a_foreign_object_are_refused(tmp_path: Path) -> None:
-    assert validate("/nowhere/log.csv", mapping()).errors[0].found == "no such file"
+    assert validate("/nowhere/log.csv", mapping()).errors[0].found == "the file does not exist"
     visits_log = tmp_path / "visits.tidelog"
     read_log(visits(), mapping()).save(visits_log)
     with pytest.raises(LogError, match="open_log"):

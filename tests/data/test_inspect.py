@@ -85,7 +85,7 @@ def test_sessions_with_several_items_a_row_are_told_to_be_split() -> None:
     assert described.proposed is None
     assert described.interactions == {"user": "user", "item": "items", "time": "ts"}
     text = described.text()
-    for said in ("split the rows first", "'session_id' differs in every row", "# action = ...", "not complete"):
+    for said in ("split them, one item per row", "'session_id' differs in every row", "# action = ...", "not complete"):
         assert said in text
 
 

@@ -247,11 +247,11 @@ def test_the_page_lists_every_check_and_every_argument() -> None:
     ("roles", "said"),
     [
         ({"itm": "i"}, "did you mean 'item'"),
-        ({"user": None}, "user must name a column"),
+        ({"user": None}, "user is not set. fix: name a column"),
         ({"reward": {"click": float("nan")}}, "expected a finite number"),
-        ({"event": None}, "name event="),
+        ({"event": None}, "the column event= is missing"),
         ({"session_gap": -1}, "expected a positive number"),
-        ({"time": ["t"]}, "must name one column"),
+        ({"time": ["t"]}, "expected the name of one column"),
     ],
 )
 def test_arguments_that_cannot_be_meant_are_refused(roles: dict[str, Any], said: str) -> None:

@@ -48,7 +48,7 @@ def test_an_existing_target_is_refused_and_left_alone(log: Log, tmp_path: Path) 
     assert open_log(tmp_path / "a").steps == 3
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years")
-    with pytest.raises(LogError, match="no tidelog log"):
+    with pytest.raises(LogError, match="not a tidelog log"):
         log.save(tmp_path / "mine", overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "mine"]
 

@@ -209,11 +209,11 @@ class Pictures(Slide):
     ("make_it", "error", "words"),
     [
         (lambda: FromBrax(AutoResetWrapper(Slide(), 3)), ConfigError, "AutoResetWrapper hides"),
-        (lambda: FromBrax(EpisodeWrapper(AutoResetWrapper(Slide(), 3), 3)), ConfigError, "bare environment"),
-        (lambda: FromBrax(Slide(), 0), ConfigError, "limit"),
+        (lambda: FromBrax(EpisodeWrapper(AutoResetWrapper(Slide(), 3), 3)), ConfigError, "env.unwrapped"),
+        (lambda: FromBrax(Slide(), 0), ConfigError, "limit = 0: expected at least 1"),
         (lambda: FromBrax(object()), ConfigError, "expected a brax"),
-        (lambda: FromBrax(Pictures()), SpecError, "no vector"),
-        (lambda: FromGymnax(Slide()), ConfigError, "without step_env"),
+        (lambda: FromBrax(Pictures()), SpecError, "expected a vector"),
+        (lambda: FromGymnax(Slide()), ConfigError, "has no step_env"),
     ],
 )
 def test_what_cannot_be_taken_is_said(make_it, error, words):

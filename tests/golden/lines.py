@@ -1,4 +1,4 @@
-"""Networks of one or two numbers, small enough to be trained by hand, and three samples for them."""
+"""Networks of one or two numbers, small enough for training by hand, and three samples for them."""
 
 import equinox as eqx
 import jax
@@ -41,7 +41,7 @@ class LineActor(eqx.Module):
 
 
 def plain() -> optax.GradientTransformation:
-    """The gradient itself as direction of a step."""
+    """The gradient itself as update direction."""
     return optax.identity()
 
 

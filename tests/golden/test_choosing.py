@@ -1,4 +1,4 @@
-"""Errors of next items by hand."""
+"""Next-item losses, computed by hand."""
 
 import math
 
@@ -11,7 +11,7 @@ from tidelog.losses.next_item_losses import importance, next_item_error, sampled
 
 
 def test_no_item_is_left_out_of_the_sum():
-    # logits 0 for both items, 9 for no item: log(e^0 + e^0) - 0 = log 2, whatever stands at index 0
+    # logits 0 for both items, 9 for no item: log(e^0 + e^0) - 0 = log 2, for every value at index 0
     assert float(next_item_error(jnp.array([9.0, 0.0, 0.0]), jnp.int32(1))) == pytest.approx(math.log(2.0))
 
 

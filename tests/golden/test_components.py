@@ -1,4 +1,4 @@
-"""Several rewards: the weighted sum decides, the components are learnt."""
+"""Several rewards: the weighted sum selects, the components are learnt."""
 
 import jax.numpy as jnp
 import numpy as np

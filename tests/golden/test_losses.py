@@ -1,4 +1,4 @@
-"""Losses and their gradients on tiny tensors, against arithmetic done by hand."""
+"""Losses and their gradients on tiny tensors, against arithmetic by hand."""
 
 import math
 

@@ -16,7 +16,7 @@ from tidelog.networks.distributions import Categorical, Gaussian, Several
 
 
 class SimpleState(NamedTuple):
-    """Of a state, what scaling reads."""
+    """The parts of a state that scaling reads."""
 
     rewards: Any
 
@@ -33,7 +33,7 @@ def estimate(reward, value, following, terminated=NO, truncated=NO, valid=ALL, d
 
 
 def test_a_chain_without_an_end():
-    # surprises: 1 + .5*2 - 1 = 1; 0 + .5*4 - 2 = 0; 2 + .5*0 - 4 = -2; 1 + .5*6 - 0 = 4; passes .25
+    # TD errors: 1 + .5*2 - 1 = 1; 0 + .5*4 - 2 = 0; 2 + .5*0 - 4 = -2; 1 + .5*6 - 0 = 4; decay .25
     # backwards: 4; -2 + .25*4 = -1; 0 + .25*-1 = -.25; 1 + .25*-.25 = .9375
     found = estimate([1, 0, 2, 1], [1, 2, 4, 0], [2, 4, 0, 6])
     np.testing.assert_allclose(found, [0.9375, -0.25, -1.0, 4.0])
@@ -137,7 +137,7 @@ def test_the_gaussian_divergence_agrees_with_samples():
 
 
 def rollout(reward, ended=(False, False)):
-    """The columns that scaling reads, of one copy with two steps."""
+    """The columns for scaling, of one copy with two steps."""
     flags = jnp.asarray([list(ended)])
     return {
         "reward": jnp.asarray([reward], jnp.float32), "terminated": flags, "truncated": jnp.zeros_like(flags),

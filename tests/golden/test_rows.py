@@ -1,4 +1,4 @@
-"""Windows of n steps over a log of six rows, worked out by hand."""
+"""Windows of n steps over a log of six rows, computed by hand."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +11,8 @@ from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler
 from tidelog.data.scaling import Scaler
 from tidelog.training.engine.stores import stored
 
-# Episode 0: rewards 1, 2, 4, terminated. Episode 1: rewards 8, 16, truncated, what followed unknown.
-# Episode 2: reward 32, truncated, what followed known (observation 60).
+# Episode 0: rewards 1, 2, 4, terminated. Episode 1: rewards 8, 16, truncated, next observation unknown.
+# Episode 2: reward 32, truncated, next observation known (observation 60).
 LOG = read_log(
     pl.DataFrame(
         {
@@ -44,7 +44,7 @@ STORE = stored(LOG, StoreSpec(("reward", "terminated")), Scaler())
     ],
 )
 def test_windows_stop_at_the_end_of_an_episode(n, reward, discount, following):
-    rows = np.array([0, 1, 2, 3, 5])  # row 4 is no target: not terminated, and nothing is known of what followed
+    rows = np.array([0, 1, 2, 3, 5])  # row 4 is no target: not terminated, and the next observation is unknown
     found = NStep(n, 0.5).gather(STORE, jnp.asarray(rows)).data
     np.testing.assert_array_equal(found.reward, reward)
     np.testing.assert_array_equal(found.discount, discount)

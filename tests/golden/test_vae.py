@@ -37,7 +37,7 @@ jax.tree_util.register_static(LineGenerator)
 
 
 class LinePerturbation(LineGenerator):
-    """Always half the way up."""
+    """Always half of the direction."""
 
     def __call__(self, observation, action):
         return jnp.full(action.shape, 0.5)
@@ -75,7 +75,7 @@ def test_divergence_by_hand():
 
 def test_reconstruction_is_a_mean_over_dimensions():
     close(reconstruction_error(jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 0.5]])), [0.625])  # (1 + 0.25) / 2
-    with pytest.raises(TypeError, match="shapes must agree"):
+    with pytest.raises(TypeError, match="expected equal shapes"):
         reconstruction_error(jnp.ones((2, 1)), jnp.ones(2))
 
 

@@ -1,4 +1,4 @@
-"""BCQ and discrete BCQ solve what they should from others' bad habits, where cloning repeats them; in seconds."""
+"""BCQ and discrete BCQ solve tasks from imperfect logs that cloning repeats; in seconds."""
 
 import numpy as np
 import pytest

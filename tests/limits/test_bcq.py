@@ -1,4 +1,4 @@
-"""What both BCQs are at the ends of their dials, and that neither ever leaves what is supported."""
+"""Both BCQs at the limits of their hyper-parameters; neither ever leaves the support."""
 
 import dataclasses
 
@@ -146,7 +146,7 @@ def test_there_is_no_density():
 
 
 def double_dqn(critic, target_critic, batch, memory, rate):
-    """One step of double Q-learning, written out."""
+    """One update of double Q-learning, written out."""
     row = batch.data
     picked = jnp.argmax(jnp.where(row.next_mask, critic.all_actions(row.next_observation), -jnp.inf), axis=1)
     rows = jnp.arange(len(picked))
@@ -251,17 +251,19 @@ def test_hidden_states_are_apart():
 
 
 def test_two_target_modes_are_refused_with_the_mend():
-    with pytest.raises(ConfigError, match=r"target_rate = 0\.005 and DiscreteBCQ\.copy_period = 8000: .* to None"):
+    with pytest.raises(
+        ConfigError, match=r"target_rate = 0\.005 and DiscreteBCQ\.copy_period = 8000: .* make one of them None"
+    ):
         small("discrete-bcq", copy_period=8000)
     assert small("discrete-bcq", copy_period=8000, target_rate=None).copy_period == 8000
 
 
 def test_the_wrong_kind_of_action_is_refused():
-    with pytest.raises(SpecError, match="DiscreteBCQ acts on Discrete actions, but this log has Continuous ones"):
+    with pytest.raises(SpecError, match="DiscreteBCQ requires Discrete actions, but this log has Continuous actions"):
         check_fit(small("discrete-bcq"), MOVES.spec)
-    with pytest.raises(SpecError, match="BCQ acts on Continuous actions, but this log has Discrete ones"):
+    with pytest.raises(SpecError, match="BCQ requires Continuous actions, but this log has Discrete actions"):
         check_fit(small("bcq"), LOG.spec)
-    with pytest.raises(SpecError, match="learns from one reward, this log has 2"):
+    with pytest.raises(SpecError, match="learns from one reward, but this log has 2"):
         small("bcq").stores(dataclasses.replace(MOVES.spec, rewards=2))
 
 

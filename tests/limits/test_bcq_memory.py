@@ -1,4 +1,4 @@
-"""BCQ with a memory: one scan a network whatever the candidates, windows masked, acting as along a window."""
+"""Recurrent BCQ: one scan per network for all candidates, masked windows, and acting equal to a window."""
 
 import dataclasses
 
@@ -27,7 +27,7 @@ def fresh(h=H):
 
 
 def scans(h):
-    """Shapes of what every recurrent scan of one update carries."""
+    """Return the carry shapes of every recurrent scan of one update."""
     arrays, rest = eqx.partition((fresh(h), drawn(h, LOG)), eqx.is_array)
     traced = jax.make_jaxpr(lambda a: step(h, *eqx.combine(a, rest))[1].metrics)(arrays)
     found = []
@@ -48,7 +48,7 @@ def scans(h):
 def test_candidates_do_not_multiply_the_scan():
     few, many = scans(dataclasses.replace(H, target_samples=2)), scans(dataclasses.replace(H, target_samples=9))
     assert few == many
-    assert set(many) == {(16, 5), (5, 15)}  # memories forwards; backwards, the slope of their weights
+    assert set(many) == {(16, 5), (5, 15)}  # forward carries; backward, the gradient of their weights
 
 
 def test_what_followed_is_rated_from_its_predecessors_state():
@@ -104,7 +104,7 @@ def test_acting_goes_on_from_what_was_seen(seed):
     window = {name: jnp.stack([jnp.asarray(row[name]) for row in rows], axis=1) for name in rows[0]}
     seen = params.generator.encoder(window, jnp.ones((3, 4), bool))
     close(carry[:, :5], seen[:, -1], atol=1e-6)
-    # each unit is its own network's: clearing one leaves what the others see
+    # each unit is its own network's: a reset of one does not change the others
     for part, network in enumerate((params.generator, params.perturbation, params.critic)):
         alone = network.encoder(window, jnp.ones((3, 4), bool))[:, -1]
         close(carry[:, 5 * part : 5 * part + 5], alone, atol=1e-6)
@@ -129,7 +129,7 @@ def test_features_made_before_are_taken_as_they_are():
 
 
 def test_a_memory_is_for_its_own_networks():
-    with pytest.raises(ConfigError, match=r"BCQ\.recurrent_size is for its own networks"):
+    with pytest.raises(ConfigError, match=r"BCQ\.recurrent_size = 3 does not support networks of your own"):
         small("bcq", recurrent_size=3, critic_network=own_critic)
 
 

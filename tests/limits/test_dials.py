@@ -1,4 +1,4 @@
-"""What IQL is at the ends of its other dials, and that offline training moves everything."""
+"""IQL at the limits of its other hyper-parameters; offline training changes every part."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Off-policy PPG where it must be something known: on fresh segments PPG, and an average that is what it says."""
+"""Limits of off-policy PPG: on new segments it is PPG, and its average has the stated weights."""
 
 import equinox as eqx
 import jax
@@ -27,7 +27,7 @@ ONCE = {"update_per_collect": 1, "policy_capacity": 4, "value_capacity": 4, "pol
 
 
 def batches(h, learner):
-    """A minibatch of each store."""
+    """Return a minibatch of each store."""
     reads = h.phases()[0].reads
     return {
         name: draw.batch(learner.segments[name], None, jax.random.key(i), jnp.zeros(()))[0]
@@ -53,7 +53,7 @@ def test_on_a_fresh_rollout_the_first_update_is_ppgs(env, values):
     same(one.network, two.network, rtol=1e-4, atol=2e-5)
     same(one.rewards, two.rewards, rtol=1e-6)
     same(one.opt_states.policy, two.opt_states.policy, rtol=1e-3, atol=1e-5)
-    assert differ(one.network, ours.init(players((ours, 0), env=env)._places.spec, jax.random.key(0), 1).network)
+    assert differ(one.network, ours.init(players((ours, 0), env=env)._assignment.spec, jax.random.key(0), 1).network)
 
 
 def test_targets_read_the_networks_as_they_stand():
@@ -69,7 +69,7 @@ def test_targets_read_the_networks_as_they_stand():
     value, following = (played.network.worth(data[name]) for name in ("observation", "following"))
     flags = data["terminated"], data["truncated"], data["valid"]
     alike = advantages(data["reward"], value, following, *flags, h.discount, h.gae_lambda)
-    assert differ(stood["advantage"], alike, by=1e-4)  # played by another policy
+    assert differ(stood["advantage"], alike, by=1e-4)  # collected by another policy
     fresh = batch._replace(data=data | {"log_probability": data["log_probability"] + stood["log_behaviour"]})
     again = eqx.filter_jit(lambda: traced(h, played, fresh).data)()
     np.testing.assert_allclose(again["advantage"], alike, rtol=1e-4, atol=1e-5)

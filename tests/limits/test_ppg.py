@@ -1,4 +1,4 @@
-"""PPG where it must be something known: PPO without its second phase, a clone that stands still, gradients stopped."""
+"""Limits of PPG: PPO without the auxiliary phase, a clone term without effect, stopped gradients."""
 
 from functools import cache
 
@@ -28,14 +28,14 @@ def phase(h, name):
 
 
 def batch(h, learner, name):
-    """The first minibatch of a phase."""
+    """Return the first minibatch of a phase."""
     draw = phase(h, name).reads
     return draw.batch(learner.segments[draw.store], learner.orders[name], jax.random.key(0), jnp.zeros(()))[0]
 
 
 @cache
 def remembered(env="jax:CartPole-v1", **changes):
-    """The learner before its first auxiliary phase, the phase prepared."""
+    """Return the learner before its first auxiliary phase, with the phase prepared."""
     h, learner = tiny(**changes), after(2 * POLICY_UPDATES, env=env, **changes)
     memory = learner.segments["phase_buffer"]
     columns = memory.columns | eqx.filter_jit(freeze)(as_arrays(h), learner.state, memory.columns)[1]
@@ -121,7 +121,7 @@ def test_beta_holds_the_policy_while_the_auxiliary_value_is_learnt():
         training = moved(players((tiny(beta_clone=beta, **changes), 0)), 2 * POLICY_UPDATES)
         (learner,) = training.learners
         firm = eqx.tree_at(lambda n: n.head.linear.weight, learner.state.network, replace_fn=lambda w: 100.0 * w)
-        training._learners = [learner._replace(state=learner.state._replace(network=firm))]  # one that has opinions
+        training._learners = [learner._replace(state=learner.state._replace(network=firm))]  # a policy far from uniform
         before = eqx.filter_jit(estimate_of)(training.learners[0])
         training.report()
         moved(training, 5 * AUXILIARY_UPDATES)
@@ -137,7 +137,7 @@ def estimate_of(learner):
     return jnp.mean(jnp.square(learner.state.network.both_values(data["observation"])[2] - data["target"]))
 
 
-# Where gradients go, and who is read.
+# Gradients and inputs.
 
 
 def moves(slope):
@@ -244,7 +244,7 @@ def test_before_an_update_no_value_is_clipped_whatever_its_unit():
 
 
 def test_one_update_without_an_auxiliary_phase_is_the_textbooks():
-    """Schulman et al. 2017, written down anew: two networks, one Adam, clipped ratios, squared values, entropy."""
+    """Schulman et al. 2017, written out: two networks, one Adam, clipped ratios, squared values, entropy."""
     h, learner = tiny(auxiliary_epochs=0), after(0 + POLICY_UPDATES, auxiliary_epochs=0)
     data = batch(h, learner, "policy").data
     state, network = learner.state, learner.state.network

@@ -1,4 +1,4 @@
-"""What recommenders are known to get wrong, each shown not to happen here."""
+"""Known mistakes of recommenders, each with a test that it does not happen here."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ GENERATED = pytest.mark.parametrize("generator", GENERATORS)
 
 
 def kind(generator):
-    """One of two recommenders whose programs all tests here share."""
+    """Return one of two recommenders; all tests here share their programs."""
     return small(generator="vae", negative_weight=0.5) if generator == "vae" else small()
 
 
@@ -39,7 +39,7 @@ def step(h, state, row):
 
 @GENERATED
 def test_only_cross_entropy_moves_the_table_and_the_reader(generator):
-    """A generator that may move the vectors it reconstructs collapses them: with its rate at 0 nothing else does."""
+    """A generator that may move the vectors it reconstructs collapses them: at rate 0 no other part moves them."""
     h, log = kind(generator), described()
     state, row = fresh(h, log), batch(h, log)
     still = step(replace(h, learning_rate=0.0), state, row)
@@ -98,7 +98,7 @@ def test_targets_choose_among_items_that_are_allowed_and_never_padding(generator
 
 
 def test_every_position_of_the_attention_reader_is_learnt_and_read():
-    """A state behind the last event stands on the last position; one of its own would be random for ever."""
+    """A state after the last event uses the last position; its own position would stay random."""
     h, log = small(encoder="attention", targets=1, history=4, dropout=None), described()
     state = fresh(h, log)
     row = batch(h, log)
@@ -139,8 +139,8 @@ def test_what_may_be_chosen_by_hand():
     barred, scores = taken_before(jnp.array([[0, 2, 3]]), 2), jnp.zeros((1, 2, 5))
     assert jnp.isfinite(without(scores, None))[0].tolist() == [[False, True, True, True, True]] * 2
     assert jnp.isfinite(without(scores, barred))[0].tolist() == [
-        [False, True, False, True, True],  # behind item 2
-        [False, True, False, False, True],  # behind item 3
+        [False, True, False, True, True],  # after item 2
+        [False, True, False, False, True],  # after item 3
     ]
 
 
@@ -261,7 +261,7 @@ def test_rewards_far_apart_do_not_move_the_likelihoods():
 
 @GENERATED
 def test_every_target_network_is_read_and_moves(generator):
-    h, log = replace(kind(generator), phi=5.0), described()  # far enough that other items are the nearest
+    h, log = replace(kind(generator), phi=5.0), described()  # large enough to change the nearest items
     state, row = fresh(h, log), batch(h, log)
     stepped = step(h, state, row)
     for name in [field for field in state._fields if field.startswith("target_")]:

@@ -1,7 +1,7 @@
-"""Mistakes that published versions of BCQ and discrete BCQ make, each with a test that fails on it.
+"""Mistakes of published versions of BCQ and discrete BCQ, each with a test that fails on it.
 
-Others of them are caught next to what they are about: targets of several states (golden/test_vae.py), targets unread
-and masks unread (conformance), hidden states and softmax (limits/test_bcq.py), update order (golden/test_order.py).
+Other tests are next to their topics: targets of several states (golden/test_vae.py), unread targets and masks
+(conformance), hidden states and softmax (limits/test_bcq.py), update order (golden/test_order.py).
 """
 
 import dataclasses

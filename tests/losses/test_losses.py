@@ -1,4 +1,4 @@
-"""What all losses share: one error a sample, shapes refused when they do not fit, agreement with plain NumPy."""
+"""Common properties of all losses: one error per sample, refused shapes, agreement with plain NumPy."""
 
 import jax
 import jax.numpy as jnp

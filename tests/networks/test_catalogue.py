@@ -1,4 +1,4 @@
-"""Critics of items: one by one, paired, or chosen out of a catalogue, the rating is the same."""
+"""Item critics: one by one, paired, or selected from a catalogue, the values are equal."""
 
 import jax
 import numpy as np
@@ -9,7 +9,7 @@ from tidelog.recommend.networks.catalogue import Pair, Raters, directed
 
 @pytest.mark.parametrize("items", [5, 50])
 def test_chosen_items_are_rated_as_they_are_alone(items):
-    """Of 5 items all are looked at once, of 50 only the 24 chosen ones."""
+    """Of 5 items all are encoded once, of 50 only the 24 selected ones."""
     random = np.random.default_rng(0)
     raters = Raters(tuple(Pair.create(random, 4, 6, (8, 8), 1) for _ in range(2)))
     states, vectors = (

@@ -1,4 +1,4 @@
-"""Convolutions and pools with gradients of their own agree with XLA's; pictures become features as IMPALA's do."""
+"""Convolutions and pools with custom gradients agree with XLA's; pictures become features as IMPALA's do."""
 
 from functools import partial
 
@@ -42,7 +42,7 @@ def slopes_in_a_loop(function, *inputs):
 
 @pytest.fixture
 def elsewhere(monkeypatch):
-    """What is traced now is for another kind of device."""
+    """The current trace is for another kind of device."""
     return lambda: monkeypatch.setattr(convolve, "on_cpu", lambda: False)
 
 

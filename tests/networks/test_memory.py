@@ -1,4 +1,4 @@
-"""The recurrent unit: an unroll is its steps, a step that is not real forgets."""
+"""The recurrent unit: an unroll equals its steps, a step that is not real resets."""
 
 import jax.numpy as jnp
 import numpy as np

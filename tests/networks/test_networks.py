@@ -1,4 +1,4 @@
-"""Encoders, actors, values and critics: shapes, ranges, and how they start."""
+"""Encoders, actors, values and critics: shapes, ranges, and initialisation."""
 
 import equinox as eqx
 import jax
@@ -152,7 +152,7 @@ def test_an_actor_honours_its_mask_and_its_dropout():
     np.testing.assert_array_equal(policy.logits[:, 0], actor(observation).logits[:, 0])
     dropped = actor(observation, dropout=0.5, key=jax.random.key(0))
     assert not jnp.allclose(dropped.logits, actor(observation).logits)
-    with pytest.raises(TypeError, match="one shape"):
+    with pytest.raises(TypeError, match="expected equal shapes"):
         actor(observation, mask=mask[:, :3])
 
 

@@ -1,4 +1,4 @@
-"""Readers of histories look back only, whatever stands in front of a short history, and items have length 1."""
+"""History encoders are causal, ignore the padding before a short history, and items have length 1."""
 
 import equinox as eqx
 import jax
@@ -79,7 +79,7 @@ def test_items_have_length_1_and_their_moves_are_bounded():
     np.testing.assert_allclose(jnp.linalg.norm(items.vectors, axis=-1), 1.0, atol=1e-5)
     some = table(jnp.array([2, 5]), features)
     np.testing.assert_allclose(some.vectors, items.vectors[jnp.array([2, 5])], atol=1e-6)
-    np.testing.assert_array_equal(table.weight, 0.0)  # an item never seen is what its features say
+    np.testing.assert_array_equal(table.weight, 0.0)  # a new item depends on its features only
     moved = turned(items.vectors, jnp.ones((7, D)), 0.05)
     np.testing.assert_allclose(jnp.linalg.norm(moved, axis=-1), 1.0, atol=1e-5)
     assert 0.0 < jnp.linalg.norm(moved - items.vectors, axis=-1).max() <= 0.05 + 1e-5

@@ -126,20 +126,20 @@ def test_marginalised_importance_sampling_by_hand_and_at_its_ends():
     assert each.contributions == pytest.approx(ips(evidence).contributions, abs=1e-12)
     alike = mips(evidence, same_kind(np.zeros(3, int), action))
     assert alike.estimate == pytest.approx(2.5, abs=1e-12)  # nothing tells actions apart: the mean reward
-    with pytest.raises(SpecError, match="step 1: the logger takes no action of the kind"):
+    with pytest.raises(SpecError, match="step 1: the logger has probability 0 for the observed embedding"):
         mips(evidence, np.array([[1, 1, 1], [0, 0, 0]]))
-    with pytest.raises(SpecError, match=r"likelihood must be \(2, 3\)"):
+    with pytest.raises(SpecError, match=r"likelihood has shape .*: expected \(2, 3\)"):
         mips(evidence, np.ones((2, 2)))
 
 
 @pytest.mark.parametrize("estimator", BANDIT.values())
 def test_longer_episodes_are_refused(estimator):
-    with pytest.raises(SpecError, match="the longest here has 2; ask for a sequential one"):
+    with pytest.raises(SpecError, match=r"the longest here has 2\. fix: use a sequential estimator"):
         estimator(random_log([1, 2]))
 
 
 def test_wrong_dials_are_refused():
-    with pytest.raises(ConfigError, match="shrinkage must be at least 0, found -1"):
+    with pytest.raises(ConfigError, match="shrinkage = -1: expected at least 0"):
         dr_optimistic_shrinkage(bandit(), -1)
-    with pytest.raises(ConfigError, match="largest must be at least 0, found nan"):
+    with pytest.raises(ConfigError, match="largest = nan: expected at least 0"):
         clipped_ips(bandit(), np.nan)

@@ -91,7 +91,7 @@ def test_too_few_clusters_are_pointed_out():
     _, log = people(users=12, events=80, extra={"store_id": np.repeat(np.arange(12), 80)})
     found = with_found_clusters(log)
     assert clusters_of(found.log) is None
-    assert "'store_id' may say which episodes belong together" in found.notes[0]
+    assert "'store_id' may identify dependent episodes" in found.notes[0]
 
 
 def test_independent_rows_stay_alone():

@@ -110,7 +110,7 @@ def test_continuous_actions_with_and_without_a_bandwidth(quick):
     smooth = gather(policy, log, bandwidth=0.3)
     assert smooth.bandwidth == 0.3
     assert "noise of 0.3 half-ranges" in smooth.notes[0]
-    assert f"{smooth.smoothing:+.3g}, says the model" in smooth.notes[0]
+    assert f"{smooth.smoothing:+.3g} (model estimate)" in smooth.notes[0]
     assert smooth.policy.target_all is smooth.policy.behaviour_all is smooth.policy.model_all is None
     assert np.isfinite(smooth.policy.occupancy).all()
     assert smooth.cloning is not None
@@ -156,7 +156,7 @@ def test_several_choices_at_once_need_recorded_propensities_and_a_probability():
     assert found.cloning is None
     assert found.policy.target == pytest.approx(0.25)
     assert found.policy.behaviour_all is None
-    with pytest.raises(SpecError, match="no network rates several choices"):
+    with pytest.raises(SpecError, match="model = 'neural' does not support several simultaneous choices"):
         gather(Several(log.spec), log, model="neural")
 
 
@@ -171,7 +171,7 @@ def test_what_cannot_be_judged_is_refused(log, policy):
     with pytest.raises(SpecError, match="has no rewards"):
         gather(policy, replace(log, reward=None))
     both = replace(log, reward=np.stack([log.reward] * 2, 1), spec=replace(log.spec, rewards=2))
-    with pytest.raises(SpecError, match=r"2 rewards .* name one column as reward"):
+    with pytest.raises(SpecError, match=r"2 rewards: expected one\. fix: name one column as reward"):
         gather(policy, both)
     with pytest.raises(ConfigError, match=r"discount = 1\.5"):
         gather(policy, log, discount=1.5)
@@ -179,7 +179,7 @@ def test_what_cannot_be_judged_is_refused(log, policy):
         gather(policy, log, model="tabulr")
     continuous = world("continuous")
     other = tl.fit(tl.BC(hidden=(8,), embedding=2), continuous, 1).policy()
-    with pytest.raises(SpecError, match="a table needs discrete actions, this log has Continuous"):
+    with pytest.raises(SpecError, match="model = 'tabular': expected discrete actions, found Continuous"):
         gather(other, continuous, model="tabular")
     with pytest.raises(SpecError, match="this log"):
         gather(other, log)

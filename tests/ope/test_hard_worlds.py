@@ -85,7 +85,7 @@ def test_rare_harm_is_said():
 def test_either_answer_says_which_rare_outcomes_it_cannot_exclude(variant, said):
     (verdict,) = verdicts("ordinary", variant, 300, seeds=1)
     assert verdict.decision == variant
-    assert f"; {said} beyond that, with odds of up to" in verdict.paragraph
+    assert f"; {said} beyond that, with a probability of up to" in verdict.paragraph
 
 
 def test_cut_actions_are_refused():

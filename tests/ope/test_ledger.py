@@ -35,9 +35,9 @@ def test_each_new_policy_is_another_look_at_a_stricter_level(file):
     assert found[0].difference == plain[0].difference
     wider = [width(one) / width(two) for one, two in zip(found, plain, strict=True)]
     assert np.multiply(wider, 1.959964) == pytest.approx([1.959964, 2.241403, 2.638257, 2.865], rel=0.06)
-    assert "looked at 3 times before: the interval is widened from 95% to 99.58%" in found[3].paragraph
+    assert "judged 3 times before: the interval is widened from 95% to 99.58%" in found[3].paragraph
     assert found[3].reasons[-1].endswith("widened from 95% to 99.58%")
-    assert "looked at" not in found[0].paragraph
+    assert "before: the interval is widened" not in found[0].paragraph
     looks = Ledger.of(log, file).looks
     assert [look.number for look in looks] == [1, 2, 3, 4]
     assert [look.decisions["policy"] for look in looks] == [one.decision for one in found]
@@ -76,7 +76,7 @@ def test_episodes_that_were_part_of_another_set_are_counted(file):
     assert half.looks == 1
     assert half.context["looks"]["elsewhere"] == pytest.approx(0.6)
     assert "60.0% of these episodes were judged before as part of another set" in half.paragraph
-    assert "while it grows" in half.paragraph
+    assert "judging a growing log again and again" in half.paragraph
     grown = judge(policies[0], log, limits=QUICK, ledger=file)
     assert grown.looks == 2, "the same policy on more episodes is another look"
     assert grown.context["looks"]["elsewhere"] == pytest.approx(0.75)
@@ -124,7 +124,7 @@ def test_a_log_without_a_place_uses_the_users_state_folder(tmp_path, monkeypatch
     monkeypatch.setenv("TIDELOG_STATE", "off")
     assert state_folder() is None
     found = judge(random_policies(1)[0], log, limits=QUICK)
-    assert "could not be written down" in found.paragraph
+    assert "could not be recorded in any ledger" in found.paragraph
     assert not (tmp_path / "home").exists()
 
 
@@ -158,8 +158,8 @@ def test_a_place_where_no_file_can_be_is_passed_over(tmp_path, monkeypatch):
     monkeypatch.setenv("TIDELOG_STATE", str(tmp_path / "file" / "state"))
     found = judge(random_policies(1)[0], noise(), limits=QUICK)
     assert found.context["looks"]["kept"] is False
-    assert "could not be written down" in found.paragraph
-    with pytest.raises(ConfigError, match="cannot be written. fix: use another file in ledger="):
+    assert "could not be recorded in any ledger" in found.paragraph
+    with pytest.raises(ConfigError, match=r"cannot be written\. fix: use another file in ledger="):
         judge(random_policies(1)[0], noise(), limits=QUICK, ledger=tmp_path / "file" / "looks.jsonl")
 
 
@@ -190,7 +190,7 @@ def test_ledgers_that_are_none_are_refused(file):
     with pytest.raises(ConfigError, match="the ledger of another log"):
         judge(random_policies(1)[0], log, ledger=Ledger.of(noise(seed=5), file))
     found = judge(random_policies(1)[0], log, limits=QUICK, ledger=False)
-    assert "was not counted (ledger=False)" in found.paragraph
+    assert "judged before is unknown (ledger=False)" in found.paragraph
     assert not file.exists()
 
 

@@ -183,5 +183,5 @@ def test_old_run_folders_are_read_without_a_sketch(log, tmp_path):
 
 @pytest.mark.parametrize("broken", [{}, {"episodes": 3, "rewards": True, "smallest": "xyz"}, {"smallest": 3}])
 def test_a_broken_sketch_is_refused(broken):
-    with pytest.raises(CheckpointError, match="cannot be understood"):
+    with pytest.raises(CheckpointError, match="is malformed"):
         Sketch.from_json(broken)

@@ -82,7 +82,7 @@ def test_better_falls_with_its_bound_and_says_so():
     once = bandit(0.5, action=action, supported=shown, behaviour=np.where(missing, 1.0, 0.5))
     found = outcome(once, replace(QUICK, unshown_share=1.0, mean_weight_errors=1e9))
     assert (found.decision, rules(found)) == ("no difference shown", ["unshown"])
-    assert "does not show the logger doing 40.0%" in found.findings[0].sentence
+    assert "does not show 40.0% of the policy's decisions" in found.findings[0].sentence
     assert found.difference == found.bound
     assert found.bound.low < 0 < found.estimates["wdr"].interval.low < found.bound.high
     few = np.tile([True, True], (600, 1))

@@ -94,7 +94,7 @@ def clinicians(log):
 def test_the_clinician_judged_by_estimated_propensities_is_supported_and_no_different(clinicians):
     found = clinicians["estimated"]
     assert found.context["propensities_by"] == "counts"
-    assert "by counting what the logger did" in found.paragraph
+    assert "by counting the logger's actions" in found.paragraph
     assert clinicians["logged"].context["propensities_by"] is None
     assert found.decision == "no difference shown", found.reasons
     assert found.difference.low < 0.0 < found.difference.high
@@ -197,7 +197,7 @@ def test_what_cannot_be_used_is_refused(log):
     several = replace(
         log, spec=replace(log.spec, action=MultiDiscrete((6,))), action=log.action[:, None], propensity=None
     )
-    with pytest.raises(SpecError, match="several choices at once"):
+    with pytest.raises(SpecError, match="several simultaneous choices"):
         propensities_of(several, folds)
 
 
@@ -210,7 +210,7 @@ def test_folds_are_of_episodes_equal_in_size_and_the_same_for_a_seed(log):
     assert (np.sort(np.concatenate([without(folds, 2), np.flatnonzero(folds == 2)])) == np.arange(len(folds))).all()
     with pytest.raises(ConfigError, match="folds = 1"):
         episode_folds(log, 1, 0)
-    with pytest.raises(LogError, match="needs as many episodes, this log has 3"):
+    with pytest.raises(LogError, match="this log has 3 episodes: expected at least"):
         episode_folds(log.take_episodes(range(3)), 4, 0)
 
 
@@ -223,7 +223,7 @@ def test_folds_keep_clusters_whole_and_are_those_of_episodes_where_each_is_its_o
     assert counts.max() - counts.min() <= 1
     alone = replace(log, cluster=np.asarray(log.episode))
     assert (episode_folds(alone, 5, 0) == episode_folds(log, 5, 0)).all()
-    with pytest.raises(LogError, match="needs as many clusters, this log has 2"):
+    with pytest.raises(LogError, match="this log has 2 clusters: expected at least"):
         episode_folds(clustered.take_episodes(range(6)), 3, 0)
 
 

@@ -155,7 +155,7 @@ def test_a_difference_is_taken_on_the_same_users():
     difference = found.difference("b", "a", "hit rate")
     assert difference.estimate == pytest.approx(0.25)
     assert difference.low > 0
-    with pytest.raises(ConfigError, match="no row 'c, all'"):
+    with pytest.raises(ConfigError, match="unknown row 'c, all'"):
         found.row("c")
 
 
@@ -171,9 +171,9 @@ def test_seen_items_are_left_out_on_request():
     ("answer", "words"),
     [
         ([[1, 1]], "the same item twice"),
-        ([[1, 5]], "items 1 .. 4, found 1 .. 5"),
-        ([[1, 2, 3]], r"whole numbers [1, 2], found int64 [1, 3]"),
-        ([[1.0, 2.0]], "found float64"),
+        ([[1, 5]], "returned items 1 .. 5: expected items 1 .. 4"),
+        ([[1, 2, 3]], r"returned int64 [1, 3]: expected whole numbers [1, 2]"),
+        ([[1.0, 2.0]], "returned float64"),
     ],
 )
 def test_lists_that_are_none_are_refused(answer, words):
@@ -182,7 +182,7 @@ def test_lists_that_are_none_are_refused(answer, words):
 
 
 def test_settings_that_cannot_be_are_refused():
-    with pytest.raises(ConfigError, match="between 1 and the number of items, 4, found 5"):
+    with pytest.raises(ConfigError, match="k = 5: expected a number between 1 and 4"):
         lists(Says([[1]]), cases_of([[1]]), 5, 5)
     with pytest.raises(ConfigError, match="no held-out events"):
         next_events(LOG, LOG.time > 99)

@@ -246,5 +246,5 @@ def test_thousands_of_steps_neither_overflow_nor_vanish(likelier):
 
 def test_doubly_robust_asks_for_its_model():
     evidence = evidence_of([2], reward=[1, 1], target=[1, 1], behaviour=[1, 1])
-    with pytest.raises(SpecError, match="reads `model`, which the evidence does not hold"):
+    with pytest.raises(SpecError, match="reads `model`, but the evidence has none"):
         weighted_dr(evidence)

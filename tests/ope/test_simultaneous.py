@@ -80,7 +80,7 @@ def test_a_widened_interval_has_longer_arms():
         "the short arm of a skewed estimate"
     )
     assert wide.high - wide.estimate == pytest.approx(1.5 * (plain.high - plain.estimate))
-    with pytest.raises(ConfigError, match=r"widening must be at least 1, found 0\.5"):
+    with pytest.raises(ConfigError, match=r"widening = 0\.5: expected at least 1"):
         Confidence(widening=0.5)
 
 

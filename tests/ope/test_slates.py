@@ -63,7 +63,7 @@ def test_the_loggers_own_slates_are_worth_the_mean_reward():
 
 
 def test_wrong_slates_are_refused():
-    with pytest.raises(SpecError, match=r"must all be \[slates, slots\]"):
+    with pytest.raises(SpecError, match=r"expected equal shapes \[slates, slots\]"):
         independent_ips(REWARD, TARGET[:, :1], LOGGER)
-    with pytest.raises(SpecError, match="propensities above 0"):
+    with pytest.raises(SpecError, match="behaviour > 0 in every slot"):
         reward_interaction_ips(REWARD, TARGET, LOGGER * 0)

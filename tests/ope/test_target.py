@@ -193,10 +193,16 @@ def test_bounds_of_two_logs_are_held_by_their_hull():
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        (Spec(treatment().spec.observation, Discrete(3)), r"this log takes Discrete\(n=6"),
-        (Spec({"other": treatment().spec.observation["numeric"]}, Discrete(6)), r"shows \['categorical', 'numeric'\]"),
-        (Spec(treatment().spec.observation, Continuous((0.0,), (1.0,))), "this log takes"),
-        (Spec(treatment().spec.observation, Discrete(6, ("a", "b", "c", "d", "e", "f"))), "known on one side only"),
+        (Spec(treatment().spec.observation, Discrete(3)), r"this log has the actions Discrete\(n=6"),
+        (
+            Spec({"other": treatment().spec.observation["numeric"]}, Discrete(6)),
+            r"has the observations \['categorical', 'numeric'\]",
+        ),
+        (Spec(treatment().spec.observation, Continuous((0.0,), (1.0,))), "this log has the actions"),
+        (
+            Spec(treatment().spec.observation, Discrete(6, ("a", "b", "c", "d", "e", "f"))),
+            "only the policy or only this log has",
+        ),
     ],
 )
 def test_policies_and_logs_that_do_not_fit_are_refused(log, spec, said):

@@ -52,7 +52,7 @@ def test_other_weights_than_products_along_episodes():
     support = support_of(evidence, weights=np.array([1.0, 3.0, 0.0, 4.0]))
     assert support.effective_sample_size == pytest.approx(64 / 26)
     assert support.mean_weight == pytest.approx(2.0)
-    with pytest.raises(SpecError, match=r"one weight an episode \(4\), found 8"):
+    with pytest.raises(SpecError, match=r"found 8 weights: expected one per episode \(4\)"):
         support_of(evidence, weights=np.ones(8))
     with pytest.raises(SpecError, match="none below 0"):
         effective_sample_size(np.array([1.0, -1.0]))

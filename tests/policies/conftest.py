@@ -1,4 +1,4 @@
-"""The log of the tests of training, whose programs are compiled already when both run."""
+"""The log of the training tests; its programs are compiled already when both run."""
 
 from tests.training.logs import log, origin, saved
 

@@ -1,4 +1,4 @@
-"""A log in other words: the same decisions with actions, categories and features counted in another order."""
+"""The same log with actions, categories and features in another order."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ ACTIONS, WORDS, FEATURES = (3, 0, 5, 1, 4, 2), (1, 0), (2, 0, 3, 1)
 
 
 def permuted(log):
-    """The log as a table would give it, where words stand in an order of their own."""
+    """Return the log as from a table, with its own order of names."""
     numeric, codes, action = log.spec.observation["numeric"], log.spec.observation["categorical"], log.spec.action
     leaves = {
         "numeric": Vector(4, tuple(numeric.names[i] for i in FEATURES)),

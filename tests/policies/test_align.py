@@ -1,4 +1,4 @@
-"""Names decide: a policy whose log counted in another order does in an environment what its words say."""
+"""Names decide: a policy from a log with another order acts in an environment by name."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 @pytest.fixture(scope="module")
 def policy(log):
-    """An untrained policy of a log that counts in another order."""
+    """An untrained policy of a log with another order."""
     return begin(bc(hidden=(16, 16)), permuted(log)).policy(0)
 
 
@@ -26,7 +26,7 @@ def seen(log):
 
 @pytest.fixture(scope="module")
 def by_name(log, seen):
-    """The same observations by name, in words: positions play no part."""
+    """Return the same observations by name, without positions."""
     numeric, codes = log.spec.observation["numeric"], log.spec.observation["categorical"]
     words = np.asarray(codes.vocabularies[0])[seen["categorical"][:, 0]]
     return dict(zip(numeric.names, seen["numeric"].T, strict=True)) | {"kidneys": words}
@@ -87,15 +87,15 @@ def test_what_cannot_be_matched_is_refused(log):
     policy = begin(bc(), log).policy()
     numeric, codes = log.spec.observation["numeric"], log.spec.observation["categorical"]
     for spec, message in (
-        (replace(log.spec, observation={"numeric": numeric}), r"shows \['numeric'\], the policy was trained to see"),
-        (leaf(log, numeric=Vector(3)), "'numeric' is Vector of width 3 in the ward, the policy was trained on Vector"),
+        (replace(log.spec, observation={"numeric": numeric}), r"has the observations \['numeric'\], the policy"),
+        (leaf(log, numeric=Vector(3)), "'numeric' is Vector of width 3 in the ward, expected Vector"),
         (leaf(log, numeric=Codes((2,) * 4)), "'numeric' is Codes of width 4"),
-        (leaf(log, numeric=Vector(4, (*numeric.names[:3], "day"))), "features of 'numeric': day, hour known on one"),
+        (leaf(log, numeric=Vector(4, (*numeric.names[:3], "day"))), "only the ward has day, hour"),
         (leaf(log, categorical=replace(codes, vocabularies=(("healthy", "failed"),))), "'categorical' can be 'failed'"),
-        (leaf(log, categorical=Codes((3,))), "'categorical' takes 3 codes in the ward, the policy was trained on 2"),
-        (replace(log.spec, action=Discrete(5)), r"the ward takes Discrete\(n=5.*the policy acts with Discrete\(n=6"),
-        (replace(log.spec, action=Discrete(6, tuple("abcdef"))), "actions: a, b, c, d, e known on one side only"),
-        (replace(log.spec, action=Continuous((0.0,), (1.0,))), "the ward takes Continuous"),
+        (leaf(log, categorical=Codes((3,))), "'categorical' has 3 codes in the ward, the policy 2"),
+        (replace(log.spec, action=Discrete(5)), r"the ward has the actions Discrete\(n=5.*the policy Discrete\(n=6"),
+        (replace(log.spec, action=Discrete(6, tuple("abcdef"))), "actions: only .* the ward has a, b, c, d, e"),
+        (replace(log.spec, action=Continuous((0.0,), (1.0,))), "the ward has the actions Continuous"),
     ):  # fmt: skip
         with pytest.raises(SpecError, match=message):
             Aligned(policy, spec, "the ward")
@@ -116,6 +116,6 @@ def test_bounds_of_the_log_must_lie_within_the_environments():
     Aligned(Stub(-2.0, 1.0), spec)
     for low, high in ((-2.5, 1.0), (-1.0, 2.5)):
         with pytest.raises(
-            SpecError, match=r"reach beyond those of the environment.*declare the bounds when the log is"
+            SpecError, match=r"exceed the bounds of the environment.*set the bounds when you read the log"
         ):
             Aligned(Stub(low, high), spec)

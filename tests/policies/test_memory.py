@@ -1,4 +1,4 @@
-"""A policy with a memory: moved on step by step, forgotten where an episode ends, the same along a log."""
+"""A recurrent policy: updated step by step, reset where an episode ends, the same along a log."""
 
 import numpy as np
 import polars as pl
@@ -29,11 +29,11 @@ def observations(log, rows):
 def test_a_memory_is_asked_for_and_has_to_fit(policy, log):
     with pytest.raises(SpecError, match=r"policy\.start\(count\)"):
         policy(observations(log, [0, 1]))
-    with pytest.raises(SpecError, match="of 3 episodes, and 2 observations"):
+    with pytest.raises(SpecError, match="memory has 3 episodes for 2 observations"):
         policy(observations(log, [0, 1]), memory=policy.start(3))
     memoryless = tl.fit(tl.BC(hidden=(8, 8), batch_size=8), log, 1).policy()
     assert not memoryless.is_recurrent
-    with pytest.raises(SpecError, match="no memory"):
+    with pytest.raises(SpecError, match="policy is feed-forward"):
         memoryless.start()
 
 

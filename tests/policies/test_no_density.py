@@ -1,4 +1,4 @@
-"""A policy without a density acts, samples and is saved like any other, and never claims a propensity."""
+"""A policy without a density acts, samples and is saved like any other, and never returns a propensity."""
 
 import numpy as np
 

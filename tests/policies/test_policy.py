@@ -1,4 +1,4 @@
-"""The policy object: what it takes, what it says, and how it is kept."""
+"""The policy object: inputs, outputs, and saving."""
 
 import json
 import shutil
@@ -25,13 +25,13 @@ NAMES = ["severity", "strain", "toxicity", "hour", "kidneys"]
 
 @pytest.fixture(scope="module")
 def clinic(log):
-    """A cloned policy that sees numbers and a word, and takes one of six named actions."""
+    """A cloned policy with numbers and one category as observation, and six named actions."""
     return finish(begin(bc(learning_rate=0.1), log)).policy()
 
 
 @pytest.fixture(scope="module")
 def rater(log):
-    """One that has critics too, untrained."""
+    """A policy with critics, untrained."""
     return begin(iql(), log).policy()
 
 
@@ -47,14 +47,14 @@ def steering():
 
 @pytest.fixture(scope="module")
 def rows(log):
-    """Everything seen in the log, as a table of words and numbers."""
+    """All observations of the log, as a table of numbers and categories."""
     seen = log.transitions.observation
     words = np.asarray(log.spec.observation["categorical"].vocabularies[0])
     return pl.DataFrame(seen["numeric"], schema=NAMES[:4]).with_columns(kidneys=words[seen["categorical"][:, 0]])
 
 
 def some(count, seed=0):
-    """Random observations of the clinic's kind."""
+    """Random observations of the clinic's spec."""
     rng = np.random.default_rng(seed)
     numeric = rng.uniform(0, 4, (count, 4)).astype(np.float32)
     return {"numeric": numeric, "categorical": rng.integers(0, 2, (count, 1)).astype(np.int32)}
@@ -112,15 +112,15 @@ ONE = dict.fromkeys(NAMES[:4], 1.0) | {"kidneys": "healthy"}
 WRONG = {
     "a name": ({"severty": 1.0}, "unknown feature 'severty': did you mean 'severity'"),
     "too few": ({"severity": 1.0, "strain": 0.0}, "missing features toxicity, hour, kidneys"),
-    "a word": (ONE | {"kidneys": "helthy"}, "'kidneys' has the word 'helthy' in row 0, never seen in the log: did you"),
-    "text": (ONE | {"hour": "x"}, "'hour' must hold numbers, found"),
+    "a word": (ONE | {"kidneys": "helthy"}, "'kidneys' is 'helthy' in row 0, unknown in the log: did you"),
+    "text": (ONE | {"hour": "x"}, "'hour' has the type .*, expected numbers"),
     "NaN": (ONE | {"severity": np.nan}, "'severity' is missing or infinite in row 0"),
-    "lengths": (ONE | {"hour": [1.0, 2.0]}, r"one value a row, found shapes .*'hour': \[2\]"),
-    "an array": (np.zeros((2, 5)), "this policy sees numeric, categorical: hand in a mapping or a data frame"),
-    "leaf rows": ({"numeric": np.zeros((2, 4)), "categorical": np.zeros((3, 1), int)}, "differ in how many rows"),
-    "leaf width": ({"numeric": np.zeros((2, 3)), "categorical": [[0], [0]]}, r"'numeric' must have shape \[4\] or"),
+    "lengths": (ONE | {"hour": [1.0, 2.0]}, r"features have shapes .*'hour': \[2\].*, expected one value per row"),
+    "an array": (np.zeros((2, 5)), "the observation needs numeric, categorical. fix: pass a mapping or a data frame"),
+    "leaf rows": ({"numeric": np.zeros((2, 4)), "categorical": np.zeros((3, 1), int)}, "different numbers of rows"),
+    "leaf width": ({"numeric": np.zeros((2, 3)), "categorical": [[0], [0]]}, r"has shape \[2, 3\], expected \[4\]"),
     "leaf forms": ({"numeric": np.zeros(4), "categorical": [[0]]}, "one observation and some are batches"),
-    "a code": ({"numeric": np.zeros((2, 4)), "categorical": [[0], [2]]}, "whole codes 0 to 1, found 2 in row 1"),
+    "a code": ({"numeric": np.zeros((2, 4)), "categorical": [[0], [2]]}, "is 2 in row 1, expected codes 0 to 1"),
     "no rows": ({"numeric": np.zeros((0, 4)), "categorical": np.zeros((0, 1), int)}, "the batch has 0 rows"),
 }  # fmt: skip
 
@@ -139,13 +139,13 @@ def test_frames_that_do_not_fit_are_named(library, clinic, rows):
         clinic(library({("strian" if name == "strain" else name): column for name, column in frame.items()}))
     with pytest.raises(SpecError, match="'hour' is missing or infinite in row 1"):
         clinic(library(frame | {"hour": [0.0, None, 8.0]}))
-    with pytest.raises(SpecError, match=r"'kidneys' has the word '.*' in row 2, never seen"):
+    with pytest.raises(SpecError, match=r"'kidneys' is '.*' in row 2, unknown in the log"):
         clinic(library(frame | {"kidneys": ["healthy", "impaired", None]}))
 
 
 @pytest.mark.parametrize(("observation", "message"), [
-    ([1.0, 2.0, 3.0], r"must have shape \[2\] or \[B, 2\], found \[3\]"), ([[1.0], [1.0, 2.0]], "different lengths"),
-    ([1e300, 0.0], "missing or infinite in row 0"), (["a", "b"], "must hold numbers"), ("ab", r"found \[\]"),
+    ([1.0, 2.0, 3.0], r"has shape \[3\], expected \[2\] or \[B, 2\]"), ([[1.0], [1.0, 2.0]], "different lengths"),
+    ([1e300, 0.0], "missing or infinite in row 0"), (["a", "b"], "expected numbers"), ("ab", r"has shape \[\]"),
     ({"observation": [0.0, float("inf")]}, "missing or infinite"), ({"seen": [0.0, 0.0]}, "unknown feature 'seen'"),
 ])  # fmt: skip
 def test_arrays_that_do_not_fit_are_refused(observation, message, steering):
@@ -173,15 +173,15 @@ def test_forbidden_actions_are_never_chosen(clinic):
 def test_masks_that_do_not_fit_are_refused(clinic, steering):
     seen = some(2)
     for mask, message in (
-        (np.ones((2, 5)), r"mask must have shape \[2, 6\] \(or \[6\] for one\), found \[2, 5\]"),
-        (np.ones(6), r"found \[1, 6\]"),
-        ([[1] * 6, [0] * 6], "the mask of row 1 allows no action at all"),
-        ([["yes"] * 6] * 2, "mask must hold true and false"),
+        (np.ones((2, 5)), r"mask has shape \[2, 5\], expected \[2, 6\] \(or \[6\] for one\)"),
+        (np.ones(6), r"mask has shape \[1, 6\]"),
+        ([[1] * 6, [0] * 6], "the mask of row 1 allows no action"),
+        ([["yes"] * 6] * 2, "mask has the type .*, expected true and false"),
         ([[1], [1, 0]], "'mask' has rows of different lengths"),
     ):
         with pytest.raises(SpecError, match=message):
             clinic(seen, mask)
-    with pytest.raises(SpecError, match="these actions are not discrete"):
+    with pytest.raises(SpecError, match="and these are not discrete"):
         steering([0.0, 0.0], mask=[True])
 
 
@@ -241,9 +241,9 @@ def test_continuous_actions_that_do_not_fit_are_refused(action, steering):
 
 
 def test_what_a_policy_cannot_say_it_says(clinic, steering, rater):
-    with pytest.raises(SpecError, match="probabilities are for discrete actions: use log_probability"):
+    with pytest.raises(SpecError, match=r"continuous actions have no probabilities\. fix: use log_probability"):
         steering.probabilities([0.0, 0.0])
-    with pytest.raises(SpecError, match="BC with Discrete actions rates no actions"):
+    with pytest.raises(SpecError, match="BC with Discrete actions has no Q-values"):
         clinic.q_values(some(1))
     assert rater.q_values(some(3)).shape == (3, 6)
     assert rater.q_values({name: leaf[0] for name, leaf in some(1).items()}).shape == (6,)
@@ -295,11 +295,11 @@ def flip(folder):
 @pytest.mark.parametrize(("damage", "message"), [
     (rewrite(shifted_scaler), "manifest.json was changed after it was written"),
     (rewrite(lambda content: content | {"schema": 3}), "has schema version 3, this tidelog reads 2"),
-    (rewrite(lambda content: content | {"kind": "log"}), "something else than a tidelog policy: 'log'"),
-    (cut, "weights.safetensors has .* bytes where .* were written"), (flip, "weights.safetensors was changed"),
+    (rewrite(lambda content: content | {"kind": "log"}), "is not the manifest of a tidelog policy: its kind is 'log'"),
+    (cut, "weights.safetensors has .* bytes, expected .*"), (flip, "weights.safetensors was changed"),
     (lambda folder: (folder / "weights.safetensors").unlink(), "weights.safetensors is missing"),
-    (lambda folder: (folder / "manifest.json").unlink(), "is no tidelog policy: it has no manifest.json"),
-    (shutil.rmtree, "is no tidelog policy: it has no manifest.json"),
+    (lambda folder: (folder / "manifest.json").unlink(), "is not a tidelog policy: it has no manifest.json"),
+    (shutil.rmtree, "is not a tidelog policy: it has no manifest.json"),
 ])  # fmt: skip
 def test_a_damaged_policy_is_refused(damage, message, clinic, tmp_path):
     damage(clinic.save(tmp_path / "policy"))
@@ -309,17 +309,17 @@ def test_a_damaged_policy_is_refused(damage, message, clinic, tmp_path):
 
 def test_saving_over_something_else_is_refused(clinic, saved, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="exists and is no saved policy: choose another folder, nothing was"):
+    with pytest.raises(CheckpointError, match="exists and is not a saved policy, nothing was written"):
         clinic.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     log = Path(shutil.copytree(saved, tmp_path / "log"))
-    with pytest.raises(CheckpointError, match="exists and is no saved policy"):
+    with pytest.raises(CheckpointError, match="exists and is not a saved policy"):
         clinic.save(log)
     assert tl.open_log(log).steps
 
 
 class Stubborn(eqx.Module):
-    """An actor of one's own that prefers the last action whatever it sees."""
+    """A custom actor that prefers the last action for every observation."""
 
     logits: jax.Array
 
@@ -332,11 +332,13 @@ def test_modules_of_ones_own_need_their_algorithm_again(log, tmp_path):
     policy = begin(own, log).policy()
     assert set(policy(some(4))) == {5}
     policy.save(tmp_path / "own")
-    with pytest.raises(ConfigError, match="a part of your own that no file can hold: pass the algorithm again"):
+    with pytest.raises(
+        ConfigError, match=r"your own function, and files cannot hold functions\. fix: pass the algorithm again"
+    ):
         tl.load_policy(tmp_path / "own")
     again = tl.load_policy(tmp_path / "own", own)
     assert set(again(some(4), [[True] * 5 + [False]] * 4)) == {4}
-    with pytest.raises(CheckpointError, match="It was made by other settings"):
+    with pytest.raises(CheckpointError, match=r"arrays, expected .* for this algorithm"):
         tl.load_policy(tmp_path / "own", bc())
 
 

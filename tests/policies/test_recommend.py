@@ -1,4 +1,4 @@
-"""Lists: never padding, never what is excluded, exactly k, ids as they came in; and wrong input is named."""
+"""Lists: never padding, never excluded items, exactly k, unchanged ids; and invalid input is named."""
 
 import numpy as np
 import polars as pl
@@ -96,7 +96,7 @@ def test_what_is_not_said_of_a_user_counts_as_nothing_known():
 def test_of_many_words_an_error_lists_none():
     many = tuple(f"w{n}" for n in range(300))
     profiles = Profiles(Profile(("plan",) * 300, many, (0.0,) * 300, (1.0,) * 300))
-    with pytest.raises(SpecError, match=r"holds 'zzz', which no user had; 300 words are known \(unknown='skip'"):
+    with pytest.raises(SpecError, match=r"has 'zzz', unknown in the log; 300 values are known. fix: unknown='skip'"):
         profiles.read([{"plan": "zzz"}], 1)
     with pytest.raises(SpecError, match="did you mean 'w299'"):
         profiles.read([{"plan": "w2999"}], 1)
@@ -104,7 +104,7 @@ def test_of_many_words_an_error_lists_none():
 
 def test_users_are_refused_by_a_policy_that_reads_nothing_of_them():
     deaf = policy(small(profile=False), described())
-    with pytest.raises(SpecError, match="this policy reads nothing of users"):
+    with pytest.raises(SpecError, match="this policy has no user features"):
         deaf.recommend([["i1"]], users=[{"age": 3}])
 
 
@@ -118,43 +118,46 @@ def test_only_the_last_steps_of_a_long_history_are_read_but_all_are_left_out(rec
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ({"histories": [["i1", "j2"]]}, "history 0 names the item 'j2', which the log never had"),
-        ({"histories": [["i1"]], "candidates": ["i77"]}, "candidates names the item 'i77'"),
-        ({"histories": [["i1"]], "exclude": "i1"}, "exclude must be a list"),
-        ({"histories": [["i1"]], "exclude": ["i77"]}, "exclude names the item 'i77'"),
-        ({"histories": [["i1"]], "candidates": ["i2", "i2"], "k": 2}, "history 0 has 1 candidates"),
-        ({"histories": [["i1"]], "candidates": [], "k": 1}, "history 0 has 0 candidates"),
-        ({"histories": []}, "no history was handed in"),
-        ({"histories": "i1"}, "must be a list of lists"),
-        ({"histories": ["i1"]}, "history 0 must be a list"),
+        ({"histories": [["i1", "j2"]]}, "history 0 has the unknown item 'j2'"),
+        ({"histories": [["i1"]], "candidates": ["i77"]}, "candidates has the unknown item 'i77'"),
+        ({"histories": [["i1"]], "exclude": "i1"}, "exclude is .*, expected a list"),
+        ({"histories": [["i1"]], "exclude": ["i77"]}, "exclude has the unknown item 'i77'"),
+        ({"histories": [["i1"]], "candidates": ["i2", "i2"], "k": 2}, "history 0 has only 1 candidates"),
+        ({"histories": [["i1"]], "candidates": [], "k": 1}, "history 0 has only 0 candidates"),
+        ({"histories": []}, "no history, expected at least one"),
+        ({"histories": "i1"}, "histories has the type str, expected lists"),
+        ({"histories": ["i1"]}, "history 0 is 'i1', expected a list"),
         ({"histories": [["i1"]], "k": 0}, "at least 1"),
-        ({"histories": [["i1"]], "k": 11}, "k = 11 items were asked for, history 0 has 9 candidates"),
+        ({"histories": [["i1"]], "k": 11}, "k = 11, but history 0 has only 9 candidates"),
         ({"histories": [["i1"]], "k": 2.5}, "expected a whole number"),
-        ({"histories": [["i1"]], "events": [["view"]]}, "history 0 has the event 'view'"),
+        ({"histories": [["i1"]], "events": [["view"]]}, "history 0 has the unknown event 'view'"),
         ({"histories": [["i1"]], "events": [[]]}, "1 items and 0 events"),
         ({"histories": [["i1"]], "unknown": "drop"}, "expected 'error' or 'skip'"),
         ({"histories": [["i1"]], "unknown": np.array(["skip", "error"])}, "expected 'error' or 'skip'"),
         ({"histories": [["i1"]], "exclude_seen": "no"}, "exclude_seen = 'no': expected True or False"),
-        ({"histories": [["i1"]], "events": 5}, "events must be a list of lists"),
-        ({"histories": [["i1"]], "events": [None]}, "the events of history 0 must be a list"),
-        ({"histories": [["i1"]], "events": ["view"]}, "the events of history 0 must be a list"),
-        ({"histories": [["i1"]], "events": {0: ["buy"]}}, "events must be a list of lists"),
-        ({"histories": np.array(3)}, "must be a list of lists"),
-        ({"histories": [["i1"]], "exclude": np.array(3)}, "exclude must be a list"),
-        ({"histories": [["i1"]], "users": {"age": 3}}, "users must be a list with a mapping for each history"),
-        ({"histories": [["i1"]], "users": [{}, {}]}, "1 histories and 2 users"),
-        ({"histories": [["i1"]], "users": ["u1"]}, r"users\[0\] must be a mapping"),
+        ({"histories": [["i1"]], "events": 5}, "events has the type int, expected lists"),
+        ({"histories": [["i1"]], "events": [None]}, "events of history 0: None, expected a list"),
+        ({"histories": [["i1"]], "events": ["view"]}, "events of history 0: 'view', expected a list"),
+        ({"histories": [["i1"]], "events": {0: ["buy"]}}, "events has the type dict, expected lists"),
+        ({"histories": np.array(3)}, "histories has the type ndarray, expected lists"),
+        ({"histories": [["i1"]], "exclude": np.array(3)}, "exclude is .*, expected a list"),
+        (
+            {"histories": [["i1"]], "users": {"age": 3}},
+            "users has the type dict, expected a list. fix: pass one mapping per history",
+        ),
+        ({"histories": [["i1"]], "users": [{}, {}]}, "1 histories with 2 users"),
+        ({"histories": [["i1"]], "users": ["u1"]}, r"users\[0\] is 'u1', expected a mapping"),
         (
             {"histories": [["i1"]], "users": [{"ages": 3}]},
-            r"\['ages'\] is not known of users: did you mean 'age'",
+            r"\['ages'\] is an unknown column: did you mean 'age'",
         ),
         ({"histories": [["i1"]], "users": [{"age": "old"}]}, r"users\[0\]\['age'\] is 'old': expected a number"),
         ({"histories": [["i1"]], "users": [{"age": float("inf")}]}, "expected a finite number"),
         ({"histories": [["i1"]], "users": [{"age": 1e300}]}, "expected a finite number"),
         ({"histories": [["i1"]], "users": [{"age": 10**400}]}, "expected a finite number"),
-        ({"histories": [["i1"]], "users": [{"plan": "pad"}]}, "holds 'pad', which no user had; did you mean 'paid'"),
-        ({"histories": [["i1"]], "users": [{"plan": 3}]}, "expected a word, a list of words, or None"),
-        ({"histories": [["i1"]], "users": [{"likes": ["a", 3]}]}, "holds 3: expected words"),
+        ({"histories": [["i1"]], "users": [{"plan": "pad"}]}, "has 'pad', unknown in the log; did you mean 'paid'"),
+        ({"histories": [["i1"]], "users": [{"plan": 3}]}, "expected text, a list of texts, or None"),
+        ({"histories": [["i1"]], "users": [{"likes": ["a", 3]}]}, "has 3: expected text"),
     ],
 )
 def test_what_is_handed_in_wrong_is_named(recommender, call, said):
@@ -163,7 +166,7 @@ def test_what_is_handed_in_wrong_is_named(recommender, call, said):
 
 
 def test_a_kind_of_event_that_there_is_not_is_refused_by_index_too(recommender):
-    with pytest.raises(SpecError, match=r"kinds of events from 0 \(none\) to 2, found 3"):
+    with pytest.raises(SpecError, match=r"events have 3, expected kinds 0 \(none\) to 2"):
         recommender.ranker().rank(np.array([[1]]), np.array([[3]]), 2)
 
 
@@ -184,7 +187,7 @@ def test_a_table_is_read_as_the_log_was(recommender):
     wanted = recommender.recommend([["i1", "i2"]], 2, events=[["buy", "click"]])
     assert lists["i"].to_list() == wanted.items[0].tolist()
     assert lists["u"].to_list() == [1, 1]
-    with pytest.raises(SpecError, match=r"column 't' has no value that can be read in 1 row\(s\): 2"):
+    with pytest.raises(SpecError, match=r"column 't' has no valid value in 1 row\(s\): 2"):
         recommend_for_table(recommender, frame, user="u", item="i", time="t", k=2)
 
 
@@ -231,9 +234,9 @@ def test_a_table_of_histories_becomes_a_table_of_lists(recommender):
     assert lists["who"].to_list() == ["b"] * 3 + ["a"] * 3 + ["c"] * 3
     by_hand = recommender.recommend([["i1", "i2"], ["i5"], []], 3)
     assert lists["what"].to_list() == by_hand.items.reshape(-1).tolist()
-    with pytest.raises(SpecError, match="lacks the column 'whoo': did you mean 'who'"):
+    with pytest.raises(SpecError, match="has no column 'whoo': did you mean 'who'"):
         recommend_for_table(recommender, frame, user="whoo", item="what")
-    with pytest.raises(SpecError, match="no value that can be read in 1 row"):
+    with pytest.raises(SpecError, match="no valid value in 1 row"):
         recommend_for_table(
             recommender, frame.with_columns(who=pl.Series(["a", "b", None, "c"])), user="who", item="what"
         )

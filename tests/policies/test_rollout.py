@@ -1,4 +1,4 @@
-"""Playing: so many episodes as were asked for, the same for the same seed, none preferred; and logs of play."""
+"""Rollouts: the requested number of episodes, equal for equal seeds, without selection; and logs of rollouts."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_play_is_decided_by_its_seed(policy):
 
 
 def corridor(length=30):
-    """Half of the episodes end at once and earn nothing, half take `length` steps and earn 1."""
+    """Half of the episodes end at once and earn nothing, half have `length` steps and earn 1."""
     states = length + 2
     transition = np.zeros((states, 1, states))
     transition[0, 0, [1, states - 1]] = 0.5
@@ -67,7 +67,7 @@ def test_a_random_log_has_the_chances_of_chance_and_the_environments_words(log):
     assert collect("treatment", episodes=30, seed=0).fingerprint() == log.fingerprint()
     assert collect("treatment", episodes=30, seed=1).fingerprint() != log.fingerprint()
     assert collect("treatment", steps=50).steps >= 50
-    with pytest.raises(ConfigError, match=r"either episodes=\.\.\. or steps=\.\.\."):
+    with pytest.raises(ConfigError, match=r"expected exactly one of episodes and steps"):
         collect("treatment")
 
 

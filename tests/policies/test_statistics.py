@@ -15,9 +15,9 @@ from tidelog.policies.statistics import (
 
 
 def test_iqm_leaves_out_the_lowest_and_highest_quarter():
-    # 8 scores: two go on each side, (3 + 4 + 5 + 6) / 4 remains.
+    # 8 scores: two are cut on each side, (3 + 4 + 5 + 6) / 4 remains.
     assert iqm(np.array([100.0, 3, 4, 1, -50, 5, 6, 90])) == 4.5
-    # 6 scores: floor(6 / 4) = 1 goes on each side, as scipy.stats.trim_mean does: (2 + 3 + 4 + 9) / 4.
+    # 6 scores: floor(6 / 4) = 1 is cut on each side, as scipy.stats.trim_mean does: (2 + 3 + 4 + 9) / 4.
     assert iqm(np.array([1.0, 2, 3, 4, 9, 100])) == 4.5
     assert iqm(np.array([1.0, 2, 6])) == 3.0
 
@@ -41,7 +41,7 @@ def test_optimality_gap_gives_no_credit_above_the_target():
 
 def test_normalised_runs_from_random_to_expert():
     np.testing.assert_allclose(normalised(np.array([-20.0, 80, 30]), -20, 80), [0, 100, 50])
-    with pytest.raises(ConfigError, match="must differ"):
+    with pytest.raises(ConfigError, match="expected two different references"):
         normalised(1.0, 2.0, 2.0)
 
 
@@ -54,7 +54,7 @@ def test_probability_of_improvement_counts_pairs_and_half_of_ties():
 
 
 def test_probability_of_improvement_wants_the_same_tasks():
-    with pytest.raises(ConfigError, match="tasks must agree"):
+    with pytest.raises(ConfigError, match="have different tasks"):
         probability_of_improvement(np.zeros((2, 3)), np.zeros((2, 4)))
 
 

@@ -1,4 +1,4 @@
-"""Small untrained policies of every kind that an artefact has to carry, and artefacts of them."""
+"""Small untrained policies of every kind that an artefact supports, and artefacts of them."""
 
 import importlib.util
 from functools import cache
@@ -56,7 +56,7 @@ CASES = {
 
 @cache
 def policy(name):
-    """A policy whose scales are not the identity, nor its biases zeros, nor its heads as small as they begin."""
+    """A policy with scaling, nonzero biases, and larger heads than the initial ones."""
     algorithm, leaves, space = CASES[name]
     spec = Spec(leaves, space, rewards=2 if "several" in name else None)
     mean, std = np.asarray([1.0, -2.0, 0.5, 0.1], np.float32), np.asarray([2.0, 0.5, 1.5, 0.3], np.float32)
@@ -69,7 +69,7 @@ def policy(name):
 
 @cache
 def listing(name):
-    """A policy that ranks ten items, moved as far from where networks begin."""
+    """A policy that ranks ten items, far from the initial networks."""
     algorithm, log = small(**LISTS[name]), described()
     generator = np.random.default_rng(len(name))
     params = algorithm.policy_params(fresh(algorithm, log))

@@ -77,7 +77,7 @@ def test_bits_depend_on_no_clock():
     )
     assert all_of(slow) == all_of(quick)
     assert all_of(slow)[0] != all_of(off)[0]
-    note = "played one round ahead: a rollout is by the policy as it stood one round before"
+    note = "rollouts are collected one round ahead, with the policy of one round before"
     assert note in slow.notes()
 
 
@@ -152,13 +152,13 @@ def test_an_environment_that_cannot_be_saved_starts_anew(tmp_path):
 
 
 def test_what_cannot_be_overlapped_is_refused(tmp_path):
-    with pytest.raises(tl.ConfigError, match=r"ahead: jax:CartPole-v1 is a function that runs compiled"):
+    with pytest.raises(tl.ConfigError, match=r"ahead=True needs a host environment; jax:CartPole-v1 already runs"):
         begin("jax:CartPole-v1", tmp_path / "run", ahead=True)
-    with pytest.raises(tl.ConfigError, match="ahead = 'yes': expected true or false"):
+    with pytest.raises(tl.ConfigError, match="ahead = 'yes': expected True or False"):
         begin(HOST, tmp_path / "run", ahead="yes")
     log = tl.collect(HOST, episodes=2)
     run = tl.fit(tl.IQL(hidden=(4,), batch_size=4), log, 1, train=False)
-    with pytest.raises(tl.ConfigError, match="ahead: a run that goes on plays a few decisions at a time"):
+    with pytest.raises(tl.ConfigError, match="learn takes an algorithm, found a run"):
         begin(HOST, tmp_path / "run", algorithm=run, ahead=True)
     assert not (tmp_path / "run").exists()
 
@@ -168,5 +168,5 @@ def test_the_command_line_plays_ahead(tmp_path, monkeypatch, capsys):
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY_FLAGS.items()]
     words = ["train", "ppg", "--env", HOST, "--steps", "128", "--every", str(EVERY), "--out", "run", *flags]
     assert main([*words, "--ahead"]) == 0
-    assert "note: played one round ahead" in capsys.readouterr().out
+    assert "note: rollouts are collected one round ahead" in capsys.readouterr().out
     assert tl.load("run").record.options.ahead

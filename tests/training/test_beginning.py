@@ -63,7 +63,7 @@ def test_before_its_first_update_it_plays_like_its_teacher(held, algorithm, env)
     told = run.record.data["start"]
     assert max(told["divergence"]) < 0.05
     assert told["decisions"] >= 512
-    assert run.notes()[-1].startswith("began as the BC policy: mean divergence 0.0")
+    assert run.notes()[-1].startswith("distilled from the BC start policy: mean divergence 0.0")
     one, two = (tl.rollout(policy, CART, 8, seed=3) for policy in (run.policy(), teacher.policy()))
     assert two.mean() > 150
     assert abs(one.mean() - two.mean()) < 0.25 * two.mean()
@@ -137,13 +137,13 @@ def test_a_policy_of_several_choices_plays_where_it_learnt_and_is_begun_as(monke
     likely = np.exp(policy.log_probability(np.zeros((6, 2), np.float32), found))
     assert likely.sum() == pytest.approx(1.0, abs=1e-5)
     np.testing.assert_allclose(counts / 500, likely, atol=0.1)
-    for wrong, said in (([[0, 3]], "action 1"), ([0], "actions of shape")):
+    for wrong, said in (([[0, 3]], "action 1"), ([0], "actions have shape")):
         with pytest.raises(tl.SpecError, match=said):
             policy.log_probability(np.zeros((1, 2), np.float32), wrong)
     told = begin(tiny(), Dials(), policy, start_updates=200, start_decisions=64).record.data["start"]
     assert 0.0 <= told["divergence"][0] < 1e-3
     wider = replace(policy.spec, action=MultiDiscrete((2, 4)))
-    with pytest.raises(tl.SpecError, match=r"takes MultiDiscrete\(sizes=\(2, 4\)\), the policy acts with"):
+    with pytest.raises(tl.SpecError, match=r"MultiDiscrete\(sizes=\(2, 4\)\), the policy MultiDiscrete"):
         Aligned(policy, wider)
 
 
@@ -167,7 +167,7 @@ def test_a_stopped_run_goes_on_bit_equal(held, env, tmp_path, monkeypatch):
     stop_at(begin(tiny(), env, teacher, out=tmp_path / "run", **options), 5)
     loaded = finish(tl.load(tmp_path / "run"))
     assert [fingerprint(learner) for learner in loaded.learners()] == [fingerprint(one) for one in whole.learners()]
-    assert loaded.notes()[-1].startswith("began as the BC policy")
+    assert loaded.notes()[-1].startswith("distilled from the BC start policy")
 
 
 def test_the_command_line_begins_as_a_run_or_a_saved_policy(held, tmp_path, monkeypatch, capsys):
@@ -178,12 +178,12 @@ def test_the_command_line_begins_as_a_run_or_a_saved_policy(held, tmp_path, monk
     few += ["--auxiliary-epochs", "0", "--steps", "16", "--start-updates", "5", "--start-decisions", "16"]
     for start in (str(teacher.folder), "policy"):
         assert main(["train", "ppg", "--env", CART, *few, "--start", start, "--out", "run"]) == 0
-        assert "note: began as the BC policy" in capsys.readouterr().out
+        assert "note: distilled from the BC start policy" in capsys.readouterr().out
         told = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["start"]
         assert (told["updates"], told["decisions"]) == (5, 16)
         (tmp_path / "run").rename(tmp_path / f"run {len(list(tmp_path.iterdir()))}")
     assert main(["train", "ppg", "--env", "Pendulum-v1", *few, "--start", "policy", "--out", "other"]) == 2
-    assert "the policy was trained on" in capsys.readouterr().err
+    assert "expected Vector of width 4 of the policy" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
 
@@ -199,12 +199,14 @@ def unfit():
         "BCQ policy has no density": tl.BCQ(**SMALL, **tiny_bcq),
         "IQL policy has no density": tl.IQL(**SMALL, actor_head="deterministic"),
         "BC policy has no density": tl.BC(**SMALL, epsilon=0.5),  # its mode carries mass
-        "IQL policy remembers": tl.IQL(**SMALL, recurrent_size=4, window=2),
+        "IQL policy is recurrent": tl.IQL(**SMALL, recurrent_size=4, window=2),
     }
     return {said: tl.fit(algorithm, log, 1, train=False).policy() for said, algorithm in algorithms.items()}
 
 
-@pytest.mark.parametrize("said", ["BCQ policy has no", "IQL policy has no", "BC policy has no", "IQL policy remembers"])
+@pytest.mark.parametrize(
+    "said", ["BCQ policy has no", "IQL policy has no", "BC policy has no", "IQL policy is recurrent"]
+)
 def test_a_policy_without_a_distribution_of_single_observations_is_refused(unfit, said, tmp_path):
     policy = next(policy for whole, policy in unfit.items() if whole.startswith(said))
     with pytest.raises(tl.SpecError, match=said):
@@ -219,20 +221,22 @@ def test_a_policy_of_other_spaces_is_refused(unfit, held):
     masked = replace(teacher.policy().spec, action=replace(teacher.policy().spec.action, n=3, names=()))
     policy = teacher.policy()
     policy.spec = masked
-    with pytest.raises(tl.SpecError, match=r"takes Discrete\(n=2.*, the policy acts with Discrete\(n=3"):
+    with pytest.raises(tl.SpecError, match=r"has the actions Discrete\(n=2.*, the policy Discrete\(n=3"):
         begin(tiny(), f"jax:{CART}", policy)
 
 
 def test_a_log_in_place_of_an_environment_is_refused_with_what_is_offered_instead(held, capsys):
     log, _ = held
     bare = replace(log, propensity=None)
-    offered = r"learn from that by iql, bc, .*start=run"
+    offered = r"fix: learn from the log with iql, bc, .*start=run"
     for algorithm in (replaying(), tiny()):
         name = type(algorithm).__name__
-        with pytest.raises(tl.SpecError, match=rf"{name} learns .* steps without propensities in place .*{offered}"):
+        with pytest.raises(
+            tl.SpecError, match=rf"{name} needs an environment.* steps without propensities\. {offered}"
+        ):
             learn(algorithm, bare, 320, train=False)
     likely = replace(log, propensity=np.ones(log.steps))
-    with pytest.raises(tl.SpecError, match=rf"a log of [\d,]+ steps in place of an environment: {offered}"):
+    with pytest.raises(tl.SpecError, match=rf"a log of [\d,]+ steps\. {offered}"):
         learn(replaying(), likely, 320, train=False)
     assert main(["train", "off-policy-ppg", "--data", "log"]) == 2
     assert "`tidelog train off-policy-ppg --env NAME --start runs/iql`" in " ".join(capsys.readouterr().err.split())
@@ -252,20 +256,20 @@ def test_places_that_are_taken_are_refused_before_anybody_plays(held, tmp_path, 
 def test_a_start_that_diverges_is_refused(held, tmp_path, monkeypatch):
     _, teacher = held
     monkeypatch.setattr(tl.PPG, "taught", lambda self, state, *rest: (state, jnp.nan))
-    with pytest.raises(tl.DivergenceError, match="the divergence of PPG with seed 0 from the policy that it begins as"):
+    with pytest.raises(tl.DivergenceError, match="the divergence of PPG with seed 0 from the start policy became NaN"):
         begin(tiny(), CART, teacher, out=tmp_path / "run")
     assert not list(tmp_path.iterdir())
 
 
 def test_wrong_starts_are_refused_by_name(held):
     _, teacher = held
-    with pytest.raises(tl.ConfigError, match=r"start: expected a policy or a run, found str: .*tl.load_policy"):
+    with pytest.raises(tl.ConfigError, match=r"start: expected a policy or a run, found str\. fix: .*tl.load_policy"):
         begin(tiny(), CART, "runs/bc")
-    with pytest.raises(tl.ConfigError, match="start_updates: only with a policy to begin as"):
+    with pytest.raises(tl.ConfigError, match="start_updates: has no effect without a start policy"):
         learn(tiny(), CART, 320, start_updates=5, train=False)
     with pytest.raises(tl.ConfigError, match="start_decisions = 0: expected at least 1"):
         begin(tiny(), CART, teacher, start_decisions=0)
     with pytest.raises(tl.ConfigError, match=r"start_updates = 2\.5: expected a whole number"):
         begin(tiny(), CART, teacher, start_updates=2.5)
-    with pytest.raises(tl.ConfigError, match="start: a run goes on as its own policy"):
+    with pytest.raises(tl.ConfigError, match=r"learn takes an algorithm, found a run. fix: use tl\.finetune"):
         begin(teacher, CART, teacher)

@@ -134,7 +134,7 @@ def test_checkpoints_name_segments_instead_of_holding_them(away, tmp_path, monke
         (last,) = sorted((run.folder / "checkpoints").iterdir())[-1:]
         sizes[place] = sum(path.stat().st_size for path in last.iterdir())
     held = sum(path.stat().st_size for path in (tmp_path / where / "phase_buffer").rglob("*.npy"))
-    (depot,) = run._engine._offloaded._depots[0].values()
+    (depot,) = run._engine._offloaded._stores[0].values()
     assert held > 0.9 * depot.capacity * depot.segment_bytes
     assert sizes["device"] - sizes[where] > 0.9 * depot.capacity * depot.segment_bytes
 
@@ -142,7 +142,7 @@ def test_checkpoints_name_segments_instead_of_holding_them(away, tmp_path, monke
 def test_pieces_go_when_no_checkpoint_names_them(tmp_path, monkeypatch):
     chunks_of(2, monkeypatch)
     run = begin("disk", tmp_path / "run", save_seconds=0.0, keep=1)
-    place = tmp_path / "run/memory/member-0/memory"
+    place = tmp_path / "run/phase_buffer/member-0/phase_buffer"
     counts = [len(list(place.glob("*"))) for _ in run.stream()]
     assert max(counts) == 4  # two rounds of a phase, and what it prepares beside them
     assert counts[-1] == 1  # the last round began a phase
@@ -150,23 +150,23 @@ def test_pieces_go_when_no_checkpoint_names_them(tmp_path, monkeypatch):
 
 def test_members_under_one_vmap_keep_no_segments_elsewhere(away):
     _, _, run = away
-    with pytest.raises(tl.ConfigError, match="members under one vmap keep theirs on the device"):
+    with pytest.raises(tl.ConfigError, match="members under one vmap need the phase buffer on the device"):
         tl.load(run.folder, together=True)
     trainer = run._engine
-    places, host = trainer._places, storage.Storage("host")
+    places, host = trainer._assignment, storage.Storage("host")
     assert not Engine(trainer.members, trainer.learners, STEPS, places=places, together=True, storage=host)._together
 
 
 def test_a_damaged_piece_is_refused(tmp_path, monkeypatch):
     chunks_of(2, monkeypatch)
     stop_at(begin("disk", tmp_path / "run", save_seconds=0.0), 10)
-    path = sorted((tmp_path / "run/memory").rglob("*.npy"))[0]
+    path = sorted((tmp_path / "run/phase_buffer").rglob("*.npy"))[0]
     *kept, last = path.read_bytes()
     path.write_bytes(bytes([*kept, last ^ 1]))
     with pytest.raises(tl.CheckpointError, match=r"brought.*npy was changed after it was written"):
         tl.load(tmp_path / "run")
     shutil.rmtree(path.parent)
-    with pytest.raises(tl.CheckpointError, match="is no tidelog piece of a phase memory"):
+    with pytest.raises(tl.CheckpointError, match="is not a tidelog piece of a phase memory"):
         tl.load(tmp_path / "run")
 
 
@@ -235,7 +235,7 @@ def test_leaves_and_columns_are_kept_apart_whatever_their_names(tmp_path, on_dis
 def test_a_piece_that_goes_while_the_run_needs_it_is_named(tmp_path):
     store = depot(tmp_path, True)
     shutil.rmtree(tmp_path / "00000008-brought")
-    with pytest.raises(tl.CheckpointError, match="00000008-brought is gone while the run needs it"):
+    with pytest.raises(tl.CheckpointError, match="00000008-brought is missing, but the run needs it"):
         store.prepare(lambda columns: {"made": columns["valid"]})
 
 
@@ -259,9 +259,9 @@ def test_what_a_phase_prepares_is_the_same_by_parts_but_for_rounding(tmp_path, m
     """Products of fewer rows are rounded otherwise on some processors."""
 
     def prepared(where):
-        made, prepare = [], depot_visits._prepared
+        made, prepare = [], depot_visits._prepare_chunk
         with monkeypatch.context() as patch:
-            patch.setattr(depot_visits, "_prepared", lambda *given: made.append(prepare(*given)) or made[-1])
+            patch.setattr(depot_visits, "_prepare_chunk", lambda *given: made.append(prepare(*given)) or made[-1])
             finish(begin("host", tmp_path / where, steps=128))  # to the end of the first auxiliary phase
         return [jax.tree.map(np.asarray, part) for part in made]
 
@@ -278,8 +278,8 @@ def test_small_blocks_give_the_same_bits(away, tmp_path, monkeypatch):
     where, (states, _), _ = away
     asked = []
     monkeypatch.setattr(OffloadedStore, "block", lambda self, draw: 3)
-    fetch = depot_visits._fetched
-    monkeypatch.setattr(depot_visits, "_fetched", lambda *given: asked.append(given[2].shape) or fetch(*given))
+    fetch = depot_visits._fetch
+    monkeypatch.setattr(depot_visits, "_fetch", lambda *given: asked.append(given[2].shape) or fetch(*given))
     assert all_of(finish(begin(where, tmp_path / "run", seeds=2)))[0] == states
     assert set(asked) == {(3, 2)}
 
@@ -288,24 +288,26 @@ def test_small_blocks_give_the_same_bits(away, tmp_path, monkeypatch):
 
 
 def test_a_memory_that_has_no_room_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):
-    with pytest.raises(tl.SpaceError, match=r"takes 6\.\d+ GB, more than phase_buffer_limit = 2 GB: ask for fewer"):
+    with pytest.raises(tl.SpaceError, match=r"takes 6\.\d+ GB, more than phase_buffer_limit = 2 GB\. fix: reduce"):
         learn(
             paper(), Pictures(), 10**6, out=tmp_path / "run", phase_buffer="disk", phase_buffer_limit=2.0, train=False
         )
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, int(12e9)))
-    with pytest.raises(tl.SpaceError, match=r"2 times over because each of 1 check.*and the disk of .* has 12\.00 GB"):
+    with pytest.raises(tl.SpaceError, match=r"2 times because each of 1 check.*but the disk of .* has 12\.00 GB free"):
         learn(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_buffer="disk", keep=1, train=False)
     for where in ("host", "device"):
         monkeypatch.setattr(storage, "available_memory", lambda: int(5e9))
-        with pytest.raises(tl.SpaceError, match=r"this machine's memory has 5\.00 GB: ask .* or set phase_buffer to"):
+        with pytest.raises(
+            tl.SpaceError, match=r"this machine's memory has 5\.00 GB free\. fix: .* or set phase_buffer to"
+        ):
             learn(paper(), Pictures(), 10**6, phase_buffer=where, train=False)
     monkeypatch.setattr(storage, "available_memory", lambda: int(1e12))
-    with pytest.raises(tl.SpaceError, match=r"4 times over because each of 3 checkpoints .* and the disk of"):
+    with pytest.raises(tl.SpaceError, match=r"4 times because each of 3 checkpoints .* but the disk of"):
         learn(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_buffer="host", train=False)
     assert not list(tmp_path.iterdir())
     command = ["train", "ppg", "--env", ENV, "--out", str(tmp_path / "run"), "--phase-buffer-limit", "0.001"]
     assert main(command) == 2
-    assert "the phase memory takes" in capsys.readouterr().err
+    assert "the phase buffer takes" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -314,7 +316,7 @@ def test_stores_in_which_nothing_waits_need_room_too(algorithm, monkeypatch):
     with pytest.raises(tl.SpaceError, match=r"the stores of segments take .* than phase_buffer_limit = 1e-06 GB"):
         learn(algorithm, ENV, 64, phase_buffer_limit=1e-6, train=False)
     monkeypatch.setattr(storage, "available_memory", lambda: 1000)
-    with pytest.raises(tl.SpaceError, match=r"and this machine's memory has 1\.0 kB: .* or steps$"):
+    with pytest.raises(tl.SpaceError, match=r"but this machine's memory has 1\.0 kB free\. fix: .* or steps$"):
         learn(algorithm, ENV, 64, train=False)
 
 
@@ -323,20 +325,20 @@ def test_members_side_by_side_need_room_for_both_copies(monkeypatch):
     each = storage.store_bytes(*planned["phase_buffer"])
     monkeypatch.setattr(storage, "available_memory", lambda: 3 * each)
     learn(tiny(), ENV, 64, seeds=2, train=False)
-    with pytest.raises(tl.SpaceError, match=r"for each of 2 members, twice over while they are put side by side"):
+    with pytest.raises(tl.SpaceError, match=r"for each of 2 members, twice while the members are stacked"):
         learn(tiny(), ENV, 64, seeds=2, together=True, train=False)
 
 
 def test_what_a_run_has_written_is_room_that_it_has(away, monkeypatch):
     _, _, run = away
     lies = sum(path.stat().st_size for path in (run.folder / "phase_buffer").rglob("*.npy"))
-    each = run._engine._offloaded._depots[0]["phase_buffer"]
+    each = run._engine._offloaded._stores[0]["phase_buffer"]
     needed = 4 * 2 * each.capacity * each.segment_bytes
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, needed - lies))
     assert 0 < lies < needed
     assert tl.load(run.folder).finished
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(0, 0, needed - lies - 1))
-    with pytest.raises(tl.SpaceError, match="4 times over"):
+    with pytest.raises(tl.SpaceError, match="4 times because"):
         tl.load(run.folder)
 
 
@@ -344,12 +346,15 @@ def test_what_a_run_has_written_is_room_that_it_has(away, monkeypatch):
     ("settings", "said"),
     [
         ({"phase_buffer": "dish"}, "phase_buffer = 'dish': did you mean 'disk'"),
-        ({"phase_buffer": "disk"}, "lies in the run's folder: name one"),
+        ({"phase_buffer": "disk"}, "phase_buffer = 'disk' needs a run folder"),
         ({"phase_buffer": "host", "phase_buffer_limit": -1.0}, "expected a number of GB above 0"),
         ({"phase_buffer_limit": "1"}, "phase_buffer_limit = '1': expected a number"),
         ({"phase_buffer": "host", "together": True}, "members under one vmap"),
-        ({"phase_buffer": "host", "algorithm": tl.PPO()}, "keeps no segments from phase to phase"),
-        ({"phase_buffer": "host", "algorithm": tl.OffPolicyPPG()}, "OffPolicyPPG as it is set keeps no segments"),
+        ({"phase_buffer": "host", "algorithm": tl.PPO()}, "stores no segments between phases"),
+        (
+            {"phase_buffer": "host", "algorithm": tl.OffPolicyPPG()},
+            "OffPolicyPPG with these settings stores no segments",
+        ),
     ],
 )
 def test_places_that_cannot_be_are_refused(settings, said):
@@ -359,6 +364,6 @@ def test_places_that_cannot_be_are_refused(settings, said):
 
 
 def test_a_run_says_where_its_memory_lies_and_how_large_it_is(tmp_path):
-    (note,) = [n for n in begin("disk", tmp_path / "run").notes() if "phase memory" in n]
+    (note,) = [n for n in begin("disk", tmp_path / "run").notes() if "phase buffer" in n]
     assert "takes 6.0 kB on disk in" in note or "kB on disk in" in note
     assert "at most two blocks of" in note

@@ -168,9 +168,9 @@ def test_the_best_of_all_members_is_a_members_best(origin):
     run = finish(begin([bc(), bc(learning_rate=1e-3)], origin, seeds=2, best="worth", evaluate=evaluate))
     assert run.best_policy().algorithm.learning_rate == 1e-3
     assert run.best_policy(seed=1, member=0).algorithm.learning_rate == 1e-2
-    with pytest.raises(ConfigError, match=r"this run has 2 algorithm\(s\), counted from 0"):
+    with pytest.raises(ConfigError, match=r"member = 2: this run has 2 algorithm\(s\)\. fix: use 0 to 1"):
         run.policy(member=2)
-    with pytest.raises(ConfigError, match=r"no member has seed 7: seeds are \[0, 1\]"):
+    with pytest.raises(ConfigError, match=r"seed = 7: no member has this seed\. fix: use one of \[0, 1\]"):
         run.policy(seed=7)
 
 
@@ -178,7 +178,9 @@ def test_losses_are_better_when_smaller(origin):
     run = finish(begin(bc(), origin, best="imitation_loss"))
     losses = [row["imitation_loss"] for row in run.metrics]
     assert run._selection.best == {0: min(losses)}
-    with pytest.raises(ConfigError, match=r"no best policy was kept: name a metric, as in fit\(\.\.\., best="):
+    with pytest.raises(
+        ConfigError, match=r"this run has no best policy\. fix: name a metric for it, as in fit\(\.\.\., best="
+    ):
         finish(begin(bc(), origin)).best_policy()
 
 
@@ -194,20 +196,23 @@ WRONG = {
     "held_out text": ({"held_out": "0.2"}, "held_out = '0.2': expected a number"),
     "keep": ({"keep": 0}, "keep = 0: expected at least 1 checkpoint"),
     "scale": ({"scale": "minmax"}, "scale = 'minmax': expected 'standard' or 'none'"),
-    "episodes": ({"evaluate": {"Pendulum-v1": 0}}, r"evaluate\['Pendulum-v1'\] = 0: expected a number of episodes"),
+    "episodes": ({"evaluate": {"Pendulum-v1": 0}}, r"evaluate\['Pendulum-v1'\] = 0: expected at least 1 episode"),
     "evaluator": ({"evaluate": {"x": "10"}}, r"evaluate\['x'\] = '10': expected a whole number"),
-    "environment": ({"evaluate": {"tretment": 1}}, "no environment called 'tretment'; did you mean 'treatment'"),
-    "best": ({"best": "held_out/imitation_los"}, f"is no metric of this run: did you mean '{LOSS}'"),
+    "environment": ({"evaluate": {"tretment": 1}}, "no environment 'tretment': did you mean 'treatment'"),
+    "best": ({"best": "held_out/imitation_los"}, f"this run has no such metric; did you mean '{LOSS}'"),
     "best without validation": ({"best": LOSS, "held_out": 0.0}, "did you mean 'imitation_loss'"),
-    "best is no key": ({"best": "update"}, "best = 'update' is no metric"),
+    "best is no key": ({"best": "update"}, "best = 'update': this run has no such metric"),
     "patience alone": ({"patience": 2}, "patience = 2: patience needs best= and must be at least 1"),
     "no patience": ({"patience": 0, "best": LOSS}, "patience = 0: patience needs best= and must be at least 1"),
-    "no algorithm": ({"algorithm": []}, "no algorithm was given"),
-    "a class": ({"algorithm": tl.BC}, r"BC is a class: pass an algorithm with its numbers, as in BC\(\)"),
-    "a name": ({"algorithm": "bc"}, "'bc' is no algorithm"),
+    "no algorithm": ({"algorithm": []}, "algorithm: found an empty list, expected at least one algorithm"),
+    "a class": ({"algorithm": tl.BC}, r"BC is a class, expected an instance\. fix: pass BC\(\)"),
+    "a name": ({"algorithm": "bc"}, "algorithm = 'bc': expected an algorithm or a list of them"),
     "two kinds": ({"algorithm": [tl.BC(), tl.IQL()]}, "a population needs one algorithm, but it has BC and IQL"),
-    "a path": ({"log": "visits.csv"}, r"expected a log, found str: read it first, as in tl.read_log"),
-    "warm part": ({"warm_start": {"critic": "runs/x"}}, "the state has no part 'critic'; parts: actor, opt_state"),
+    "a path": ({"log": "visits.csv"}, r"log: expected a tl.Log, found str. fix: read it first, as in tl.read_log"),
+    "warm part": (
+        {"warm_start": {"critic": "runs/x"}},
+        "the state has no part 'critic'. fix: use one of actor, opt_state",
+    ),
 }
 
 
@@ -227,16 +232,19 @@ def test_best_may_name_any_metric_that_will_be_reported(origin):
 
 def test_a_folder_that_is_taken_is_left_alone(run, origin, tmp_path):
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
-    with pytest.raises(ConfigError, match=r"exists and is not empty \(resume it with `tidelog resume "):
+    with pytest.raises(
+        ConfigError,
+        match=r"exists and is not empty \(a run\); nothing was written\. fix: .* or resume it with `tidelog resume ",
+    ):
         begin(bc(), origin, run.folder)
     assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(ConfigError, match=r"\(it is not a run\): choose another folder, nothing was written"):
+    with pytest.raises(ConfigError, match=r"\(no run\); nothing was written\. fix: choose another folder$"):
         begin(bc(), origin, tmp_path)
 
 
 def test_environments_that_show_something_else_are_refused(origin, tmp_path):
-    with pytest.raises(SpecError, match=r"Pendulum-v1 shows \['observation'\], the policy was trained to see"):
+    with pytest.raises(SpecError, match=r"Pendulum-v1 has the observations \['observation'\], the policy expects"):
         begin(bc(), origin, tmp_path / "run", evaluate={"Pendulum-v1": 1})
     assert not (tmp_path / "run").exists()
 
@@ -250,10 +258,13 @@ def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(kind, origi
     with pytest.raises(DivergenceError) as raised:
         finish(begin(algorithm, log, tmp_path / "run", seeds=[8]))
     said = str(raised.value)
-    assert f"a loss of {kind.upper()} with seed 8 became NaN or infinite at update {update}. Likely causes:" in said
-    assert f"The last good checkpoint, at update 0, is kept in {tmp_path / 'run'}" in said
+    assert (
+        f"a loss of {kind.upper()} with seed 8 became NaN or infinite at update {update}, expected finite numbers. fix:"
+        in said
+    )
+    assert f"The last good checkpoint, at update 0, is in {tmp_path / 'run'}" in said
     assert tl.load(tmp_path / "run", log).update == 0
-    with pytest.raises(DivergenceError, match="No folder was given, so no checkpoint was kept"):
+    with pytest.raises(DivergenceError, match="The run has no folder, therefore there is no checkpoint"):
         finish(begin(algorithm, log))
 
 
@@ -320,7 +331,9 @@ def test_a_target_that_follows_nothing_known_is_named():
         target_value: Any
 
     state = State(jnp.zeros(1), jnp.zeros(1))
-    with pytest.raises(ConfigError, match="'target_value' follows no part that is known: name it too"):
+    with pytest.raises(
+        ConfigError, match=r"the online network of 'target_value' is unknown; the state has no part 'value'\. fix: name"
+    ):
         followed_parts(None, state, target_names(state))
     known = SimpleNamespace(target_sources={"target_value": "q"})
     assert followed_parts(known, state, target_names(state)) == {"target_value": "q"}
@@ -328,10 +341,10 @@ def test_a_target_that_follows_nothing_known_is_named():
 
 def test_a_warm_start_that_does_not_fit_is_refused(values, run, origin, tmp_path):
     for part, source, algorithm, message in (
-        ("critic", run.folder, iql(), "has no part 'critic'; parts: actor, key, opt_state, step, updates"),
+        ("critic", run.folder, iql(), "has no part 'critic'. fix: use one of actor, key, opt_state, step, updates"),
         ("critic", values.folder, iql(hidden=(4, 4)), r"expected float32\["),
-        ("critic", values.folder, iql(critics=3), "has 14 arrays, this algorithm's has 21"),
-        ("critic", tmp_path, iql(), "holds no complete checkpoint"),
+        ("critic", values.folder, iql(critics=3), "has 14 arrays, expected the 21 of this algorithm"),
+        ("critic", tmp_path, iql(), "has no complete checkpoint"),
     ):
         with pytest.raises(tl.CheckpointError, match=message):
             begin(algorithm, origin, tmp_path / "run", warm_start={part: source})
@@ -348,7 +361,7 @@ def test_a_log_without_rewards_is_for_cloning(tmp_path):
 
 def test_a_log_in_which_nothing_followed_is_for_cloning(tmp_path):
     log = nameless(terminated=None, truncated=np.ones(6, bool))
-    with pytest.raises(LogError, match="no step of this log can be learnt from: every episode is one step"):
+    with pytest.raises(LogError, match="no step of this log can be learned from: every episode has one step"):
         begin(iql(), log, tmp_path / "run", held_out=0.0)
     assert not (tmp_path / "run").exists()
     assert begin(bc(), log, held_out=0.0).update == 0

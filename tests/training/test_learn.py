@@ -97,7 +97,7 @@ def test_iql_learns_from_the_log(whole, tmp_path, capsys):
         return  # one is enough to train on
     small = ["--steps", "2", "--hidden", "4", "--batch-size", "8"]
     assert main(["train", "iql", "--data", str(folder / "log"), "--out", str(tmp_path / "iql"), *small]) == 0
-    assert "last report, update 2" in capsys.readouterr().out
+    assert "last metrics, update 2" in capsys.readouterr().out
 
 
 def test_policies_of_the_run_act_and_are_saved(whole, tmp_path):
@@ -196,7 +196,9 @@ class Forgetful:
 
 def test_a_run_in_an_environment_that_cannot_be_saved_says_so_and_goes_on(tmp_path):
     stop_at(begin(Forgetful(4), tmp_path / "run", save_seconds=0.0, log_out=tmp_path / "log"), 5)
-    with pytest.raises(tl.CheckpointError, match=r"point-mass, has no name: pass it again, as in resume\(folder, env="):
+    with pytest.raises(
+        tl.CheckpointError, match=r"point-mass has no registered name\. fix: pass it again, as in resume\(folder, env="
+    ):
         tl.load(tmp_path / "run")
     loaded = tl.load(tmp_path / "run", env=Forgetful(4))
     (learner,) = loaded.learners()
@@ -212,9 +214,9 @@ def test_a_run_in_an_environment_that_cannot_be_saved_says_so_and_goes_on(tmp_pa
 
 def test_what_is_rounded_or_never_comes_is_said():
     notes = begin(FUNCTION, steps=65).notes()
-    assert notes == ["65 decisions are rounded up to 2 rollouts, 128"]
+    assert notes == ["65 decisions are rounded up to 128, that is 2 rollouts"]
     (note,) = begin(FUNCTION, steps=64).notes()
-    assert note.startswith("the auxiliary phase never comes in 1 rounds")
+    assert note.startswith("the auxiliary phase has no updates in 1 rounds")
 
 
 def test_a_run_whose_loss_diverges_stops_and_keeps_the_last_good_checkpoint(tmp_path):
@@ -238,7 +240,7 @@ REFUSALS = {
     "evaluate as a list": ({"evaluate": [FUNCTION]}, r"evaluate = \['jax:.*expected \{environment: episodes\}"),
     "no place": ({"out": 3}, "out = 3: expected a path"),
     "no place for a log": ({"log_out": 3}, "log_out = 3: expected a path"),
-    "together": ({"together": "yes"}, "together = 'yes': expected true, false or nothing"),
+    "together": ({"together": "yes"}, "together = 'yes': expected True, False or None"),
     "time": ({"save_seconds": float("nan")}, "save_seconds = nan: expected 0 or more"),
 }
 
@@ -253,9 +255,11 @@ def test_wrong_input_is_refused_and_nothing_is_written(wrong, tmp_path):
 
 def test_places_that_are_taken_are_refused(tmp_path):
     (tmp_path / "log").mkdir()
-    with pytest.raises(tl.ConfigError, match=r"log exists: choose another place for the log, nothing was written"):
+    with pytest.raises(
+        tl.ConfigError, match=r"log exists already; nothing was written\. fix: choose another path for the log"
+    ):
         begin(FUNCTION, tmp_path / "run", log_out=tmp_path / "log")
-    with pytest.raises(tl.ConfigError, match="one point-mass cannot be played by 2 members"):
+    with pytest.raises(tl.ConfigError, match="one point-mass object cannot serve 2 members"):
         begin(PointMass(4), seeds=2)
     with pytest.raises(TypeError, match="held_out"):
         tl.learn(tiny(), FUNCTION, 64, held_out=0.1)

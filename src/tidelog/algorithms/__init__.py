@@ -35,7 +35,7 @@ OFFLINE: tuple[str, ...] = tuple(  # learn from logs of decisions
     name for name, cls in ALGORITHMS.items() if not hasattr(cls, "collection") and name not in RANKING
 )
 
-NONE_TAKES = "no algorithm supports several choices at once; fix: join them into one column, one value per combination"
+NONE_TAKES = "no algorithm supports several choices at once. fix: join them into one column, one value per combination"
 
 
 def algorithm_name(algorithm: Any) -> str:
@@ -80,7 +80,7 @@ def check_source(algorithm: Any, online: bool) -> None:
     names = [name for name, cls in ALGORITHMS.items() if learns_online(cls) == online]
     name = getattr(algorithm, "__name__", type(algorithm).__name__)
     raise SpecError(
-        f"{name} learns {ways[not online]}; fix: use an algorithm that learns {ways[online]}: {', '.join(names)}"
+        f"{name} learns {ways[not online]}. fix: use an algorithm that learns {ways[online]}: {', '.join(names)}"
     )
 
 
@@ -94,6 +94,6 @@ def check_fit(algorithm: Any, spec: Spec, what: str = "log") -> None:
     ]
     supported = " or ".join(k.__name__ for k in algorithm.takes)
     raise SpecError(
-        f"{type(algorithm).__name__} requires {supported} actions, but this {what} has {kind.__name__} actions; "
+        f"{type(algorithm).__name__} requires {supported} actions, but this {what} has {kind.__name__} actions. "
         + (f"fix: use an algorithm that supports them: {', '.join(names)}" if names else NONE_TAKES)
     )

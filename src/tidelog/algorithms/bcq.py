@@ -282,7 +282,7 @@ class BCQ:
             self.generator_network or self.perturbation_network or self.critic_network
         ):
             raise ConfigError(
-                f"BCQ.recurrent_size = {self.recurrent_size} does not support networks of your own; "
+                f"BCQ.recurrent_size = {self.recurrent_size} does not support networks of your own. "
                 "fix: drop recurrent_size or your networks"
             )
 

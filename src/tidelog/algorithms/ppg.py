@@ -219,7 +219,10 @@ class PPG:
         parts = self.environments * self.pieces
         check_divides("minibatches", self.minibatches, "environments * pieces", parts)
         if self.recurrent_size is not None and self.network is not None:
-            raise ConfigError(f"PPG.recurrent_size = {self.recurrent_size} and network=...: fix: set only one of them")
+            raise ConfigError(
+                f"PPG.recurrent_size = {self.recurrent_size} and network=... exclude each other. "
+                "fix: set only one of them"
+            )
         if self.auxiliary_epochs:
             capacity = self.environments * self.policy_iterations
             check_divides("auxiliary_minibatch", self.auxiliary_minibatch, "environments * policy_iterations", capacity)

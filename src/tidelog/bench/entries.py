@@ -1,4 +1,4 @@
-"""What is measured: algorithms at settings of their own, and plain loops beside them. Letters: `B` batch."""
+"""The benchmarked algorithms with their settings, and plain loops for comparison. Letters: `B` batch."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tidelog.data.log import Log
 from tidelog.errors import ConfigError, nearest
 from tidelog.types import Continuous
 
-Loop = Callable[[int], None]  # takes that many updates
+Loop = Callable[[int], None]  # runs that many updates
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An algorithm, and perhaps the same updates as anyone would write them down in a compiled loop."""
+    """An algorithm, and optionally the same updates as a plain compiled loop."""
 
     algorithm: Any
     plain: Callable[[Log, Any], Loop] | None = None
 
     @property
     def discrete(self) -> bool:
-        """Whether it is measured on a log of discrete actions."""
+        """Whether its benchmark log has discrete actions."""
         return Continuous not in self.algorithm.takes
 
 
@@ -36,7 +36,7 @@ ENTRIES: dict[str, Entry] = {name: Entry(ALGORITHMS[name]()) for name in OFFLINE
 
 
 def entry_of(name: str) -> Entry:
-    """The entry of that name, or ConfigError with the nearest one."""
+    """Return the entry of that name, or raise ConfigError with the nearest one."""
     if name not in ENTRIES:
-        raise ConfigError(f"nothing to measure is called '{name}': {nearest(name, ENTRIES)}")
+        raise ConfigError(f"no benchmark '{name}': {nearest(name, ENTRIES)}")
     return ENTRIES[name]

@@ -1,4 +1,4 @@
-"""`python -m tidelog.bench.first ENTRY`: a process that takes 100 updates and ends, to be timed from outside."""
+"""`python -m tidelog.bench.first ENTRY`: run 100 updates in a new process, for timing from outside."""
 
 from __future__ import annotations
 

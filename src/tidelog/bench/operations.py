@@ -1,4 +1,4 @@
-"""Counting the matrix products of a compiled step: the work that no implementation can avoid."""
+"""Count the matrix products of a compiled step: the unavoidable work of every implementation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Product = tuple[int, int, int]  # m, k, n of [m, k] @ [k, n]
 
 
 def matrix_products(function: Any, *arguments: Any) -> Counter[Product]:
-    """How often a function multiplies matrices of each shape, by tracing it once."""
+    """Return how often a function multiplies matrices of each shape, by one trace."""
     return Counter(_products(jax.make_jaxpr(function)(*arguments).jaxpr))
 
 
@@ -38,5 +38,5 @@ def _product(equation: Any) -> Iterator[Product]:
 
 
 def operations(products: Counter[Product]) -> int:
-    """Multiplications and additions: the sum of 2 m k n."""
+    """Return the number of multiplications and additions: the sum of 2 m k n."""
     return sum(2 * m * k * n * count for (m, k, n), count in products.items())

@@ -1,7 +1,7 @@
-"""Discrete BCQ as anyone would write it down in a compiled loop: what the library's own loop is measured against.
+"""Discrete BCQ as a plain compiled loop: the baseline for the speed of the library's loop.
 
 The same losses, networks, target and optimiser; uniform sampling from arrays of transitions, `optax.adam`, values
-picked by `take_along_axis`; no metrics, masks, priorities or checkpoints. Letters: `B` batch, `N` transitions.
+selected by `take_along_axis`; no metrics, masks, priorities or checkpoints. Letters: `B` batch, `N` transitions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Layers = list[tuple[jax.Array, jax.Array]]
 
 
 def discrete_bcq_loop(log: Log, config: Any) -> Callable[[int], None]:
-    """A function that takes some updates of discrete BCQ at the settings of `config` on a log of vectors."""
+    """Return a function that runs updates of discrete BCQ with the settings of `config` on a log of vectors."""
     (leaf,) = log.observation
     rows = {
         "s": jnp.asarray(log.observation[leaf][log.position]),
@@ -33,8 +33,8 @@ def discrete_bcq_loop(log: Log, config: Any) -> Callable[[int], None]:
     rows = {name: column[log.has_target] for name, column in rows.items()}
     sizes = (rows["s"].shape[1], *config.hidden, log.spec.action.n)  # type: ignore[union-attr]
     optimiser = optax.adam(config.learning_rate)
-    networks = _fresh(sizes, 0), _fresh(sizes, 1)
-    carry = [(networks, _fresh(sizes, 0), optimiser.init(networks), jax.random.key(0))]
+    networks = _initial(sizes, 0), _initial(sizes, 1)
+    carry = [(networks, _initial(sizes, 0), optimiser.init(networks), jax.random.key(0))]
     program = jax.jit(_loop(config, optimiser))
 
     def take(updates: int) -> None:
@@ -55,19 +55,19 @@ def _loop(config: Any, optimiser: optax.GradientTransformation) -> Callable[...,
         return total
 
     def update(carry: Any, rows: dict[str, jax.Array]) -> Any:
-        networks, slow, opt_state, key = carry
+        networks, target, opt_state, key = carry
         key, draw = jax.random.split(key)
         index = jax.random.randint(draw, (config.batch_size,), 0, rows["a"].shape[0])
         batch = {name: column[index] for name, column in rows.items()}
         logits = _apply(networks[1], batch["s2"])
-        kept = logits - jnp.max(logits, axis=1, keepdims=True) >= jnp.log(config.threshold)
-        best = jnp.argmax(jnp.where(kept, _apply(networks[0], batch["s2"]), -jnp.inf), axis=1)
-        following = jnp.take_along_axis(_apply(slow, batch["s2"]), best[:, None], axis=1)[:, 0]
-        slope = jax.grad(loss)(networks, batch, batch["r"] + batch["d"] * following)
-        moves, opt_state = optimiser.update(slope, opt_state, networks)
+        is_supported = logits - jnp.max(logits, axis=1, keepdims=True) >= jnp.log(config.threshold)
+        best = jnp.argmax(jnp.where(is_supported, _apply(networks[0], batch["s2"]), -jnp.inf), axis=1)
+        following = jnp.take_along_axis(_apply(target, batch["s2"]), best[:, None], axis=1)[:, 0]
+        gradient = jax.grad(loss)(networks, batch, batch["r"] + batch["d"] * following)
+        moves, opt_state = optimiser.update(gradient, opt_state, networks)
         networks = optax.apply_updates(networks, moves)
-        slow = optax.incremental_update(networks[0], slow, config.target_rate)
-        return networks, slow, opt_state, key
+        target = optax.incremental_update(networks[0], target, config.target_rate)
+        return networks, target, opt_state, key
 
     def loop(rows: dict[str, jax.Array], carry: Any, updates: jax.Array) -> Any:
         return jax.lax.fori_loop(0, updates, lambda _, now: update(now, rows), carry)
@@ -75,7 +75,7 @@ def _loop(config: Any, optimiser: optax.GradientTransformation) -> Callable[...,
     return loop
 
 
-def _fresh(sizes: tuple[int, ...], seed: int) -> Layers:
+def _initial(sizes: tuple[int, ...], seed: int) -> Layers:
     generator = np.random.default_rng(seed)
     drawn = [(generator.uniform(-1, 1, (a, b)) / a**0.5, np.zeros(b)) for a, b in itertools.pairwise(sizes)]
     return [(jnp.asarray(w, jnp.float32), jnp.asarray(b, jnp.float32)) for w, b in drawn]

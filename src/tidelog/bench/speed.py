@@ -1,4 +1,4 @@
-"""Updates a second at paper size, beside the matrix-product ceiling of the same machine in the same minute."""
+"""Updates per second at paper size, compared with the matrix-product speed of the same machine at the same time."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tidelog.training.runs.run import CHUNK_SECONDS
 
 OBSERVATION, ACTION, EPISODE, STEPS = 17, 6, 1_000, 100_000  # the shape of D4RL's halfcheetah and walker2d
 SQUARES = (256, 512, 1024, 2048)
-SECONDS = 2.0  # a measurement's length, about
+SECONDS = 2.0  # approximate duration of a measurement
 
 
 def synthetic_log(discrete: bool = False) -> Log:
-    """A log of random numbers in the shape of the paper's tasks: 100,000 steps, observation 17, action 6."""
+    """Return a log of random numbers in the shape of the paper's tasks: 100,000 steps, observation 17, action 6."""
     generator = np.random.default_rng(0)
     row = np.arange(STEPS)
     actions = generator.integers(0, ACTION, STEPS) if discrete else generator.uniform(-1, 1, (STEPS, ACTION))
@@ -49,7 +49,7 @@ def synthetic_log(discrete: bool = False) -> Log:
 
 
 def trainer_of(algorithm: Any, log: Log, seeds: int, together: bool | None = None) -> Engine:
-    """A compiled trainer of an algorithm."""
+    """Return a compiled trainer of an algorithm."""
     stores = stores_of(algorithm, log, Scaler())
     trainer = Engine.fresh(as_members([algorithm], range(seeds)), log.spec, stores, 10**9, together)
     trainer.compile()
@@ -58,18 +58,18 @@ def trainer_of(algorithm: Any, log: Log, seeds: int, together: bool | None = Non
 
 
 def products_of(algorithm: Any, log: Log) -> dict[Product, int]:
-    """The matrix products of one update."""
+    """Return the matrix products of one update."""
     numbers = as_arrays(algorithm)
     stores = stores_of(numbers, log, Scaler())
     state = algorithm.init(log.spec, jax.random.key(0), 1)
     (phase,) = numbers.phases()
     batch, _ = phase.reads.batch(stores[phase.reads.store], None, jax.random.key(0), jnp.zeros(()))
-    moving, fixed = eqx.partition((state, batch), eqx.is_array)
-    return dict(matrix_products(lambda moving: phase.step(numbers, *eqx.combine(moving, fixed))[1].metrics, moving))
+    arrays, rest = eqx.partition((state, batch), eqx.is_array)
+    return dict(matrix_products(lambda arrays: phase.step(numbers, *eqx.combine(arrays, rest))[1].metrics, arrays))
 
 
 def ceiling() -> float:
-    """Operations a second of the best square matrix product, float32."""
+    """Return the operations per second of the best square matrix product, float32."""
     return max(_square_rate(size) for size in SQUARES)
 
 
@@ -90,12 +90,12 @@ def _repeated(x: jax.Array, w: jax.Array, count: int) -> jax.Array:
 
 
 def rate_of(trainer: Engine) -> float:
-    """Updates a second over all members, in chunks as long as those of a run."""
+    """Return the updates per second over all members, in chunks as long as those of a run."""
     return _rate(trainer.advance) * len(trainer.members)
 
 
 def plain_rate_of(loop: Loop) -> float:
-    """Updates a second of a plain loop, in chunks as long as those of a run."""
+    """Return the updates per second of a plain loop, in chunks as long as those of a run."""
 
     def take(updates: int) -> int:
         loop(updates)
@@ -107,14 +107,14 @@ def plain_rate_of(loop: Loop) -> float:
 def _rate(advance: Callable[[int], int]) -> float:
     begin = time.perf_counter()
     chunk = max(1, int(advance(50) / (time.perf_counter() - begin) * CHUNK_SECONDS))
-    begin, taken = time.perf_counter(), 0
+    begin, updates = time.perf_counter(), 0
     while time.perf_counter() - begin < SECONDS:
-        taken += advance(chunk)
-    return taken / (time.perf_counter() - begin)
+        updates += advance(chunk)
+    return updates / (time.perf_counter() - begin)
 
 
 def measure(entry: Entry, seeds: int, repeats: int) -> Iterator[dict[str, Any]]:
-    """One row a repeat: the ceiling, the rates of one seed, of several and of a plain loop, a few seconds each."""
+    """Yield one row per repeat: the ceiling, and the rates of one seed, of several and of a plain loop."""
     log = synthetic_log(entry.discrete)
     work = operations(products_of(entry.algorithm, log))  # type: ignore[arg-type]
     one, many = trainer_of(entry.algorithm, log, 1), trainer_of(entry.algorithm, log, seeds)
@@ -137,7 +137,7 @@ def measure(entry: Entry, seeds: int, repeats: int) -> Iterator[dict[str, Any]]:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Median, smallest and largest of every figure."""
+    """Return median, smallest and largest of every figure."""
     return {
         name: {
             "median": statistics.median(row[name] for row in rows),
@@ -149,7 +149,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def first_updates(name: str, repeats: int) -> dict[str, dict[str, float]]:
-    """Seconds from process start to the end of 100 updates, with the compilation cache empty and filled."""
+    """Return the seconds from process start to the end of 100 updates, with an empty and a filled compilation cache."""
     rows = []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as cache:

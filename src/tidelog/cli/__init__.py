@@ -1,6 +1,6 @@
-"""The command line: one module a command, found by name, imported when it is called.
+"""The command line: one module per command, imported when the command runs.
 
-Exit codes: 0 done, 1 unexpected, 2 the user's input is wrong, 3 a gate that did not open, 4 stopped by a failure
+Exit codes: 0 done, 1 unexpected error, 2 invalid input, 3 gate not passed, 4 stopped by a failure
 (saved, resumable), 130 and 143 interrupted.
 """
 
@@ -14,19 +14,19 @@ import tidelog
 from tidelog.errors import DivergenceError, EnvironmentFailure, TidelogError, nearest
 
 COMMANDS = {
-    "demo": "the whole story on a log that it makes itself",
+    "demo": "a complete example on a log that it creates",
     "data": "inspect or validate a log",
     "train": "learn a policy from a log, or in an environment",
-    "finetune": "go on in an environment with what was learnt from a log",
-    "resume": "go on with an interrupted run",
+    "finetune": "continue training of an offline run in an environment",
+    "resume": "continue an interrupted run",
     "evaluate": "play a run's policies, or compare them with a log",
-    "judge": "say whether to believe in a policy before anyone uses it",
+    "judge": "decide whether to trust a policy before anyone uses it",
     "report": "one HTML page about runs: verdict, curves, returns, estimates, settings",
     "act": "actions for new rows",
     "recommend": "lists of items for users",
-    "export": "a policy that runs anywhere: a folder, a zip, ONNX",
+    "export": "write a policy as a folder, a zip or ONNX, for other programs",
     "serve": "answer observations over HTTP",
-    "collect": "play an environment and keep the log",
+    "collect": "play an environment and save the log",
     "bench": "measure the speed of training on this machine",
 }
 INTERRUPTED = "tidelog: interrupted"
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(INTERRUPTED, file=sys.stderr)  # noqa: T201
         return 130
-    except SystemExit as leaving:  # 143 after SIGTERM; 2 and 0 are tyro's, which has said why
+    except SystemExit as leaving:  # 143 after SIGTERM; 2 and 0 come from tyro, which has printed the reason
         if leaving.code == 143:
             print(INTERRUPTED, file=sys.stderr)  # noqa: T201
         raise
@@ -71,6 +71,6 @@ def _dispatch(words: list[str]) -> int:
 def _overview() -> str:
     lines = [f"  tidelog {name:<10} {what}" for name, what in COMMANDS.items()]
     return "\n".join(
-        ["tidelog learns to act from a log, and says how far the result can be trusted.", "", *lines, "",
-         "`tidelog COMMAND --help` says more; `tidelog demo` is the place to begin."]
+        ["tidelog learns to act from a log, and reports how far the result can be trusted.", "", *lines, "",
+          "`tidelog COMMAND --help` shows the flags; start with `tidelog demo`."]
     )  # fmt: skip

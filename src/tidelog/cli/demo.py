@@ -1,8 +1,8 @@
-"""`tidelog demo`: the whole story on a log that it makes itself, checked against exact values.
+"""`tidelog demo`: a complete example on a log that it creates, compared with exact values.
 
-A clinician of mixed quality treats patients of a built-in problem. Their decisions become a table as a clinic would
-have it; the table goes through the door; IQL and behaviour cloning learn from half of it; the other half judges what
-they learnt. Only then are the policies played, and the judgement is compared with values known exactly.
+A clinician of mixed quality treats patients of a built-in problem. The decisions are written as a table; the table is
+validated and read; IQL and behaviour cloning learn from one half; the other half is used to judge the policies.
+Only then are the policies played, and the verdicts are compared with exact values.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidelog.training.runs.run import Run
 from tidelog.types import Codes, Vector
 
 MAPPING = """\
-# which column of treatment.csv is what
+# the columns of treatment.csv
 episode = "patient"
 step = "visit"
 observation = ["severity", "strain", "toxicity", "hour", "kidneys"]
@@ -45,38 +45,38 @@ propensity = "propensity"
 
 @dataclass
 class Demo:
-    """Make a log, validate it, learn from it, judge what was learnt from the log alone, then play it and compare."""
+    """Create a log, validate it, learn from it, judge the policies from the log alone, then play them and compare."""
 
     out: str | None = None
-    """where everything is written; default: tidelog-demo, with a number if that is taken"""
+    """the output folder; default: tidelog-demo, with a number if it exists"""
     patients: int = 5_000
     """episodes in the log"""
     steps: int = 4_000
-    """updates a seed"""
+    """updates per seed"""
     seeds: int = 3
-    """seeds of each algorithm"""
+    """number of seeds of each algorithm"""
     episodes: int = 1_000
-    """patients that each policy treats afterwards"""
+    """number of patients that each policy treats in the end"""
 
 
 def run(words: list[str]) -> int:
-    """Tell the story."""
+    """Run the demo."""
     options = parse(Demo, words, "demo")
     if min(options.patients, options.steps, options.seeds, options.episodes) < 2 or options.seeds < 1:
-        raise ConfigError("patients, steps and episodes are at least 2, seeds at least 1")
+        raise ConfigError("a number is too small: expected patients, steps and episodes >= 2, and seeds >= 1")
     folder = _free_folder(options.out)
     folder.mkdir(parents=True)
-    log = _make_log(folder, options.patients)
+    log = _create_log(folder, options.patients)
     runs = {name: _learn(name, algorithm, log, folder, options) for name, algorithm in _algorithms().items()}
-    judged = _judge(runs, log, folder)
+    verdicts = _judge(runs, log, folder)
     _play(runs, log, options.episodes)
-    _compare(judged)
-    _export(judged, runs, log, folder)
-    say(f"\neverything is in {folder}/")
+    _compare(verdicts)
+    _export(verdicts, runs, log, folder)
+    say(f"\nall files are in {folder}/")
     say("next, with a log of your own:")
     say("  tidelog data inspect YOUR.csv        proposes a mapping")
     say("  tidelog train iql --data YOUR.csv --columns columns.toml")
-    say("  tidelog judge runs/iql --sample      says whether to believe in it")
+    say("  tidelog judge runs/iql --sample      says whether to trust it")
     say(f"  tidelog act {folder}/policy --data {folder}/treatment.csv --out actions.csv")
     return 0
 
@@ -84,7 +84,7 @@ def run(words: list[str]) -> int:
 def _free_folder(out: str | None) -> Path:
     if out is not None:
         if Path(out).exists():
-            raise ConfigError(f"{out} exists: choose another folder, nothing was written")
+            raise ConfigError(f"{out} exists, nothing was written. fix: choose another folder")
         return Path(out)
     folder, number = Path("tidelog-demo"), 1
     while folder.exists():
@@ -108,14 +108,14 @@ def _algorithms() -> dict[str, Any]:
     return {"iql": iql, "bc": tl.BC(hidden=(64, 64), learning_rate=rate)}
 
 
-def _make_log(folder: Path, patients: int) -> tl.Log:
+def _create_log(folder: Path, patients: int) -> tl.Log:
     say(f"1. A clinician treats {patients:,} patients; the decisions are written as a table.")
-    played = play(TabularEnvironment(treatment(), 500), _clinician_acts, patients, seed=0)
+    played = play(TabularEnvironment(treatment(), 500), _clinician_policy, patients, seed=0)
     path, mapping = folder / "treatment.csv", folder / "columns.toml"
     _as_table(played).write_csv(path)
     mapping.write_text(MAPPING, encoding="utf-8")
     say(f"   {path}, {mapping}\n")
-    say("2. The door: is this a log that can be learnt from?")
+    say("2. Validation: is this log usable?")
     report = tl.validate(path, mapping)
     say("\n".join(f"   {line}" for line in report.text().split("\n")[:1]))
     log = tl.read_log(path, mapping)
@@ -123,10 +123,10 @@ def _make_log(folder: Path, patients: int) -> tl.Log:
     return log
 
 
-def _clinician_acts(observed: Observed, generator: np.random.Generator) -> tuple[Any, Any]:
-    chances = clinician()[_states(observed)]
-    action = (chances.cumsum(axis=1) > generator.random((len(chances), 1))).argmax(axis=1)
-    return action.astype(np.int32), chances[np.arange(len(action)), action]
+def _clinician_policy(observed: Observed, generator: np.random.Generator) -> tuple[Any, Any]:
+    probabilities = clinician()[_states(observed)]
+    action = (probabilities.cumsum(axis=1) > generator.random((len(probabilities), 1))).argmax(axis=1)
+    return action.astype(np.int32), probabilities[np.arange(len(action)), action]
 
 
 def _states(observed: Observed) -> Any:
@@ -141,7 +141,7 @@ def _as_table(played: Episodes) -> pl.DataFrame:
     spec = treatment().spec
     numeric, categorical = spec.observation["numeric"], spec.observation["categorical"]
     if not isinstance(numeric, Vector) or not isinstance(categorical, Codes):
-        raise TypeError("the treatment problem shows numbers and words")
+        raise TypeError("expected a numeric and a categorical leaf in the treatment problem")
     numbers, codes = played.observation["numeric"], played.observation["categorical"]
     first = np.flatnonzero(np.diff(played.episode, prepend=-1))
     visits = np.arange(len(played.action)) - np.repeat(first, np.diff(first, append=len(played.action)))
@@ -177,7 +177,7 @@ def _learn(name: str, algorithm: Any, log: tl.Log, folder: Path, options: Demo) 
 
 
 def _exact(policy: tl.Policy) -> float:
-    """The exact share that recovers under the policy as it draws its actions."""
+    """The exact share of recoveries under the policy with sampled actions."""
     return exact_value(Aligned(policy, treatment().spec, "treatment").probabilities(treatment().observations()))
 
 
@@ -188,10 +188,10 @@ class _Judged(NamedTuple):
 
 
 def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
-    say("5. Is what was learnt better than the clinician? Only the other half of the log is asked, nobody is treated.")
+    say("5. Are the policies better than the clinician? They are judged on the other half of the log only.")
     seeds = {f"{run}, seed {seed}": (run, seed) for run in runs for seed in runs[run].record.options.seeds}
     policies = {name: runs[run].policy(seed) for name, (run, seed) in seeds.items()}
-    held_out, _ = held_out_part(folder / "iql", runs["iql"].record, log)  # every run held out the same
+    held_out, _ = held_out_part(folder / "iql", runs["iql"].record, log)  # all runs held out the same episodes
     verdicts = tl.judge(
         policies,
         held_out,
@@ -204,13 +204,13 @@ def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
     for name, (run, seed) in seeds.items():
         keep(verdicts[name], folder / run, f"seed-{seed}-sampled")
         judged.append(_Judged(name, policies[name], verdicts[name]))
-    say(f"   All {len(judged)} policies are judged at once: their intervals hold together.")
+    say(f"   All {len(judged)} policies are judged at once; their intervals hold simultaneously.")
     say(f"   {judged[0].name}: {judged[0].verdict.decision}. {judged[0].verdict.paragraph}\n")
     return judged
 
 
 def _play(runs: dict[str, Run], log: tl.Log, episodes: int) -> None:
-    say(f"6. Now each policy treats {episodes:,} new patients, which a real clinic could not do before knowing.")
+    say(f"6. Now each policy treats {episodes:,} new patients, for comparison. (In practice this comes last.)")
     logged = log.statistics().returns or {}
     rows = [["clinician (the log)", f"{logged['mean']:.3f}", "", f"{exact_value(clinician()):.3f}"]]
     for name, training in runs.items():
@@ -226,7 +226,7 @@ def _play(runs: dict[str, Run], log: tl.Log, episodes: int) -> None:
 
 
 def _compare(judged: list[_Judged]) -> None:
-    say("7. How close was the judgement? Differences from the clinician, in share of patients who recover:")
+    say("7. How accurate were the verdicts? Differences from the clinician, in share of patients who recover:")
     rows, inside = [], 0
     for one in judged:
         low, high = one.verdict.difference.low, one.verdict.difference.high
@@ -235,7 +235,7 @@ def _compare(judged: list[_Judged]) -> None:
         cells = [f"{one.verdict.difference.estimate:+.3f}", f"{low:+.3f} to {high:+.3f}", f"{exact:+.3f}"]
         rows.append([one.name, one.verdict.decision, *cells, "yes" if low <= exact <= high else "no"])
     table("judged from the log alone", ["", "verdict", "judged", "95 % interval", "exact", "inside"], rows)
-    say(f"   the exact difference lies inside {inside} of {len(judged)} intervals")
+    say(f"   the exact difference is inside {inside} of {len(judged)} intervals")
 
 
 def _export(judged: list[_Judged], runs: dict[str, Run], log: tl.Log, folder: Path) -> None:
@@ -243,14 +243,14 @@ def _export(judged: list[_Judged], runs: dict[str, Run], log: tl.Log, folder: Pa
         judged, key=lambda one: (one.verdict.decision == "better", np.nan_to_num(one.verdict.difference.low, nan=-9.0))
     )
     best.policy.save(folder / "policy")
-    _pictures(runs, folder)
+    _figures(runs, folder)
     say(f"   the policy with the best verdict ({best.name}): {folder / 'policy'}")
     say(f"   report: {report_of([folder / name for name in runs], folder / 'report.html', log=log)}")
 
 
-def _pictures(runs: dict[str, Run], folder: Path) -> None:
+def _figures(runs: dict[str, Run], folder: Path) -> None:
     levels = {"best possible": treatment().optimal()[0], "clinician": exact_value(clinician())}
-    title = "What each policy is worth while it learns"
+    title = "Value of each policy during training"
     draw_curves(
         {n: r.metrics for n, r in runs.items()}, "exact value", folder / "value.png", levels=levels, title=title
     )
@@ -259,4 +259,4 @@ def _pictures(runs: dict[str, Run], folder: Path) -> None:
         name: [{**row, "critic loss": row[metric]} for row in runs["iql"].metrics] for name, metric in losses.items()
     }
     draw_curves(rows, "critic loss", folder / "critic_loss.png", title="IQL: training and held-out loss")
-    say(f"   pictures: {folder / 'value.png'}, {folder / 'critic_loss.png'}")
+    say(f"   figures: {folder / 'value.png'}, {folder / 'critic_loss.png'}")

@@ -1,4 +1,4 @@
-"""What the commands that train share: sinks, run folders, and the flags of environments."""
+"""Common flags of training commands: environments, run folders and metric sinks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class EnvironmentFlags:
     env: str
     """a built-in environment, a functional one (jax:NAME), procgen/GAME-MODE, envpool:ID or a gymnasium id"""
     out: str | None = None
-    """the run folder; default: runs/<algorithm>, with a number if that is taken"""
+    """the run folder; default: runs/<algorithm>, with a number if it exists"""
     sink: tuple[SinkName, ...] = ()
-    """where metrics go besides the run folder"""
+    """additional destinations of metrics"""
 
 
 def trained_with_notes(run: Run) -> int:
@@ -33,14 +33,14 @@ def trained_with_notes(run: Run) -> int:
 
 
 def sink_of(kind: SinkName, folder: Path) -> Any:
-    """A metrics sink by its name."""
+    """Make a metrics sink by its name."""
     if kind == "tensorboard":
         return TensorBoard(folder / "tensorboard")
     return WandB(project="tidelog", name=folder.name) if kind == "wandb" else Trackio(project="tidelog")
 
 
 def free_folder(name: str) -> Path:
-    """`runs/name`, or with the first number that is free."""
+    """`runs/name`, or `runs/name-N` with the first free number."""
     folder, number = Path("runs") / name, 1
     while folder.exists() and any(folder.iterdir()):
         number += 1

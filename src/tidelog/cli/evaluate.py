@@ -1,4 +1,4 @@
-"""`tidelog evaluate RUN --env NAME | --log LOG`: what the policies of a run are worth."""
+"""`tidelog evaluate RUN --env NAME | --log LOG`: returns of a run's policies, or a comparison with a log."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Evaluate:
     env: str | None = None
     """a built-in environment or a gymnasium id"""
     episodes: int = 50
-    """episodes a seed"""
+    """episodes per seed"""
     sample: bool = False
-    """draw actions from the policy instead of taking the most likely one"""
+    """sample actions from the policy instead of taking the most likely one"""
     seed: int = 0
-    """what the play depends on"""
+    """random seed of the play"""
     log: str | None = None
     """a log: a table (with --columns), a saved log, an .npz file, or the id of a Minari data set"""
     columns: str | None = None
@@ -44,7 +44,7 @@ def run(words: list[str]) -> int:
     """Evaluate a run."""
     options = parse(Evaluate, words, "evaluate")
     if (options.env is None) == (options.log is None):
-        raise ConfigError("say either --env NAME (play) or --log LOG (compare)")
+        raise ConfigError("expected exactly one of --env NAME (play) and --log LOG (compare). fix: set one of them")
     folder = Path(options.run)
     record = Record.read(folder)
     return _play(options, folder, record) if options.env else _compare(options, folder, record)
@@ -69,18 +69,20 @@ def _play(options: Evaluate, folder: Path, record: Record) -> int:
         )
     how = "sampled" if options.sample else "deterministic"
     table(
-        f"{options.env}: {options.episodes} episodes a member, {how}", ["", "mean return", "95 % interval", "IQM"], rows
+        f"{options.env}: {options.episodes} episodes per member, {how}",
+        ["", "mean return", "95 % interval", "IQM"],
+        rows,
     )
-    kept = folder / "evaluations" / f"{Path(str(options.env)).name}-{how}-{options.seed}.json"
-    kept.parent.mkdir(exist_ok=True)
+    path = folder / "evaluations" / f"{Path(str(options.env)).name}-{how}-{options.seed}.json"
+    path.parent.mkdir(exist_ok=True)
     content = {
         "env": options.env,
         "sampled": options.sample,
         "seed": options.seed,
         "returns": [r.tolist() for r in returns],
     }
-    kept.write_text(json.dumps(content), encoding="utf-8")
-    say(f"every return: {kept}")
+    path.write_text(json.dumps(content), encoding="utf-8")
+    say(f"all returns: {path}")
     return 0
 
 
@@ -92,9 +94,8 @@ def _cells(returns: np.ndarray) -> list[str]:
 def _compare(options: Evaluate, folder: Path, record: Record) -> int:
     log = read_any(str(options.log), options.columns)
     count = len(record.configs) * len(record.options.seeds)
-    found = [agreement(member_policy(folder, record, i), log) for i in range(count)]
+    measures = [agreement(member_policy(folder, record, i), log) for i in range(count)]
     head = ["", *(f"member {i}" for i in range(count))]
-    table(
-        f"{options.log}: {log.steps:,} steps", head, [[name, *(f"{f[name]:.4g}" for f in found)] for name in found[0]]
-    )
+    rows = [[name, *(f"{measure[name]:.4g}" for measure in measures)] for name in measures[0]]
+    table(f"{options.log}: {log.steps:,} steps", head, rows)
     return 0

@@ -1,4 +1,4 @@
-"""`tidelog finetune RUN --env NAME`: a run that learnt from a log goes on in an environment."""
+"""`tidelog finetune RUN --env NAME`: continue an offline run in an environment."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tidelog.training.resume import load
 
 @dataclass(kw_only=True)
 class FinetuneFlags(EnvironmentFlags):
-    """Go on in an environment with every seed of a run that learnt from a log, on a mix of the log and of own play."""
+    """Continue every seed of an offline run in an environment, on a mixture of the log and new experience."""
 
     run: tyro.conf.Positional[str]
     """the run folder"""
     env: str
-    """a built-in environment, a functional one (jax:NAME) or a gymnasium id; its spaces are the log's"""
+    """a built-in environment, a functional one (jax:NAME) or a gymnasium id; its spaces must be those of the log"""
     out: str | None = None
-    """the new run's folder; default: runs/<algorithm>-online, with a number if that is taken"""
+    """the new run folder; default: runs/<algorithm>-online, with a number if it exists"""
 
 
 Finetune = verb_flags(
@@ -31,10 +31,10 @@ Finetune = verb_flags(
 
 
 def run(words: list[str]) -> int:
-    """Fine-tune, and say what came of it."""
+    """Fine-tune a run and print the result."""
     options = parse(Finetune, words, "finetune")
-    begun = load(options.run)
-    folder = Path(options.out) if options.out else free_folder(f"{begun.record.algorithm}-online")
+    offline_run = load(options.run)
+    folder = Path(options.out) if options.out else free_folder(f"{offline_run.record.algorithm}-online")
     sinks = [sink_of(kind, folder) for kind in options.sink]
-    given = options_in(options, "finetune")
-    return trained_with_notes(finetune(begun, options.env, out=folder, sinks=sinks, train=False, **given))
+    arguments = options_in(options, "finetune")
+    return trained_with_notes(finetune(offline_run, options.env, out=folder, sinks=sinks, train=False, **arguments))

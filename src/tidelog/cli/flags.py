@@ -1,4 +1,4 @@
-"""Turning dataclasses and hyper-parameters into flags, and files into defaults."""
+"""Conversion of dataclasses and hyper-parameters to flags, and of files to defaults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def parse(cls: type[T], words: Sequence[str], command: str, default: Any = None) -> T:
-    """Fill a dataclass from flags; unknown flags end the process with code 2 and the nearest known one."""
+    """Parse flags into a dataclass; an unknown flag ends the process with code 2 and names the nearest known flag."""
     parsed: T = tyro.cli(
         cls, args=list(words), prog=f"tidelog {command}", default=default, config=(tyro.conf.OmitArgPrefixes,)
     )
@@ -25,15 +25,15 @@ def parse(cls: type[T], words: Sequence[str], command: str, default: Any = None)
 
 
 def flags_of(algorithm: type[Any], base: type[Any]) -> type[Any]:
-    """A dataclass with the fields of `base` and one for every hyper-parameter that can be written as text."""
+    """A dataclass with the fields of `base` and one field for every hyper-parameter that has a text form."""
     fields = [
         (field.name, _flag_type(field), dataclasses.field(default=_flag_default(field)))
         for field in dataclasses.fields(algorithm)
         if is_flag(field)
     ]
-    made = dataclasses.make_dataclass(f"{base.__name__}{algorithm.__name__}", fields, bases=(base,), kw_only=True)
-    made.__doc__ = base.__doc__
-    return made
+    flags = dataclasses.make_dataclass(f"{base.__name__}{algorithm.__name__}", fields, bases=(base,), kw_only=True)
+    flags.__doc__ = base.__doc__
+    return flags
 
 
 def verb_flags(verb: str, base: type[Any], **defaults: Any) -> type[Any]:
@@ -46,9 +46,9 @@ def verb_flags(verb: str, base: type[Any], **defaults: Any) -> type[Any]:
             flag = Annotated[kind, tyro.conf.arg(help=one.metadata["help"])]
             default = dataclasses.field(default=defaults.get(one.name, _option_default(one)))
             fields.append((one.name, flag, default))
-    made = dataclasses.make_dataclass(base.__name__, fields, bases=(base,), kw_only=True)
-    made.__doc__ = base.__doc__
-    return made
+    flags = dataclasses.make_dataclass(base.__name__, fields, bases=(base,), kw_only=True)
+    flags.__doc__ = base.__doc__
+    return flags
 
 
 def _option_default(option: dataclasses.Field[Any]) -> Any:
@@ -60,26 +60,26 @@ def _option_default(option: dataclasses.Field[Any]) -> Any:
 
 
 def options_in(flags: Any, verb: str) -> dict[str, Any]:
-    """The options of a verb that were given as flags, as its keyword arguments; ConfigError for malformed pairs."""
-    found = {one.name: getattr(flags, one.name) for one in options_of(verb) if hasattr(flags, one.name)}
-    found["evaluate"] = episodes_of(found["evaluate"])
-    if "warm_start" in found:
-        found["warm_start"] = pairs(found["warm_start"], "PART=RUN, as in critic=runs/iql")
-    return found
+    """The options of a verb that were set as flags, as its keyword arguments; ConfigError for malformed pairs."""
+    options = {one.name: getattr(flags, one.name) for one in options_of(verb) if hasattr(flags, one.name)}
+    options["evaluate"] = episodes_of(options["evaluate"])
+    if "warm_start" in options:
+        options["warm_start"] = pairs(options["warm_start"], "PART=RUN, such as critic=runs/iql")
+    return options
 
 
 def episodes_of(values: tuple[str, ...]) -> dict[str, int]:
-    """`["Pendulum-v1=10"]` as a mapping; ConfigError says what was expected."""
-    expected = "NAME=EPISODES, as in Pendulum-v1=10"
-    found = pairs(values, expected)
-    for name, count in found.items():
+    """Parse `["Pendulum-v1=10"]` into a mapping; ConfigError states the expected form."""
+    expected = "NAME=EPISODES, such as Pendulum-v1=10"
+    counts = pairs(values, expected)
+    for name, count in counts.items():
         if not count.isdigit():
             raise ConfigError(f"'{name}={count}': expected {expected}")
-    return {name: int(count) for name, count in found.items()}
+    return {name: int(count) for name, count in counts.items()}
 
 
 def is_flag(field: dataclasses.Field[Any]) -> bool:
-    """Whether a hyper-parameter can be given as text: not a module of the user's own."""
+    """Whether a hyper-parameter has a text form: it is not a custom module."""
     return not field.metadata.get("own")
 
 
@@ -111,9 +111,9 @@ def _flag_default(field: dataclasses.Field[Any]) -> Any:
 
 
 def read_config(path: str | None, known: type[Any]) -> list[str]:
-    """A TOML file as the flags that it stands for, keys with `-` or `_`; ConfigError for an unknown one.
+    """Read a TOML file as flags, keys with `-` or `_`; ConfigError for an unknown key.
 
-    They go before those of the command line, which win because they come later, and are checked like them.
+    These flags precede those of the command line, which therefore win; both are checked in the same way.
     """
     if path is None:
         return []
@@ -135,29 +135,29 @@ def read_config(path: str | None, known: type[Any]) -> list[str]:
 
 
 def peek(words: Sequence[str], flag: str) -> str | None:
-    """The last value of a flag before the others are parsed, because it changes their defaults."""
-    found = None
+    """The last value of a flag, read before parsing because it changes other defaults; None if absent."""
+    value = None
     for i, word in enumerate(words):
         if word == flag and i + 1 < len(words):
-            found = words[i + 1]
+            value = words[i + 1]
         if word.startswith(flag + "="):
-            found = word[len(flag) + 1 :]
-    return found
+            value = word[len(flag) + 1 :]
+    return value
 
 
 def pairs(values: Sequence[str], what: str) -> dict[str, str]:
-    """`["a=1", "b=2"]` as a mapping; ConfigError says what was expected."""
-    found = {}
+    """Parse `["a=1", "b=2"]` into a mapping; ConfigError states the expected form."""
+    parsed = {}
     for value in values:
         name, separator, right = value.rpartition("=")
         if not separator or not name or not right:
             raise ConfigError(f"'{value}': expected {what}")
-        found[name] = right
-    return found
+        parsed[name] = right
+    return parsed
 
 
 def with_defaults(cls: type[T], values: Mapping[str, Any]) -> T | None:
-    """An instance of a flags dataclass whose defaults are replaced; required fields stay required."""
+    """An instance of a flags dataclass with other defaults; required fields stay required."""
     if not values:
         return None
     required = {f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING}  # type: ignore[arg-type]

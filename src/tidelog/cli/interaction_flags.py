@@ -1,4 +1,4 @@
-"""Flags that say which column of a table of interactions is what."""
+"""Flags for the columns of interaction tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidelog.recommend.interactions.storage import INTERACTIONS
 
 @dataclass(kw_only=True)
 class Taken:
-    """For tables of interactions."""
+    """Flags of interaction tables."""
 
     user: str | None = None
     """interactions: the column of users"""
@@ -29,33 +29,33 @@ class Taken:
     event: str | None = None
     """interactions: the column of the kind of event"""
     reward: tuple[str, ...] = ()
-    """interactions: a column, or what each kind of event is worth, as KIND=NUMBER"""
+    """interactions: a column, or the reward of each kind of event, as KIND=NUMBER"""
     session: str | None = None
-    """interactions: a column that changes where a session ends"""
+    """interactions: a column whose change marks a new session"""
     session_gap: float | None = None
     """interactions: a longer pause ends a session; in seconds for dates, else in the unit of the times"""
     propensity: str | None = None
-    """interactions: the column of the probability with which the item was shown"""
+    """interactions: the column of the probability of showing the item"""
     slate: str | None = None
-    """interactions: the column of lists (or text such as a|b|c) of the items that were shown"""
+    """interactions: the column of lists (or text such as a|b|c) of the shown items"""
     item_features: str | None = None
-    """interactions: a table with one row an item"""
+    """interactions: a table with one row per item"""
     user_features: str | None = None
-    """interactions: a table with one row a user"""
+    """interactions: a table with one row per user"""
 
 
 def roles_of(options: Taken) -> Roles | None:
-    """The roles that flags name; None where none does, ConfigError where some lack or contradict each other."""
+    """The roles in the flags; None without such flags, ConfigError if some are missing or contradict each other."""
     named: dict[str, Any] = {name: getattr(options, name) for name in (*NAMED, "item_features", "user_features")}
     named["session_gap"] = options.session_gap
     named["reward"] = _reward(options.reward)
-    given = {name: value for name, value in named.items() if value is not None}
-    if not given:
+    roles = {name: value for name, value in named.items() if value is not None}
+    if not roles:
         return None
-    lacking = [f"--{name}" for name in ("user", "item", "time") if name not in given]
-    if lacking:
-        raise ConfigError(f"a table of interactions has users, items and times: name {' and '.join(lacking)} too")
-    return Roles(**given)
+    missing = [f"--{name}" for name in ("user", "item", "time") if name not in roles]
+    if missing:
+        raise ConfigError(f"an interaction table needs --user, --item and --time. fix: add {' and '.join(missing)}")
+    return Roles(**roles)
 
 
 def _reward(words: tuple[str, ...]) -> str | dict[str, float] | None:
@@ -63,10 +63,10 @@ def _reward(words: tuple[str, ...]) -> str | dict[str, float] | None:
         return None
     if len(words) == 1 and "=" not in words[0]:
         return words[0]
-    expected = "one column, or KIND=NUMBER for each kind of event, as in click=0.2 buy=1"
-    found = pairs(words, expected)
+    expected = "one column, or KIND=NUMBER for each kind of event, such as click=0.2 buy=1"
+    rewards = pairs(words, expected)
     try:
-        return {kind: float(worth) for kind, worth in found.items()}
+        return {kind: float(worth) for kind, worth in rewards.items()}
     except ValueError as error:
         raise ConfigError(f"--reward {' '.join(words)}: expected {expected}") from error
 
@@ -77,13 +77,13 @@ def stand_at(source: str) -> bool:
 
 
 def read_taken(source: str, options: Taken) -> Interactions:
-    """The interactions of a table, or of a saved folder; ConfigError where flags lack or are superfluous."""
+    """Read interactions from a table or a saved folder; ConfigError if flags are missing or not needed."""
     roles = roles_of(options)
     if roles is not None:
         return read_by_roles(source, roles)
     if is_table(source):
         raise ConfigError(
-            f"{source} is a table, and no flag says which column is what: --user U --item I --time T "
+            f"{source} is a table without flags for its columns. fix: add --user U --item I --time T "
             f"(`tidelog data inspect {source}` shows its columns)"
         )
     return open_interactions(source)

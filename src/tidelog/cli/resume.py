@@ -1,4 +1,4 @@
-"""`tidelog resume RUN`: go on with an interrupted run."""
+"""`tidelog resume RUN`: continue an interrupted run."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from tidelog.training.runs.record import Record
 
 @dataclass
 class Resume:
-    """Go on with an interrupted run, from its last checkpoint."""
+    """Continue an interrupted run from its last checkpoint."""
 
     run: tyro.conf.Positional[str]
     """the run folder"""
     checkpoint: int | None = None
     """go back to the checkpoint at this update"""
     sink: tuple[SinkName, ...] = ()
-    """where metrics go besides the run folder"""
+    """additional destinations of metrics"""
 
 
 def run(words: list[str]) -> int:
-    """Resume, and say what came of it."""
+    """Resume a run and print the result."""
     options = parse(Resume, words, "resume")
-    Record.read(Path(options.run))  # before a sink makes a folder there
+    Record.read(Path(options.run))  # before a sink creates a folder there
     sinks = [sink_of(kind, Path(options.run)) for kind in options.sink]
     training = load(options.run, checkpoint=options.checkpoint, sinks=sinks)
     if training.finished:
         say(f"{options.run} is complete at {training.unit[:-1]} {training.done:,}: there is nothing to resume")
         return 0
     for difference in training.record.differences():
-        say(f"note: {difference}; the last bits may differ from an uninterrupted run")
+        say(f"note: {difference}; results may differ in the last bits from an uninterrupted run")
     for note in training.notes():
         say(f"note: {note}")
     steps = training.record.options.steps

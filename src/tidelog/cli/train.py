@@ -37,15 +37,15 @@ class LogFlags:
     data: str
     """the log: a table (.csv, .csv.gz, .parquet), a saved log, an .npz file, or the id of a Minari data set"""
     columns: str | None = None
-    """for tables: the mapping file that says which column is what (`tidelog data inspect` proposes one)"""
+    """for tables: the mapping file with the role of each column (`tidelog data inspect` proposes one)"""
     memory_map: bool = False
-    """for saved logs: leave the columns on disk and fetch what each block of updates reads"""
+    """for saved logs: leave the columns on disk and read the rows of each block of updates"""
     out: str | None = None
-    """the run folder; default: runs/<algorithm>, with a number if that is taken"""
+    """the run folder; default: runs/<algorithm>, with a number if it exists"""
     sink: tuple[SinkName, ...] = ()
-    """where metrics go besides the run folder"""
+    """additional destinations of metrics"""
     preset: str | None = None
-    """published settings to start from"""
+    """published settings as defaults"""
     config: str | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
 
@@ -55,9 +55,9 @@ class RankingFlags(Taken, LogFlags):
     """Learn to rank items from interactions. Every hyper-parameter of the algorithm is a flag."""
 
     data: str
-    """the interactions: a table (.csv, .tsv, .parquet, .jsonl), or a folder that Interactions.save wrote"""
+    """the interactions: a table (.csv, .tsv, .parquet, .jsonl), or a folder of Interactions.save"""
     held_out: float = 0.2
-    """share of the time, its end, kept from training, for validation and for the weight of Q; 0 keeps none"""
+    """the last share of the time, held out from training for validation and for the weight of Q; 0 holds out nothing"""
 
 
 @dataclass(kw_only=True)
@@ -65,9 +65,9 @@ class LearnFlags(EnvironmentFlags):
     """Learn a policy in an environment. Every hyper-parameter of the algorithm is a flag."""
 
     start: str | None = None
-    """begin as this policy, of a run folder or a saved one: it is distilled into the fresh policy"""
+    """initialise with this policy (a run folder or a saved policy), which is distilled into the new one"""
     preset: str | None = None
-    """settings for a family of problems to start from"""
+    """settings for a family of problems as defaults"""
     config: str | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
 
@@ -78,39 +78,39 @@ Play = verb_flags("learn", LearnFlags, steps=200_000)
 
 
 def run(words: list[str]) -> int:
-    """Train, and say what came of it and what to do next."""
+    """Train, and print the result and the next command."""
     if not words or words[0].startswith("-"):
         usage = " or ".join(_usage())
         if not words or words[0] in ("-h", "--help"):
             print(f"usage: {usage}")  # noqa: T201
             return 0 if words else 2
-        raise ConfigError(f"name the algorithm first: {usage}")
+        raise ConfigError(f"the name of the algorithm is missing. fix: {usage}")
     name, rest = words[0], words[1:]
     cls, settings = configured(name)
     online = learns_online(cls)
     _check_source(name, rest, online)
     flags = flags_of(cls, Play if online else Rank if ranks(cls) else Train)
-    given = [*read_config(peek(rest, "--config"), flags), *rest]
-    defaults = _preset(cls, peek(given, "--preset")) | settings
-    options = parse(flags, given, f"train {name}", with_defaults(flags, defaults))
+    arguments = [*read_config(peek(rest, "--config"), flags), *rest]
+    defaults = _preset(cls, peek(arguments, "--preset")) | settings
+    options = parse(flags, arguments, f"train {name}", with_defaults(flags, defaults))
     algorithm = cls(**{f.name: getattr(options, f.name) for f in fields(cls) if is_flag(f)})
     folder = Path(options.out) if options.out else free_folder(name)
     return _play(algorithm, options, folder) if online else _read(algorithm, options, folder)
 
 
 def _check_source(name: str, words: list[str], online: bool) -> None:
-    """Raise ConfigError where a log was named for what plays, or an environment for what reads."""
-    given = {word.split("=")[0] for word in words}
-    if online and "--data" in given and "--env" not in given:
+    """Raise ConfigError for a log with an online algorithm, or an environment with an offline one."""
+    flags = {word.split("=")[0] for word in words}
+    if online and "--data" in flags and "--env" not in flags:
         raise ConfigError(
-            f"{name} learns from its own play (--env NAME), not from a log (--data): learn from the log by another, "
-            "as in `tidelog train iql --data LOG`, and where there is an environment begin as that, as in "
+            f"{name} learns in an environment (--env NAME), not from a log (--data). fix: learn from the log with "
+            "another algorithm, such as `tidelog train iql --data LOG`; then, in an environment, start from it, as in "
             f"`tidelog train {name} --env NAME --start runs/iql`"
         )
-    if not online and "--env" in given and "--data" not in given:
+    if not online and "--env" in flags and "--data" not in flags:
         raise ConfigError(
-            f"{name} learns from a log (--data LOG), not in an environment (--env): collect a log there, as in "
-            "`tidelog collect --env NAME --episodes 100 --out LOG`, and go on there afterwards with `tidelog finetune`"
+            f"{name} learns from a log (--data LOG), not in an environment (--env). fix: collect a log, as in "
+            "`tidelog collect --env NAME --episodes 100 --out LOG`, and then continue with `tidelog finetune`"
         )
 
 
@@ -128,8 +128,8 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn in an environment."""
     start = None if options.start is None else open_policy(options.start)
     sinks = [sink_of(kind, folder) for kind in options.sink]
-    given = options_in(options, "learn")
-    return trained_with_notes(learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **given))
+    more = options_in(options, "learn")
+    return trained_with_notes(learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more))
 
 
 def _read(algorithm: Any, options: Any, folder: Path) -> int:
@@ -142,7 +142,7 @@ def _log(options: Any) -> Log | Interactions:
     if not isinstance(options, RankingFlags):
         return read_any(options.data, options.columns, memory_map=options.memory_map)
     if options.columns is not None or options.memory_map:
-        raise ConfigError("interactions take flags such as --user and --item: leave --columns and --memory-map away")
+        raise ConfigError("interactions use --user, --item and --time. fix: drop --columns and --memory-map")
     return read_taken(options.data, options)
 
 
@@ -151,5 +151,5 @@ def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:
         return {}
     presets = getattr(cls, "presets", {})
     if not presets:
-        raise ConfigError(f"{cls.__name__} has no presets")
+        raise ConfigError(f"{cls.__name__} has no presets. fix: drop --preset")
     return chosen_preset(cls.__name__, presets, name)

@@ -139,9 +139,9 @@ def _hashed(log: LogColumns, chosen: NDArray[Any], rewards: bool) -> Hashes:
         steps += _numbers(np.asarray(log.reward[rows]), "reward")
     sums = np.add.reduceat(_mixed(steps), np.concatenate([[0], np.cumsum(after - first)[:-1]]))
     sums += _numbers(np.asarray(log.episode_ids[chosen]), "episode")
-    seen = np.asarray(log.position[first])
+    positions = np.asarray(log.position[first])
     for name in log.spec.observation:
-        sums += _observed(log, name, seen)
+        sums += _observed(log, name, positions)
     return _mixed(sums)
 
 
@@ -152,12 +152,12 @@ def _actions(log: LogColumns, action: NDArray[Any]) -> Hashes:
     return _numbers(action, "action")
 
 
-def _observed(log: LogColumns, name: str, seen: NDArray[Any]) -> Hashes:
+def _observed(log: LogColumns, name: str, positions: NDArray[Any]) -> Hashes:
     leaf, values = log.spec.observation[name], log.observation[name]
     if isinstance(leaf, Image):
-        return _images(values, seen, name)
-    total = np.zeros(len(seen), np.uint64)
-    rows = np.asarray(values[seen])
+        return _images(values, positions, name)
+    total = np.zeros(len(positions), np.uint64)
+    rows = np.asarray(values[positions])
     filled = dict(leaf.fills) if isinstance(leaf, Vector) else {}
     for column in range(rows.shape[1]):
         label = leaf.names[column] if leaf.names else f"{name}/{column}"
@@ -170,10 +170,10 @@ def _observed(log: LogColumns, name: str, seen: NDArray[Any]) -> Hashes:
     return total
 
 
-def _images(values: NDArray[Any], seen: NDArray[Any], name: str) -> Hashes:
+def _images(values: NDArray[Any], positions: NDArray[Any], name: str) -> Hashes:
     size = int(np.prod(values.shape[1:]))
     constants = _mixed(np.arange(1, size + 1, dtype=np.uint64) * _constant(name)) | np.uint64(1)
-    parts = np.array_split(seen, max(1, math.ceil(len(seen) * size / PIXELS)))
+    parts = np.array_split(positions, max(1, math.ceil(len(positions) * size / PIXELS)))
     return np.concatenate([(np.asarray(values[part]).reshape(len(part), -1) * constants).sum(axis=1) for part in parts])
 
 

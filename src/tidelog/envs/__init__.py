@@ -1,4 +1,4 @@
-"""Environments: one small protocol, adapters to it, and problems whose exact values are known."""
+"""Environments: one protocol, adapters to it, and problems with exact values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""gymnasium's CartPole-v1 and Pendulum-v1 as functional environments: the same worlds, step by step, in float32.
+"""gymnasium's CartPole-v1 and Pendulum-v1 as functional environments: the same dynamics in float32.
 
-The equations are those of gymnasium 1.x (`envs/classic_control`); its time limits belong to the problem and truncate.
-As there, a limit and a fall on the same step set both flags, and Pendulum is paid for the state that it leaves.
+The equations are those of gymnasium 1.x (`envs/classic_control`); its time limits are part of the problem and truncate.
+As in gymnasium, a limit and a fall in one step set both flags, and Pendulum's reward is that of the previous state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Vector
 
 
 class Cart(NamedTuple):
-    """A cart with its pole, and how long the episode is."""
+    """The state of a cart with its pole, and the age of the episode."""
 
     state: Array  # [4] float32: position, velocity, angle, angular velocity
     age: Array  # [] int32: steps so far
@@ -26,9 +26,9 @@ class Cart(NamedTuple):
 
 @dataclass(frozen=True)
 class CartPole:
-    """A pole on a cart is kept upright by pushing left (0) or right (1); each step earns 1.
+    """Keep a pole on a cart upright by pushing left (0) or right (1); each step has reward 1.
 
-    It starts uniformly within 0.05 of rest and terminates beyond 12 degrees or 2.4 units; `limit` steps truncate.
+    The start is uniform within 0.05 of rest; beyond 12 degrees or 2.4 units it terminates; `limit` steps truncate.
     """
 
     limit: int = 500
@@ -38,7 +38,7 @@ class CartPole:
     _GRAVITY: ClassVar[float] = 9.8
     _POLE: ClassVar[float] = 0.1  # mass
     _TOTAL: ClassVar[float] = 1.1  # mass
-    _LENGTH: ClassVar[float] = 0.5  # half the pole's
+    _LENGTH: ClassVar[float] = 0.5  # half of the pole's length
     _FORCE: ClassVar[float] = 10.0
     _SECONDS: ClassVar[float] = 0.02
     _ANGLE: ClassVar[float] = 12 * 2 * math.pi / 360
@@ -71,7 +71,7 @@ class CartPole:
 
 
 class Swing(NamedTuple):
-    """A pendulum, and how long the episode is."""
+    """The state of a pendulum, and the age of the episode."""
 
     angle: Array  # [] float32, radians from upright, not wrapped
     speed: Array  # [] float32, radians a second
@@ -80,7 +80,7 @@ class Swing(NamedTuple):
 
 @dataclass(frozen=True)
 class Pendulum:
-    """A pendulum is swung up and held by a torque in [-2, 2]; it never terminates, `limit` steps truncate.
+    """Swing a pendulum up and hold it with a torque in [-2, 2]; it never terminates, `limit` steps truncate.
 
     The leaf "observation" is cosine, sine and angular speed; the reward is minus a cost of angle, speed and torque.
     """

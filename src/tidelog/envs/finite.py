@@ -1,6 +1,6 @@
-"""A finite problem as a functional environment: the same transitions, rewards and starts as its arrays say.
+"""A finite problem as a functional environment, with the transitions, rewards and starts of its arrays.
 
-Letters in shapes: `S` states, `A` actions, `P` the most successors that a state and action have.
+Letters in shapes: `S` states, `A` actions, `P` largest number of successors of a state and action.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidelog.types import Array, Observation, Spec
 
 
 class Place(NamedTuple):
-    """Where one copy is, and how long the episode is."""
+    """The state of one copy, and the age of the episode."""
 
     state: Array  # [] int32
     age: Array  # [] int32: steps so far
@@ -27,8 +27,8 @@ class Place(NamedTuple):
 class Finite:
     """One copy of a `Tabular`: entering a final state terminates, the horizon truncates.
 
-    Only possible successors are stored, with their cumulative probabilities in float32 (`[S * A, P]`), so that what is
-    impossible never happens and each probability is met to 1e-7. Actions that are not allowed are the caller's to mask.
+    Only possible successors are stored, with their cumulative probabilities in float32 (`[S * A, P]`): impossible ones
+    never occur, and each probability is accurate to 1e-7. The caller must mask forbidden actions.
     """
 
     def __init__(self, problem: Tabular) -> None:
@@ -41,7 +41,7 @@ class Finite:
         self._reward = self._rewards(problem)
 
     def start(self, key: Array) -> Place:
-        place = _drawn(key, jnp.asarray(self.first_cumulative)[0])
+        place = _sample(key, jnp.asarray(self.first_cumulative)[0])
         return Place(jnp.asarray(self.first)[0, place], jnp.zeros((), jnp.int32))
 
     def observe(self, world: Place) -> Observation:
@@ -52,7 +52,7 @@ class Finite:
 
     def step(self, world: Place, action: Array, key: Array) -> Moved:
         row = world.state * self.problem.actions + action
-        place = _drawn(key, jnp.asarray(self.cumulative)[row])
+        place = _sample(key, jnp.asarray(self.cumulative)[row])
         following = jnp.asarray(self.successor)[row, place]
         terminated = jnp.asarray(self.problem.final)[following]
         age = world.age + 1
@@ -68,9 +68,9 @@ class Finite:
 
 
 def packed(chances: Floats) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Rows of probabilities `[rows, S]` as possible successors and cumulative probabilities, both `[rows, P]`.
+    """Pack rows of probabilities `[rows, S]` into possible successors and cumulative probabilities, both `[rows, P]`.
 
-    Rows with fewer successors repeat their last one at a cumulative probability of 1, which no draw reaches.
+    Rows with fewer successors repeat their last one with cumulative probability 1, which no draw reaches.
     """
     possible = chances > 0
     number = possible.sum(1)
@@ -81,5 +81,5 @@ def packed(chances: Floats) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     return successor.astype(np.int32), (running / running[:, -1:]).astype(np.float32)
 
 
-def _drawn(key: Array, cumulative: Array) -> Any:
+def _sample(key: Array, cumulative: Array) -> Any:
     return (jax.random.uniform(key) >= cumulative).sum()

@@ -1,9 +1,9 @@
 """Environments as pure functions: a whole rollout compiles into one program.
 
 A functional environment describes one copy. Its `World` is any pytree of arrays; `start`, `observe`, `mask` and `step`
-are pure, so that callers `vmap` them over copies and `scan` them over time. Nothing inside resets: `advance` does, in
-the same step, for all copies at once, and keeps what truly followed apart from what to act on next.
-`Hosted` (hosted.py) steps one under the protocol of host environments, for everything that is not compiled.
+are pure: callers `vmap` them over copies and `scan` them over time. They do not reset; `advance` resets ended copies
+in the same step, and returns the true next observations separately from the inputs of the next actions.
+`Hosted` (hosted.py) adapts a functional environment to the protocol of host environments.
 
 Letters in shapes: `W` copies, `A` action size or number of actions.
 """
@@ -22,7 +22,7 @@ World: TypeAlias = Any  # a pytree of arrays
 
 
 class Moved(NamedTuple):
-    """What one step of one copy brought; scalars, and with a leading `[W]` where callers vmap."""
+    """The result of one step of one copy; scalars, with a leading `[W]` under vmap."""
 
     world: World  # after the step, never reset
     reward: Array  # [] float32
@@ -32,31 +32,31 @@ class Moved(NamedTuple):
 
 @runtime_checkable
 class Functional(Protocol):
-    """One copy of a problem as pure functions of its world."""
+    """One copy of a problem as pure functions of its state (`World`)."""
 
     @property
     def name(self) -> str:
-        """How people call it."""
+        """The name of the environment."""
 
     @property
     def spec(self) -> Spec:
-        """What is seen and what can be done."""
+        """The observations and actions."""
 
     def start(self, key: Array) -> World:
-        """A fresh world."""
+        """A new world."""
 
     def observe(self, world: World) -> Observation:
-        """What the copy shows: leaves without a batch axis (Vector float32, Codes int32)."""
+        """The observation of the copy: leaves without a batch axis (Vector float32, Codes int32)."""
 
     def mask(self, world: World) -> Array | None:
-        """The allowed actions, `[A]` bool; None: every action, always."""
+        """The allowed actions, `[A]` bool; None: always all actions."""
 
     def step(self, world: World, action: Array, key: Array) -> Moved:
-        """Act: action `[]` int32, `[M]` int32 or `[A]` float32 in the environment's own units."""
+        """Step with an action `[]` int32, `[M]` int32 or `[A]` float32 in the environment's own units."""
 
 
 class Advanced(NamedTuple):
-    """What one step of all copies brought, as `Outcome` says it, with the worlds to go on from."""
+    """The result of one step of all copies, like `Outcome`, with the next worlds."""
 
     world: World  # leaves [W, ...]: after the reset of copies that ended
     reward: Array  # [W]
@@ -69,12 +69,12 @@ class Advanced(NamedTuple):
 
 
 def begin(functional: Functional, count: int, key: Array) -> World:
-    """`count` fresh worlds, leaves `[W, ...]`."""
+    """Make `count` new worlds, leaves `[W, ...]`."""
     return jax.vmap(functional.start)(jax.random.split(key, count))
 
 
 def advance(functional: Functional, world: World, action: Array, key: Array) -> Advanced:
-    """Act in every copy and restart those that ended; pure, for `jit` and `scan`. `action` is `[W, ...]`."""
+    """Step every copy and restart ended copies; pure, for `jit` and `scan`. `action` is `[W, ...]`."""
     moving, starting = jax.random.split(key)
     count = action.shape[0]
     moved = jax.vmap(functional.step)(world, action, jax.random.split(moving, count))
@@ -87,7 +87,7 @@ def advance(functional: Functional, world: World, action: Array, key: Array) -> 
 
 
 def look(functional: Functional, world: World) -> tuple[Observation, Array | None]:
-    """What every copy shows and allows: leaves `[W, ...]` and `[W, A]`."""
+    """The observations and masks of all copies: leaves `[W, ...]` and `[W, A]`."""
     return jax.vmap(functional.observe)(world), jax.vmap(functional.mask)(world)
 
 

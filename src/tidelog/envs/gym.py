@@ -1,13 +1,13 @@
-"""gymnasium environments under our protocol.
+"""Adapter of gymnasium environments to the protocol.
 
-The copies are stepped here and not by gymnasium's `SyncVectorEnv`: it neither says which copy failed nor checks what
-a copy returned, and it hands out the last observation of an episode in a form that depends on the observation space.
-Each copy is seeded once, from the seed given to `reset`; later episodes of a copy continue its own random numbers.
+The copies are stepped here and not by gymnasium's `SyncVectorEnv`, which neither names the copy that failed nor checks
+what a copy returned, and returns the last observation of an episode in a form that depends on the observation space.
+Each copy is seeded once, from the seed of `reset`; later episodes of a copy continue its own random numbers.
 
 Observations: `Box` of one dimension -> Vector, `Box` [height, width, channels] of uint8 -> Image; `Discrete` and
 one-dimensional `MultiDiscrete` -> Codes counted from 0; `Dict` of those -> one leaf each. Actions: `Discrete`,
 one-dimensional `MultiDiscrete`, `Box` with finite bounds.
-An "action_mask" in the info that comes with an observation is passed on.
+An "action_mask" in the info of an observation becomes the action mask.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LARGEST = float(np.finfo(np.float32).max)
 class Gymnasium:
     """`count` copies of a gymnasium environment, stepped one after another in this process.
 
-    `factory` makes one copy. SpecError where its spaces cannot be taken, with what to do; EnvironmentFailure, naming
-    copy and step, where a copy raises or returns something of a wrong shape, out of range, NaN or infinite.
+    `factory` makes one copy. SpecError, with a fix, if its spaces are not supported; EnvironmentFailure, with copy and
+    step, if a copy raises or returns a wrong shape, a value out of range, NaN or infinity.
     """
 
     def __init__(self, factory: Callable[[], Any], count: int, name: str | None = None) -> None:
@@ -38,48 +38,48 @@ class Gymnasium:
         self._copies = [factory() for _ in range(count)]
         first = self._copies[0]
         if not hasattr(first, "observation_space"):
-            raise ConfigError(f"expected a maker of gymnasium environments; it made a {type(first).__name__}")
+            raise ConfigError(f"the factory made a {type(first).__name__}: expected a gymnasium environment")
         registered = getattr(first, "spec", None)
         self.name = name or (registered.id if registered is not None else type(first).__name__)
         self._readers = readers(first.observation_space)
         self._steps = 0
         self._started = False
-        self._shown = Observed({})  # what to act on next
+        self._shown = Observed({})  # the input of the next action
         self._masked = False
         action = action_space(first.action_space)
         self._start = action_start(first.action_space)
         _, info = self._start_copy(0, 0)
         self._masked = "action_mask" in info
         if self._masked and not isinstance(action, Discrete):
-            raise SpecError(f"{self.name}: an action mask needs a discrete action, found {first.action_space}")
+            raise SpecError(f"{self.name} has an action mask for {first.action_space}: expected discrete actions")
         leaves = {name: reader.leaf for name, reader in self._readers.items()}
         self.spec = Spec(leaves, action, masked=self._masked)
 
     def reset(self, seed: int) -> Observed:
-        """Start every copy anew, each with its own seed derived from this one."""
+        """Restart every copy, each with its own seed derived from this one."""
         self._steps, self._started = 0, True
         seeds = np.random.SeedSequence(seed).generate_state(self.count)
         self._shown = self._stacked([self._start_copy(copy, int(own)) for copy, own in enumerate(seeds)])
         return self._shown
 
     def step(self, action: NDArray[Any]) -> Outcome:
-        """Act in every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
+        """Step every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
         if not self._started:
-            raise EnvironmentFailure(f"{self.name}: reset it before the first step")
+            raise EnvironmentFailure(f"{self.name} was not reset. fix: call reset(seed) before the first step")
         orders = self._orders(check_action(self.spec, action, self.count))
         self._steps += 1
         reward = np.zeros(self.count, np.float32)
         terminated, truncated = np.zeros(self.count, bool), np.zeros(self.count, bool)
         following, current = [], []
         for copy, order in enumerate(orders):
-            seen, earned, terminated[copy], truncated[copy] = self._step_copy(copy, order)
+            result, earned, terminated[copy], truncated[copy] = self._step_copy(copy, order)
             reward[copy] = earned
-            following.append(seen)
+            following.append(result)
             ended = terminated[copy] or truncated[copy]
-            current.append(self._start_copy(copy, None) if ended else seen)
-        shown = self._stacked(following)
-        self._shown = self._stacked(current) if (terminated | truncated).any() else shown
-        return Outcome(reward, terminated, truncated, shown, self._shown)
+            current.append(self._start_copy(copy, None) if ended else result)
+        observed = self._stacked(following)
+        self._shown = self._stacked(current) if (terminated | truncated).any() else observed
+        return Outcome(reward, terminated, truncated, observed, self._shown)
 
     def close(self) -> None:
         """Close every copy."""
@@ -106,7 +106,7 @@ class Gymnasium:
         except Exception as error:
             raise self._failure(copy, f"step raised {type(error).__name__}: {error}") from error
         if not abs(earned) <= _LARGEST:
-            raise self._failure(copy, f"the reward is {earned}; rewards must be finite")
+            raise self._failure(copy, f"the reward is {earned}: expected a finite number")
         return self._read(copy, raw, info), earned, bool(terminated), bool(truncated)
 
     def _read(self, copy: int, raw: Any, info: dict[str, Any]) -> tuple[Leaves, dict[str, Any]]:
@@ -124,11 +124,11 @@ class Gymnasium:
         shape = np.asarray(info.get("action_mask")).shape
         size = self._copies[copy].action_space.n
         if shape != (size,):
-            raise self._failure(copy, f"the info's action_mask must have shape ({size},), found {shape}")
+            raise self._failure(copy, f"action_mask in the info has shape {shape}: expected ({size},)")
 
-    def _stacked(self, seen: list[tuple[Leaves, dict[str, Any]]]) -> Observed:
-        leaves = {name: np.stack([one[name] for one, _ in seen]) for name in self._readers}
-        masks = [np.asarray(info["action_mask"], bool) for _, info in seen] if self._masked else None
+    def _stacked(self, results: list[tuple[Leaves, dict[str, Any]]]) -> Observed:
+        leaves = {name: np.stack([one[name] for one, _ in results]) for name in self._readers}
+        masks = [np.asarray(info["action_mask"], bool) for _, info in results] if self._masked else None
         return Observed(leaves, None if masks is None else np.stack(masks))
 
     def _failure(self, copy: int, what: str) -> EnvironmentFailure:

@@ -1,10 +1,10 @@
-"""gymnasium environments that can go on exactly in the middle of an episode: MuJoCo's and classic control.
+"""gymnasium environments that can resume exactly in the middle of an episode: MuJoCo and classic control.
 
-gymnasium has no word for this, so it is offered only where everything that the future depends on is known: the
-environments below in the wrappers that `gymnasium.make` puts around them, and wrappers that remember nothing.
+gymnasium has no interface for this. It is offered only if the complete state is known: for the environments below, in
+the wrappers of `gymnasium.make` and in other wrappers without state.
 
-For MuJoCo the integration state alone is not enough: Ant and Humanoid measure their speed from positions that the last
-step left behind, so those are kept too. `tests/envs/test_saving.py` tries all problems of version 5.
+For MuJoCo the integration state is not enough: Ant and Humanoid compute their speed from positions of the previous
+step; these are saved too. `tests/envs/test_saving.py` tests all problems of version 5.
 
 Letters in shapes: `W` copies.
 """
@@ -24,11 +24,11 @@ from tidelog.errors import EnvironmentFailure
 
 _KNOWN = ("gymnasium.envs.mujoco.", "gymnasium.envs.classic_control.")
 _PLAIN = ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RescaleAction", "ClipAction", "FlattenObservation")
-_LEFT_BEHIND = ("xpos", "xipos")  # of bodies and of their centres of mass
+_LAST_POSITIONS = ("xpos", "xipos")  # of bodies and of their centres of mass
 
 
 def can_save(copies: Sequence[Any]) -> bool:
-    """Whether every copy is of a known kind, in wrappers that remember nothing but the time."""
+    """Whether every copy is of a known kind, in wrappers without state except the time."""
     return all(
         hasattr(copy, "unwrapped")
         and type(copy.unwrapped).__module__.startswith(_KNOWN)
@@ -38,12 +38,12 @@ def can_save(copies: Sequence[Any]) -> bool:
 
 
 class ResumableGymnasium(Gymnasium):
-    """Copies whose worlds can be written down; otherwise as `Gymnasium`."""
+    """Like `Gymnasium`, for copies whose state can be saved."""
 
     def save_state(self) -> Saved:
-        """Worlds, ages, random numbers, and what every copy shows now."""
+        """The worlds, ages, random generators, and current observations of all copies."""
         if not self._started:
-            raise EnvironmentFailure(f"{self.name}: reset it before the first step")
+            raise EnvironmentFailure(f"{self.name} was not reset. fix: call reset(seed) before the first step")
         worlds = [_world(copy) for copy in self._copies]
         saved = {f"world.{key}": np.stack([world[key] for world in worlds]) for key in worlds[0]}
         saved |= {f"shown.{name}": leaf.copy() for name, leaf in self._shown.observation.items()}
@@ -51,7 +51,7 @@ class ResumableGymnasium(Gymnasium):
         return {**saved, "steps": np.asarray(self._steps)}
 
     def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
-        """Go on from what `save_state` returned; ConfigError where it is another problem's or another count's."""
+        """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
         shown = self.reset(0)
         expected: Expected = dict(self.save_state())
         arrays = checked(saved, {**expected, "generator": None}, self.name)
@@ -67,11 +67,11 @@ class ResumableGymnasium(Gymnasium):
 
 
 def _wraps(copy: Any) -> list[Any]:
-    found = []
+    wrappers = []
     while copy is not copy.unwrapped:
-        found.append(copy)
+        wrappers.append(copy)
         copy = copy.env
-    return found
+    return wrappers
 
 
 def _ages(copy: Any) -> list[Any]:
@@ -82,9 +82,10 @@ def _world(copy: Any) -> dict[str, NDArray[Any]]:
     inner = copy.unwrapped
     ages = np.asarray([wrap._elapsed_steps for wrap in _ages(copy)], np.int64)
     if not hasattr(inner, "data"):
-        state = np.asarray(inner.state)  # classic control computes in whichever width its state has
+        state = np.asarray(inner.state)  # classic control computes in the float type of its state
         return {"age": ages, "state": state.astype(np.float64), "narrow": np.asarray(state.dtype == np.float32)}
-    return {"age": ages, "state": _integrated(inner), **{key: getattr(inner.data, key).copy() for key in _LEFT_BEHIND}}
+    positions = {key: getattr(inner.data, key).copy() for key in _LAST_POSITIONS}
+    return {"age": ages, "state": _integration_state(inner), **positions}
 
 
 def _set_world(copy: Any, world: Mapping[str, NDArray[Any]]) -> None:
@@ -97,12 +98,12 @@ def _set_world(copy: Any, world: Mapping[str, NDArray[Any]]) -> None:
     import mujoco
 
     mujoco.mj_setState(inner.model, inner.data, world["state"], mujoco.mjtState.mjSTATE_INTEGRATION)
-    for key in _LEFT_BEHIND:
+    for key in _LAST_POSITIONS:
         getattr(inner.data, key)[:] = world[key]
 
 
-def _integrated(inner: Any) -> NDArray[np.float64]:
-    """All that a MuJoCo step depends on, warm start of the solver included."""
+def _integration_state(inner: Any) -> NDArray[np.float64]:
+    """The complete MuJoCo state that a step depends on, including the warm start of the solver."""
     import mujoco
 
     kind = mujoco.mjtState.mjSTATE_INTEGRATION

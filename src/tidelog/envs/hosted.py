@@ -1,6 +1,6 @@
-"""A functional environment under the protocol of host environments: evaluation, rollouts and logs as for any other.
+"""Adapter of functional environments to the protocol of host environments, for evaluation, rollouts and logs.
 
-One compiled call a step; the same functional object compiles once however often it is hosted.
+Each step is one compiled call; the same functional object compiles once for all adapters.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _look = jax.jit(look, static_argnums=0)
 
 @partial(jax.jit, static_argnums=0)
 def _advance(functional: Functional, world: World, action: Array, key: Array) -> tuple[Array, World, Advanced]:
-    kept, using = jax.random.split(key)
-    advanced = advance(functional, world, action, using)
-    return kept, advanced.world, advanced._replace(world=None)
+    next_key, step_key = jax.random.split(key)
+    advanced = advance(functional, world, action, step_key)
+    return next_key, advanced.world, advanced._replace(world=None)
 
 
 class Hosted:
     """`count` copies of a functional environment, stepped together in one compiled call.
 
-    SpecError where the observations are not what its spec says; EnvironmentFailure, naming copy and step, where it
-    returns something NaN, infinite or out of range. Equal seeds and actions give equal futures, bit for bit.
+    SpecError if the observations differ from its spec; EnvironmentFailure, with copy and step, for NaN, infinite or
+    out-of-range values. Equal seeds and actions give bitwise equal futures.
     """
 
     def __init__(self, functional: Functional, count: int) -> None:
@@ -49,7 +49,7 @@ class Hosted:
         try:
             hash(functional)
         except TypeError as error:
-            raise ConfigError(f"{self.name}: a functional environment must be hashable (a frozen dataclass)") from error
+            raise ConfigError(f"{self.name}: the environment is not hashable. fix: use a frozen dataclass") from error
         self._world: World = None
         self._key: Array | None = None
         self._mask: NDArray[np.bool_] | None = None
@@ -57,17 +57,17 @@ class Hosted:
         self._check_spec()
 
     def reset(self, seed: int) -> Observed:
-        """Start every copy anew; the seed may be any whole number from 0 up to 2**63 - 1."""
+        """Restart every copy; the seed is a whole number from 0 to 2**63 - 1."""
         starting, self._key = jax.random.split(jax.random.key(seed))
         self._world, self._steps = _begin(self.functional, self.count, starting), 0
         return self._observed(*_look(self.functional, self._world))
 
     def step(self, action: NDArray[Any]) -> Outcome:
-        """Act in every copy: action `[W]`, `[W, M]` or `[W, A]`; SpecError where it cannot be taken."""
-        taken = check_action(self.spec, action, self.count)
+        """Step every copy: action `[W]`, `[W, M]` or `[W, A]`; SpecError for an invalid action."""
+        checked_action = check_action(self.spec, action, self.count)
         key = self._started()
-        self._check_allowed(taken)
-        self._key, self._world, advanced = _advance(self.functional, self._world, taken, key)
+        self._check_allowed(checked_action)
+        self._key, self._world, advanced = _advance(self.functional, self._world, checked_action, key)
         self._steps += 1
         moved = jax.device_get(advanced)
         batch = self._batch()
@@ -80,7 +80,7 @@ class Hosted:
         return Outcome(reward, terminated, truncated, following, current)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no resources to release."""
 
     def save_state(self) -> Saved:
         """The worlds, the random key and the step."""
@@ -89,7 +89,7 @@ class Hosted:
         return {**arrays, "key": _plain(key), "steps": np.asarray(self._steps)}
 
     def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
-        """Go on from what `save_state` returned; ConfigError where it is another problem's or another count's."""
+        """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
         shapes, form = jax.tree.flatten(jax.eval_shape(partial(begin, self.functional, self.count), jax.random.key(0)))
         expected: Expected = {f"world.{place}": _plain_form(leaf) for place, leaf in enumerate(shapes)}
         expected |= {"key": _plain(jax.random.key(0)), "steps": np.asarray(0)}
@@ -102,7 +102,7 @@ class Hosted:
 
     def _started(self) -> Array:
         if self._key is None:
-            raise EnvironmentFailure(f"{self.name}: reset it before the first step")
+            raise EnvironmentFailure(f"{self.name} was not reset. fix: call reset(seed) before the first step")
         return self._key
 
     def _batch(self) -> Batch:
@@ -110,13 +110,13 @@ class Hosted:
 
     def _observed(self, observation: Observation, mask: Array | None) -> Observed:
         batch = self._batch()
-        seen = leaves(
+        observed_leaves = leaves(
             batch, {name: np.asarray(leaf) for name, leaf in observation.items()}, dict(self.spec.observation)
         )
         if mask is None or not isinstance(self.spec.action, Discrete):
-            return Observed(seen)
+            return Observed(observed_leaves)
         self._mask = batch.flags("the mask", mask, (self.spec.action.n,))
-        return Observed(seen, self._mask)
+        return Observed(observed_leaves, self._mask)
 
     def _check_allowed(self, action: NDArray[Any]) -> None:
         if self._mask is None:
@@ -124,17 +124,20 @@ class Hosted:
         wrong = np.flatnonzero(~self._mask[np.arange(self.count), action])
         if wrong.size:
             raise SpecError(
-                f"{self.name}: copy {wrong[0]} does not allow action {action[wrong[0]]}; use the action mask"
+                f"{self.name}: action {action[wrong[0]]} is forbidden in copy {wrong[0]}. fix: use the action mask"
             )
 
     def _check_spec(self) -> None:
         world = jax.eval_shape(self.functional.start, jax.random.key(0))
-        seen = jax.eval_shape(self.functional.observe, world)
-        if set(seen) != set(self.spec.observation):
-            raise SpecError(f"{self.name}: its spec promises {sorted(self.spec.observation)}, it shows {sorted(seen)}")
+        shapes = jax.eval_shape(self.functional.observe, world)
+        if set(shapes) != set(self.spec.observation):
+            raise SpecError(
+                f"{self.name} has the leaves {sorted(shapes)}: its spec has {sorted(self.spec.observation)}"
+            )
         masked = jax.eval_shape(self.functional.mask, world) is not None
         if masked != self.spec.masked or (masked and not isinstance(self.spec.action, Discrete)):
-            raise SpecError(f"{self.name}: masked must be true exactly where it masks a discrete action")
+            expected = "True if there is a mask of discrete actions, else False"
+            raise SpecError(f"{self.name}: spec.masked = {self.spec.masked}: expected {expected}")
 
 
 def _is_key(leaf: Any) -> bool:

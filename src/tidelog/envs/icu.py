@@ -2,7 +2,7 @@
 
 Choudhary, Gupta, Thomas, "ICU-Sepsis: A Benchmark MDP Built from Real Medical Data", RLC 2024, arXiv:2406.05646;
 `dynamics.npz` of github.com/icu-sepsis/icu-sepsis. States 713 (death), 714 (survival) and 715 are final here; the
-original moves from 713 and 714 to 715 at no reward, which changes no value. Entering 714 is worth 1.
+original moves from 713 and 714 to 715 with reward 0, which changes no value. Entering 714 has reward 1.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _ARRAYS = ("tx_mat", "r_mat", "d_0", "expert_policy", "state_cluster_centers")
 def icu_sepsis(path: str | Path, observe: Literal["codes", "features"] = "codes") -> tuple[Tabular, Floats]:
     """Read `dynamics.npz`: the problem and its clinicians' policy, `[716, 25]`.
 
-    A policy sees the state's number, or with `observe="features"` the 47 cluster centres of that state.
-    ConfigError where the file or one of its arrays is missing.
+    The observation is the state's number, or with `observe="features"` the 47 cluster centres of that state.
+    ConfigError if the file or one of its arrays is missing.
     """
     arrays = _read(Path(path))
     states = len(arrays["d_0"])
@@ -37,18 +37,19 @@ def icu_sepsis(path: str | Path, observe: Literal["codes", "features"] = "codes"
 
 
 def _read(path: Path) -> dict[str, Floats]:
-    with _opened(path) as stored:
+    with _open(path) as stored:
         missing = [name for name in _ARRAYS if name not in stored]
         if missing:
-            raise ConfigError(f"{path} holds no array {missing[0]!r}; expected ICU-Sepsis' dynamics.npz")
+            raise ConfigError(f"{path} has no array {missing[0]!r}: expected ICU-Sepsis' dynamics.npz")
         return {name: stored[name] for name in _ARRAYS}
 
 
-def _opened(path: Path) -> NpzFile:
+def _open(path: Path) -> NpzFile:
     try:
         stored = np.load(path, allow_pickle=False)
     except FileNotFoundError as error:
-        raise ConfigError(f"{path} does not exist; get dynamics.npz from github.com/icu-sepsis/icu-sepsis") from error
+        fix = "get dynamics.npz from github.com/icu-sepsis/icu-sepsis"
+        raise ConfigError(f"{path} does not exist. fix: {fix}") from error
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise ConfigError(f"{path} is not a NumPy archive: {error}") from error
     if not isinstance(stored, NpzFile):

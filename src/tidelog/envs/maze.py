@@ -1,4 +1,4 @@
-"""A T-maze (Bakker 2002): what decides was seen long before, so that a policy without a memory is right by chance."""
+"""A T-maze (Bakker 2002): the deciding cue is visible only at the start; policies without memory succeed by chance."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ FORWARD, LEFT, RIGHT = 0, 1, 2
 
 
 class Walk(NamedTuple):
-    """A walk through the maze."""
+    """The state of one episode in the maze."""
 
-    sign: Array  # [] int32: LEFT or RIGHT, either as likely
-    place: Array  # [] int32: steps from the beginning; at `length` the corridor divides
+    sign: Array  # [] int32: LEFT or RIGHT, equally likely
+    place: Array  # [] int32: steps from the start; the junction is at `length`
     age: Array  # [] int32: decisions so far
 
 
 @dataclass(frozen=True)
 class TMaze:
-    """A corridor of `length` steps that divides; a sign at its beginning says which way is paid 1, the other one 0.
+    """A corridor of `length` steps with a junction; the sign at the start names the turn of reward 1, the other has 0.
 
-    Forward (0) leads on through the corridor, left (1) and right (2) end the episode where it divides; elsewhere what
-    cannot be done changes nothing. The leaf "observation" is the sign (-1 left, 1 right; in the first decision only,
-    then 0), whether this is the corridor, and whether it divides here. `limit` decisions truncate.
+    Forward (0) moves through the corridor; left (1) and right (2) end the episode at the junction; other actions have
+    no effect. The leaf "observation" is the sign (-1 left, 1 right; in the first decision only, then 0), whether the
+    agent is in the corridor, and whether it is at the junction. `limit` decisions truncate.
 
-    The best return is 1. Without a memory it is 1/2, whatever the policy: where the ways part it sees the same under
+    The best return is 1. Without memory it is 1/2 for every policy: at the junction the observation is the same for
     both signs.
     """
 

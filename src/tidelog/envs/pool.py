@@ -1,7 +1,7 @@
-"""envpool's environments: compiled, threaded, and seeded only when they are made.
+"""envpool's environments: compiled, multi-threaded, and seeded only at construction.
 
-envpool restarts a copy in the step after its end and says so in its metadata; those rows are no decisions
-(`Outcome.valid`). Only pools that answer with all copies in each step are taken.
+envpool restarts a copy in the step after its end, according to its metadata; those rows are not decisions
+(`Outcome.valid`). Only pools that return all copies in each step are supported.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from tidelog.errors import ConfigError
 
 
 class Pool(VectorGymnasium):
-    """All copies of one pool, made anew by `maker(seed)` at each reset: a pool's seed is fixed when it is made."""
+    """All copies of one pool, rebuilt by `maker(seed)` at each reset because its seed is fixed at construction."""
 
     def __init__(self, maker: Callable[[int], Any], name: str | None = None) -> None:
         self._maker = maker
         super().__init__(maker(0), name)
 
-    def _begun(self, seed: int) -> Any:
+    def _reset_source(self, seed: int) -> Any:
         self._source.close()
         self._source = self._maker(seed % 2**31)  # envpool's seeds are 32-bit and signed
-        return self._called("reset", 2)
+        return self._call("reset", 2)
 
-    def _called(self, what: str, parts: int, *args: Any, **kwargs: Any) -> Any:
-        returned = super()._called(what, parts, *args, **kwargs)
+    def _call(self, what: str, parts: int, *args: Any, **kwargs: Any) -> Any:
+        returned = super()._call(what, parts, *args, **kwargs)
         order = returned[-1].get("env_id")
         if order is not None and not np.array_equal(order, np.arange(self.count)):
-            raise self._batch().failure(None, f"{what} answered for the copies {order}; batch_size must be num_envs")
+            raise self._batch().failure(None, f"{what} returned the copies {order}. fix: set batch_size to num_envs")
         return returned
 
 
 def pool(name: str, count: int) -> Pool:
-    """`count` copies of one of envpool's environments; ConfigError where it is missing or has none of that name."""
+    """Make `count` copies of one of envpool's environments; ConfigError if envpool or the name is missing."""
     try:
         import envpool
     except ImportError as error:
-        raise ConfigError(f"envpool cannot be used: {error}; pip install 'tidelog[envpool]'") from error
+        raise ConfigError(f"envpool cannot be imported: {error}. fix: pip install 'tidelog[envpool]'") from error
     known = envpool.list_all_envs()
     if name not in known:
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        mend = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-        raise ConfigError(f"envpool has no environment called {name!r}{mend}")
+        hint = f": did you mean {' or '.join(map(repr, close))}?" if close else ""
+        raise ConfigError(f"envpool has no environment {name!r}{hint}")
     copies = positive("count", count)
 
     def maker(seed: int) -> Any:

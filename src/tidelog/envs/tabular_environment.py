@@ -1,7 +1,7 @@
-"""A finite problem played by `W` copies at once.
+"""An environment of `W` copies of a finite problem.
 
-Successors are drawn from one flat array of cumulative probabilities: row `r = state * A + action` holds numbers in
-`(r, r + 1]`, so a single binary search answers for all copies, and only possible successors take memory.
+Successors are sampled from one flat array of cumulative probabilities: row `r = state * A + action` has values in
+`(r, r + 1]`; one binary search serves all copies, and only possible successors use memory.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tidelog.types import Spec
 class _Rows:
     cumulative: Floats  # [possible successors], offset by the row's number
     successor: NDArray[np.int64]  # [possible successors]
-    last: NDArray[np.int64]  # [rows]: where each row ends
+    last: NDArray[np.int64]  # [rows]: index of each row's last entry
 
     @classmethod
     def of(cls, chances: Floats) -> _Rows:
-        """Pack rows of probabilities `[rows, S]`; every row must hold at least one above zero."""
+        """Pack rows of probabilities `[rows, S]`; every row must have a positive entry."""
         row, successor = np.nonzero(chances)
         last = np.cumsum(np.bincount(row, minlength=len(chances))) - 1
         running = np.cumsum(chances[row, successor])
@@ -38,7 +38,7 @@ class _Rows:
         return cls(row + share, successor, last)
 
     def draw(self, rows: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
-        """One successor for each of the given rows, `[W]`."""
+        """Sample one successor for each of the rows, `[W]`."""
         place = np.searchsorted(self.cumulative, rows + generator.random(len(rows)), side="right")
         return self.successor[np.minimum(place, self.last[rows])]
 
@@ -46,7 +46,7 @@ class _Rows:
 class TabularEnvironment:
     """`count` copies of a `Tabular`: entering a final state terminates, the horizon truncates.
 
-    Raises SpecError for actions of a wrong shape, out of range, or not allowed in the copy's state.
+    Raises SpecError for actions of a wrong shape, out of range, or forbidden in the copy's state.
     """
 
     def __init__(self, problem: Tabular, count: int) -> None:
@@ -61,18 +61,18 @@ class TabularEnvironment:
         self._age = np.zeros(count, np.int64)
 
     def reset(self, seed: int) -> Observed:
-        """Start every copy anew from the initial distribution."""
+        """Restart every copy from the initial distribution."""
         self._generator = np.random.default_rng(seed)
         self._state = self._start(self.count, self._generator)
         self._age = np.zeros(self.count, np.int64)
         return self._observed(self._state)
 
     def step(self, action: NDArray[Any]) -> Outcome:
-        """Act in every copy, `[W]` whole numbers; EnvironmentFailure before the first reset."""
+        """Step every copy, `[W]` whole numbers; EnvironmentFailure before the first reset."""
         generator = started(self._generator, self.name)
-        taken = self._checked(action)
-        following = self._moves.draw(self._state * self.problem.actions + taken, generator)
-        earned = self._earned(taken, following)
+        checked_action = self._checked(action)
+        following = self._moves.draw(self._state * self.problem.actions + checked_action, generator)
+        earned = self._earned(checked_action, following)
         terminated = self.problem.final[following]
         self._age += 1
         truncated = ~terminated & (self._age == self.problem.horizon)
@@ -81,18 +81,18 @@ class TabularEnvironment:
         return Outcome(earned, terminated, truncated, shown, self._observed(self._state))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no resources to release."""
 
     def save_state(self) -> Saved:
-        """States, ages and random numbers."""
+        """The states, ages and the random generator."""
         generator = started(self._generator, self.name)
         return {"state": self._state.copy(), "age": self._age.copy(), "generator": generators_to_array([generator])}
 
     def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
-        """Go on from what `save_state` returned; ConfigError where it is another problem's or another count's."""
+        """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
         arrays = checked(saved, {"state": self._state, "age": self._age, "generator": None}, self.name)
         if (arrays["state"] < 0).any() or (arrays["state"] >= self.problem.states).any():
-            raise ConfigError(f"{self.name}: saved states must be among 0 .. {self.problem.states - 1}")
+            raise ConfigError(f"{self.name}: a saved state is out of range: expected 0 to {self.problem.states - 1}")
         (self._generator,) = generators_from_array(arrays["generator"], 1, self.name)
         self._state, self._age = arrays["state"].copy(), arrays["age"].copy()
         return self._observed(self._state)
@@ -102,10 +102,10 @@ class TabularEnvironment:
         self._state[ended] = self._start(int(ended.sum()), generator)
         self._age[ended] = 0
 
-    def _earned(self, taken: NDArray[Any], following: NDArray[np.int64]) -> NDArray[np.float32]:
+    def _earned(self, action: NDArray[Any], following: NDArray[np.int64]) -> NDArray[np.float32]:
         reward = self.problem.reward
         full = reward.ndim == 3
-        earned = reward[self._state, taken, following] if full else reward[self._state, taken]
+        earned = reward[self._state, action, following] if full else reward[self._state, action]
         return np.asarray(earned, np.float32)
 
     def _start(self, number: int, generator: np.random.Generator) -> NDArray[np.int64]:
@@ -120,6 +120,7 @@ class TabularEnvironment:
         if self.problem.allowed is not None:
             wrong = np.flatnonzero(~self.problem.allowed[self._state, action])
             if wrong.size:
-                state, taken = self._state[wrong[0]], action[wrong[0]]
-                raise SpecError(f"{self.name}: action {taken} is not allowed in state {state}; use the action mask")
+                state, forbidden = self._state[wrong[0]], action[wrong[0]]
+                where = f"{self.name}, state {state}"
+                raise SpecError(f"{where}: action {forbidden} is forbidden. fix: use the action mask")
         return action

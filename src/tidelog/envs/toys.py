@@ -1,4 +1,4 @@
-"""Small problems with known optima, for tests of learning, and a hand-made controller for Pendulum."""
+"""Small problems with known optima, for tests of learning, and a hand-written controller for Pendulum."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tidelog.types import Continuous, Spec, Vector
 
 
 class PointMass:
-    """A point in `size` dimensions that is to be brought to the origin and kept there, for 20 steps.
+    """Move a point in `size` dimensions to the origin and keep it there, for 20 steps.
 
-    It starts uniformly within [-1, 1]; `position += 0.2 * action`, action in [-1, 1]; the reward is minus the squared
-    distance afterwards. The twentieth step truncates. The leaf "observation" is the position, `[W, size]`.
-    Dimensions do not meet and nothing is gained by waiting, so `best` is optimal at every discount.
+    The start is uniform within [-1, 1]; `position += 0.2 * action`, action in [-1, 1]; the reward is minus the squared
+    distance after the step. The twentieth step truncates. The leaf "observation" is the position, `[W, size]`.
+    Dimensions are independent and waiting never helps; therefore `best` is optimal at every discount.
     """
 
     REACH = 0.2
@@ -41,7 +41,7 @@ class PointMass:
         return self._begin(self._generator)
 
     def step(self, action: NDArray[Any]) -> Outcome:
-        """Move every copy, `[W, size]`; what lies outside the bounds is cut, EnvironmentFailure before a reset."""
+        """Move every copy, `[W, size]`; actions are clipped to the bounds; EnvironmentFailure before a reset."""
         generator = started(self._generator, self.name)
         self._position = self._position + self.REACH * np.clip(check_action(self.spec, action, self.count), -1, 1)
         self._age += 1
@@ -52,16 +52,16 @@ class PointMass:
         return Outcome(reward, np.zeros(self.count, bool), truncated, following, current)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no resources to release."""
 
     def save_state(self) -> Saved:
-        """Positions, the age and random numbers."""
+        """The positions, the age and the random generator."""
         generator = started(self._generator, self.name)
         age, numbers = np.asarray(self._age), generators_to_array([generator])
         return {"position": self._position.copy(), "age": age, "generator": numbers}
 
     def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
-        """Go on from what `save_state` returned; ConfigError where it is another problem's or another count's."""
+        """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
         expected = {"position": self._position, "age": np.asarray(self._age), "generator": None}
         arrays = checked(saved, expected, self.name)
         (self._generator,) = generators_from_array(arrays["generator"], 1, self.name)
@@ -70,7 +70,7 @@ class PointMass:
 
     @classmethod
     def best(cls, position: NDArray[Any]) -> NDArray[np.float32]:
-        """The optimal action: straight to the origin, then stay; `[..., size]` to `[..., size]`."""
+        """The optimal action, straight to the origin: `[..., size]` to `[..., size]`."""
         return np.clip(-position / cls.REACH, -1.0, 1.0).astype(np.float32)
 
     @classmethod
@@ -90,13 +90,13 @@ class PointMass:
 
 
 def chain(length: int, slip: float = 0.0) -> Tabular:
-    """A corridor of `length` states walked left (0) or right (1) from the left end; leaving on the right earns 1.
+    """A corridor of `length` states; moves left (0) or right (1) from the left end; leaving on the right has reward 1.
 
-    Each move goes the other way with probability `slip`; the left end holds. Without slip the optimal value is
+    Each move is reversed with probability `slip`; the left end is a wall. Without slip the optimal value is
     `discount ** (length - 1)`. ConfigError for fewer than one state or a slip outside [0, 1).
     """
     if length < 1 or not 0.0 <= slip < 1.0:
-        raise ConfigError(f"a chain has at least one state and a slip in [0, 1), found {length} and {slip}")
+        raise ConfigError(f"length = {length}, slip = {slip}: expected length of at least 1 and slip in [0, 1)")
     transition = np.zeros((length + 1, 2, length + 1))
     for state in range(length):
         for action, right in ((0, slip), (1, 1.0 - slip)):
@@ -111,8 +111,8 @@ def chain(length: int, slip: float = 0.0) -> Tabular:
 def pendulum_controller(observation: NDArray[Any], strength: float = 1.0) -> NDArray[np.float32]:
     """Torque for gymnasium's Pendulum-v1: `[W, 3]` (cosine, sine, angular speed) to `[W, 1]` newton metres in [-2, 2].
 
-    Swings up by pumping energy and holds upright by a proportional-derivative law; `strength` scales the torque, so
-    that 1 is good (mean return above -300), 0 does nothing, and what lies between makes logs of mixed quality.
+    Swings up by energy pumping and holds upright by a proportional-derivative law; `strength` scales the torque:
+    1 is good (mean return above -300), 0 does nothing, and values between them give logs of mixed quality.
     """
     cosine, sine, speed = (observation[:, column].astype(np.float64) for column in range(3))
     angle = np.arctan2(sine, cosine)

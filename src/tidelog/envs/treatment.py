@@ -1,21 +1,21 @@
-"""The built-in treatment problem: five visits, six treatments, 362 states, every value known exactly.
+"""The built-in treatment problem: five visits, six treatments, 362 states, with exact values.
 
-A patient has a severity (1-4), organ strain (0-2), drug toxicity (0-2) and kidneys that are healthy or impaired.
-At each visit, eight hours apart, somebody chooses a dose (none, low, high) and whether to support the organs.
-Doses cure, a high one most, and build up toxicity, which strains the organs a visit later; strain makes patients worse
-and kills. Impaired kidneys clear the drug badly. Support relieves strain but slows the cure. So the quickest cure is
-often not the best treatment, and the right dose depends on a word in a table and not on severity alone.
+A patient has a severity (1-4), organ strain (0-2), drug toxicity (0-2), and healthy or impaired kidneys.
+At each visit, eight hours apart, the policy chooses a dose (none, low, high) and whether to support the organs.
+Doses cure, a high dose most; they increase toxicity, which strains the organs one visit later; strain worsens the
+patient and can kill. Impaired kidneys clear the drug slowly. Support relieves strain but slows the cure. Often the
+quickest cure is not the best treatment, and the best dose depends on a categorical column as well as on severity.
 
 The reward is 1 on recovery and 0 otherwise: a policy's value at discount 1 is its share of recovered patients.
-The visit is part of the state and shown as `hour`. After the last visit the patient recovers or dies with odds set by
-what was reached, so every episode *terminates* and nothing is cut off: no bootstrap at the end, one policy `[S, A]`
-for all visits, and values that are exact.
+The visit is part of the state and shown as `hour`. After the last visit the patient recovers or dies with
+probabilities given by the final state: every episode *terminates* and none is truncated. There is no bootstrap at the
+end, one policy `[S, A]` for all visits, and exact values.
 
-Five visits rather than ten, and a clinician who is often right, because products of probability ratios must stay small
-if a better policy is to be recognised from the clinician's log. At discount 1: clinician 0.625, the clinician's
-commonest choice 0.683, always a high dose 0.697, optimal 0.792, uniform 0.487.
+There are five visits, and the clinician is often right, because products of probability ratios must stay small
+to detect a better policy in the clinician's log. At discount 1: clinician 0.625, the clinician's
+most frequent choice 0.683, always a high dose 0.697, optimal 0.792, uniform 0.487.
 
-This is not medicine: the numbers were chosen so that policies are told apart.
+This is not medicine: the numbers were chosen to separate policies.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CLINICAL = SEVERITIES * STRAINS * TOXICITIES * len(KIDNEYS)
 RECOVERED = VISITS * _CLINICAL
 DIED = RECOVERED + 1
 
-_DEATH = (0.0, 0.02, 0.06, 0.08)  # a visit, by severity
+_DEATH = (0.0, 0.02, 0.06, 0.08)  # per visit, by severity
 _DEATH_BY_STRAIN, _DEATH_AVERTED = 0.10, 0.6
 _CURE = (0.05, 0.65, 0.75)  # one severity less, by dose
 _CURE_WITH_SUPPORT = 0.7
@@ -68,7 +68,7 @@ class _Patient(NamedTuple):
 def treatment() -> Tabular:
     """The problem, 362 states (the last two are final: recovered, died) and 6 actions.
 
-    Leaves: "numeric", severity, strain, toxicity and hour as they stand in a table; "categorical", the kidneys.
+    Leaves: "numeric" (severity, strain, toxicity, hour, unscaled) and "categorical" (the kidneys).
     """
     transition = _transition()
     earned = np.zeros(len(transition))
@@ -88,19 +88,19 @@ def treatment() -> Tabular:
 
 
 def clinician(problem: Tabular | None = None) -> Floats:
-    """The logger's policy, `[362, 6]`, every action at 0.02 or more: three ways of treating, mixed at each visit.
+    """The logging policy, `[362, 6]`, every action at 0.02 or more: a mixture of three policies at each visit.
 
-    Half follows a protocol that is sensible but looks neither at the kidneys nor at mild strain, 38 % treat with all
-    there is, 12 % act at random. Each state of the given problem (by default `treatment()`) has a row.
+    50 % follows a sensible protocol that ignores the kidneys and mild strain, 38 % gives the maximal treatment, 12 %
+    acts at random. Each state of the given problem (by default `treatment()`) has a row.
     """
     leaves = (problem or treatment()).observations()
     severity, strain, toxicity, _ = leaves["numeric"].T
     dose = np.where(toxicity == TOXICITIES - 1, 0, np.where(severity == SEVERITIES, 2, 1))
     protocol = dose + 3 * (strain == STRAINS - 1)
-    chances = np.full((len(dose), len(ACTIONS)), _ERRATIC / len(ACTIONS))
-    chances[np.arange(len(dose)), protocol] += _PROTOCOL
-    chances[:, ACTIONS.index("high+support")] += _OVERTREATING
-    return chances
+    probabilities = np.full((len(dose), len(ACTIONS)), _ERRATIC / len(ACTIONS))
+    probabilities[np.arange(len(dose)), protocol] += _PROTOCOL
+    probabilities[:, ACTIONS.index("high+support")] += _OVERTREATING
+    return probabilities
 
 
 def exact_value(policy: NDArray[Any], discount: float = 1.0) -> float:

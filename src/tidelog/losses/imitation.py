@@ -12,7 +12,7 @@ def gaussian_log_probability(mean: jax.Array, log_std: jax.Array, action: jax.Ar
     """Log-density of a diagonal Gaussian: mean and action [..., A], log_std [..., A] or [A] -> [...]."""
     if mean.shape != action.shape:
         raise TypeError(
-            f"mean {mean.shape} and action {action.shape} have different shapes; fix: give both one shape [..., A]"
+            f"mean {mean.shape} and action {action.shape} have different shapes. fix: give both one shape [..., A]"
         )
     z = (action - mean) * jnp.exp(-log_std)
     return jnp.sum(-0.5 * jnp.square(z) - log_std - 0.5 * math.log(2 * math.pi), axis=-1)
@@ -22,7 +22,7 @@ def categorical_log_probability(logits: jax.Array, action: jax.Array) -> jax.Arr
     """Log-probability of a choice: logits [..., A] (forbidden ones -inf), action [...] int -> [...]."""
     if logits.shape[:-1] != action.shape:
         raise TypeError(
-            f"logits {logits.shape} and action {action.shape}: expected [..., A] and [...]; fix: one action per row"
+            f"logits {logits.shape} and action {action.shape}: expected [..., A] and [...]. fix: one action per row"
         )
     return pick(jax.nn.log_softmax(logits), action)
 
@@ -31,7 +31,7 @@ def squared_distance(mean: jax.Array, action: jax.Array) -> jax.Array:
     """Squared distance summed over dimensions: mean and action [..., A] -> [...]."""
     if mean.shape != action.shape:
         raise TypeError(
-            f"mean {mean.shape} and action {action.shape} have different shapes; fix: give both one shape [..., A]"
+            f"mean {mean.shape} and action {action.shape} have different shapes. fix: give both one shape [..., A]"
         )
     return jnp.sum(jnp.square(mean - action), axis=-1)
 

@@ -1,4 +1,4 @@
-"""What learning to tell the next item minimises. Letters: `P` states, `N` items, `S` sampled items, `H` candidates."""
+"""Losses of next-item prediction. Letters: `P` states, `N` items, `S` sampled items, `H` candidates."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from tidelog.types import same_shape
 
 
 def next_item_error(logits: jax.Array, item: jax.Array) -> jax.Array:
-    """Negative log-likelihood of the item that came next: logits [..., N + 1], item [...] counted from 1 -> [...].
+    """Negative log-likelihood of the next item: logits [..., N + 1], item [...] counted from 1 -> [...].
 
-    Index 0 is no item: its logit is left out of the sum.
+    Index 0 is no item: its logit is excluded from the sum.
     """
     items = logits.at[..., 0].set(-jnp.inf)
     return jax.nn.logsumexp(items, axis=-1) - pick(logits, item)
 
 
 def sampled_error(logit: jax.Array, others: jax.Array, log_expected: jax.Array, hit: jax.Array) -> jax.Array:
-    """The same against a sample: the item's logit [...], those of drawn items [..., S] -> [...].
+    """Sampled negative log-likelihood: the item's logit [...], those of sampled items [..., S] -> [...].
 
-    `log_expected` [S] is the log of how often each drawn item was to be expected in the sample; it is subtracted, so
-    that the sum stands for the whole catalogue (Bengio and Senecal 2008). `hit` [..., S] marks drawn items that are
-    the item itself and count once only.
+    `log_expected` [S] is the log of the expected count of each sampled item in the sample; it is subtracted, and the
+    sum then estimates the whole catalogue (Bengio and Senecal 2008). `hit` [..., S] marks sampled items that equal the
+    item; they count only once.
     """
     same_shape(others=others, hit=hit)
     corrected = jnp.where(hit, -jnp.inf, others - log_expected)
@@ -31,13 +31,13 @@ def sampled_error(logit: jax.Array, others: jax.Array, log_expected: jax.Array, 
 
 
 def importance(log_wanted: jax.Array, log_drawn: jax.Array) -> jax.Array:
-    """Weights of mean 1 of items drawn from one distribution to stand for another: log-probabilities [...] -> [...]."""
+    """Importance weights of mean 1 for items drawn from another distribution: log-probabilities [...] -> [...]."""
     same_shape(log_wanted=log_wanted, log_drawn=log_drawn)
     return jax.nn.softmax((log_wanted - log_drawn).reshape(-1)).reshape(log_drawn.shape) * log_drawn.size
 
 
 def standardised(values: jax.Array, among: jax.Array) -> jax.Array:
-    """Values [..., K] less their mean, over their deviation, both of marked ones [..., K]; 0 where all are equal."""
+    """Values [..., K] minus mean, over standard deviation, both of marked ones [..., K]; 0 where all are equal."""
     same_shape(values=values, among=among)
     count = jnp.maximum(jnp.sum(among, axis=-1, keepdims=True), 1)
     mean = jnp.sum(values, axis=-1, keepdims=True, where=among) / count

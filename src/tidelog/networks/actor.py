@@ -109,7 +109,7 @@ class Actor(eqx.Module):
             return cls(encoder, trunk, (linear or Linear.create)(generator, sizes[-1], spec.action.n))
         if not isinstance(spec.action, Continuous):
             raise TypeError(
-                f"an actor supports Discrete or Continuous actions, got {type(spec.action).__name__}; fix: use one"
+                f"an actor supports Discrete or Continuous actions, got {type(spec.action).__name__}. fix: use one"
             )
         return cls(encoder, trunk, head(generator, sizes[-1], spec.action.size))
 

@@ -81,7 +81,7 @@ class Critic(eqx.Module):
             return cls(encoder, body, space.n, spec.rewards)
         if not isinstance(space, Continuous):
             raise TypeError(
-                f"a critic supports Discrete or Continuous actions, got {type(space).__name__}; fix: use one of these"
+                f"a critic supports Discrete or Continuous actions, got {type(space).__name__}. fix: use one of these"
             )
         body = MLP.create(generator, (size + space.size, *hidden, each), layer_norm=layer_norm, linear=linear)
         return cls(encoder, body, None, spec.rewards)

@@ -112,7 +112,7 @@ class Encoder(eqx.Module):
         if self.memory is None:
             return seen
         if real is None:
-            raise TypeError("a recurrent network reads windows; fix: pass real [B, T]")
+            raise TypeError("a recurrent network reads windows. fix: pass real [B, T]")
         return self.memory.unroll(seen, real)
 
     def leaf_features(self, observation: Observation) -> jax.Array:
@@ -144,7 +144,7 @@ class Encoder(eqx.Module):
 
     def _unit(self) -> GRU:
         if self.memory is None:
-            raise TypeError("a feed-forward network reads steps, not segments; fix: set recurrent_size")
+            raise TypeError("a feed-forward network reads steps, not segments. fix: set recurrent_size")
         return self.memory
 
     def start(self, batch: int) -> jax.Array | None:

@@ -25,7 +25,7 @@ class Perturbation(eqx.Module):
         """Return a network of widths `hidden`."""
         if not isinstance(spec.action, Continuous):
             raise TypeError(
-                f"a perturbation supports Continuous actions, got {type(spec.action).__name__}; fix: use these"
+                f"a perturbation supports Continuous actions, got {type(spec.action).__name__}. fix: use these"
             )
         sizes = (sight.size(spec) + spec.action.size, *hidden, spec.action.size)
         return cls(Encoder.create(generator, spec, sight), MLP.create(generator, sizes, linear=Linear.uniform))
@@ -38,6 +38,6 @@ def moved(action: jax.Array, direction: jax.Array, reach: jax.Array | float) -> 
     """Return actions moved by `reach` times a direction, clipped at the bounds [-1, 1]: all [..., A]."""
     if action.shape != direction.shape:
         raise TypeError(
-            f"action {action.shape} and direction {direction.shape} have different shapes; fix: give both one shape"
+            f"action {action.shape} and direction {direction.shape} have different shapes. fix: give both one shape"
         )
     return jnp.clip(action + reach * direction, -1.0, 1.0)

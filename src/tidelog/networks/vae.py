@@ -28,7 +28,7 @@ class Generator(eqx.Module):
         """Return encoder and decoder of widths `hidden`, with `latent` numbers between them."""
         if not isinstance(spec.action, Continuous):
             raise TypeError(
-                f"a generator supports Continuous actions, got {type(spec.action).__name__}; fix: use these"
+                f"a generator supports Continuous actions, got {type(spec.action).__name__}. fix: use these"
             )
         features, actions = sight.size(spec), spec.action.size
         encoder = Encoder.create(generator, spec, sight)

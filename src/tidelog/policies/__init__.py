@@ -1,1 +1,1 @@
-"""Acting: the policy object, play in environments, and statistics of returns."""
+"""Policies: the policy object, rollouts in environments, and statistics of returns."""

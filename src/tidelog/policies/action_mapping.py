@@ -1,7 +1,7 @@
-"""A policy in an environment that counts its words differently: names decide, positions only where there are none.
+"""Mapping between a policy and an environment with another order of actions or categories: by name where names exist.
 
-A log that came as a table has its actions and categories in the order of its words, an environment in its own order.
-What both name is matched by name; what cannot be matched is a SpecError. Letters: `W` copies, `A` actions.
+A log from a table orders its actions and categories as in the table, an environment has its own order. Values with
+names on both sides are matched by name; a value without a match is a SpecError. Letters: `W` copies, `A` actions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Translation = Callable[[NDArray[Any]], NDArray[Any]]
 
 
 class Aligned:
-    """A policy that sees and acts in the words of another spec, an environment's."""
+    """A policy with the observations and actions of another spec, an environment's."""
 
     def __init__(self, policy: Policy, spec: Spec, name: str = "the environment") -> None:
         self._policy = policy
@@ -31,39 +31,39 @@ class Aligned:
 
     @property
     def order(self) -> NDArray[np.int64] | None:
-        """The policy's index of each of the environment's actions; None where they are the same."""
+        """The policy's index of each of the environment's actions; None for equal orders."""
         return self._to_policy
 
     def translated(
         self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None
     ) -> tuple[dict[str, NDArray[Any]], NDArray[np.bool_] | None]:
-        """The environment's leaves [W, ...] and mask [W, A] as the policy expects them."""
+        """Return the environment's leaves [W, ...] and mask [W, A] as the policy expects them."""
         return self._seen(leaves), self._mask(mask)
 
     def begin(self, first: NDArray[np.bool_]) -> None:
-        """Forget what is remembered in copies whose episode begins, `first` [W]; nothing without a memory."""
+        """Reset the recurrent state of copies whose episode begins, `first` [W]; no effect without recurrence."""
         if self._policy.is_recurrent:
             if self._memory is None or len(self._memory.carry) != len(first):
                 self._memory = self._policy.start(len(first))
             self._memory.forget(first)
 
     def act(self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
-        """Deterministic actions [W, ...] in the environment's order, for its leaves [W, ...] and mask [W, A]."""
+        """Return deterministic actions [W, ...] in the environment's order, for its leaves [W, ...] and mask [W, A]."""
         return self._world(self._policy(self._seen(leaves), self._mask(mask), self._memory))
 
     def sample(
         self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Random actions [W, ...] in the environment's order, and their propensities [W]."""
+        """Return random actions [W, ...] in the environment's order, and their propensities [W]."""
         action, propensity = self._policy.sample_with_propensity(
             self._seen(leaves), seed, self._mask(mask), self._memory
         )
         return self._world(action), propensity
 
     def probabilities(self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
-        """Probabilities [W, A] in the environment's order."""
-        found = self._policy.probabilities(self._seen(leaves), self._mask(mask), self._memory)
-        return found if self._to_policy is None else found[:, self._to_policy]
+        """Return probabilities [W, A] in the environment's order."""
+        probabilities = self._policy.probabilities(self._seen(leaves), self._mask(mask), self._memory)
+        return probabilities if self._to_policy is None else probabilities[:, self._to_policy]
 
     def _seen(self, leaves: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         return {name: translate(leaves[name]) for name, translate in self._leaves.items()}
@@ -76,10 +76,11 @@ class Aligned:
 
 
 def leaf_translations(ours: Spec, theirs: Spec, name: str) -> dict[str, Translation]:
-    """How each leaf [..., width] as `theirs` shows it becomes what `ours` expects; SpecError where it cannot."""
+    """Return functions from each leaf [..., width] of `theirs` to that of `ours`; SpecError without a mapping."""
     if set(ours.observation) != set(theirs.observation):
         raise SpecError(
-            f"{name} shows {sorted(theirs.observation)}, the policy was trained to see {sorted(ours.observation)}"
+            f"{name} has the observations {sorted(theirs.observation)}, the policy expects "
+            f"{sorted(ours.observation)}. fix: use the policy's environment"
         )
     return {
         leaf: _translation(leaf, ours.observation[leaf], theirs.observation[leaf], name) for leaf in ours.observation
@@ -87,11 +88,11 @@ def leaf_translations(ours: Spec, theirs: Spec, name: str) -> dict[str, Translat
 
 
 def _translation(leaf: str, ours: Leaf, theirs: Leaf, name: str) -> Translation:
-    width, found = _width(ours), _width(theirs)
-    if type(ours) is not type(theirs) or width != found:
+    width, their_width = _width(ours), _width(theirs)
+    if type(ours) is not type(theirs) or width != their_width:
         raise SpecError(
-            f"'{leaf}' is {type(theirs).__name__} of width {found} in {name}, the policy was trained on "
-            f"{type(ours).__name__} of width {width}"
+            f"'{leaf}' is {type(theirs).__name__} of width {their_width} in {name}, expected "
+            f"{type(ours).__name__} of width {width} of the policy. fix: use its environment"
         )
     if isinstance(ours, Image) or isinstance(theirs, Image):
         return lambda values: values
@@ -110,27 +111,29 @@ def _width(leaf: Leaf) -> int | tuple[int, int, int]:
 
 
 def _order(ours: Sequence[str], theirs: Sequence[str], what: str, name: str) -> NDArray[np.int64] | None:
-    """Where each of our names stands among theirs, or None where one side has none or both agree."""
+    """Return the position of each of our names among theirs, or None where one side has none or both are equal."""
     if not ours or not theirs or tuple(ours) == tuple(theirs):
         return None
     if set(ours) != set(theirs):
-        odd = sorted(set(ours).symmetric_difference(theirs))
-        raise SpecError(f"{what}: {', '.join(odd[:5])} known on one side only, of the policy and of {name}")
+        unmatched = sorted(set(ours).symmetric_difference(theirs))
+        raise SpecError(f"{what}: only the policy or only {name} has {', '.join(unmatched[:5])}. fix: use equal names")
     return np.asarray([list(theirs).index(one) for one in ours])
 
 
 def _codes(leaf: str, ours: Codes, theirs: Codes, here: int, there: int, name: str) -> NDArray[np.int32] | None:
-    """The policy's code for each of the environment's codes of one column; None where they are the same."""
+    """Return the policy's code for each of the environment's codes of one column; None for equal codes."""
     if not ours.vocabularies or not theirs.vocabularies:
         if theirs.sizes[there] > ours.sizes[here]:
             raise SpecError(
-                f"'{leaf}' takes {theirs.sizes[there]} codes in {name}, the policy was trained on {ours.sizes[here]}"
+                f"'{leaf}' has {theirs.sizes[there]} codes in {name}, the policy {ours.sizes[here]}. fix: train on all"
             )
         return None
     known = {word: code for code, word in enumerate(ours.vocabularies[here])}
-    lacking = [word for word in theirs.vocabularies[there] if word not in known]
-    if lacking:
-        raise SpecError(f"'{leaf}' can be {lacking[0]!r} in {name}, a word that the policy's log never had")
+    missing = [word for word in theirs.vocabularies[there] if word not in known]
+    if missing:
+        raise SpecError(
+            f"'{leaf}' can be {missing[0]!r} in {name}, but the policy's log has no such value. fix: train with it"
+        )
     return np.asarray([known[word] for word in theirs.vocabularies[there]], np.int32)
 
 
@@ -143,7 +146,7 @@ def _recoded(
 
 
 def action_orders(ours: Spec, theirs: Spec, name: str) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
-    """The policy's index of each of the environment's actions, and the reverse; None where they are the same."""
+    """Return the policy's index of each of the environment's actions, and the reverse; None for equal orders."""
     mine, yours = ours.action, theirs.action
     if isinstance(mine, Discrete) and isinstance(yours, Discrete) and mine.n == yours.n:
         to_world = _order(mine.names, yours.names, "actions", name)
@@ -151,10 +154,12 @@ def action_orders(ours: Spec, theirs: Spec, name: str) -> tuple[NDArray[np.int64
     if isinstance(mine, Continuous) and isinstance(yours, Continuous) and mine.size == yours.size:
         if np.any(np.less(mine.low, yours.low)) or np.any(np.greater(mine.high, yours.high)):
             raise SpecError(
-                f"the log's action bounds {mine.low} to {mine.high} reach beyond those of {name}, {yours.low} to "
-                f"{yours.high}: declare the bounds when the log is read"
+                f"the log's action bounds {mine.low} to {mine.high} exceed the bounds of {name}, {yours.low} to "
+                f"{yours.high}. fix: set the bounds when you read the log"
             )
         return None, None
     if isinstance(mine, MultiDiscrete) and mine == yours:
         return None, None
-    raise SpecError(f"{name} takes {yours}, the policy acts with {mine}")
+    raise SpecError(
+        f"{name} has the actions {yours}, the policy {mine}. fix: use an environment with the policy's actions"
+    )

@@ -1,4 +1,4 @@
-"""A policy as a teacher: what it sees in an environment, and what it would do there, as whole distributions.
+"""Distillation targets: observations from an environment and a policy's distributions on them.
 
 Letters: `N` decisions, `W` copies, `A` number of actions or action size.
 """
@@ -25,15 +25,17 @@ from tidelog.types import Catalogue, Continuous, Spec
 
 
 def lesson_of(policy: Policy, environment: Environment, decisions: int, seed: int) -> DistillationTarget:
-    """At least so many decisions that a policy samples in all copies of an environment, with its distributions.
+    """Return at least this number of decisions that a policy samples in an environment, with its distributions.
 
-    SpecError where the policy does not fit the environment, or has no distribution of a single observation.
+    SpecError where the policy does not match the environment, or has no distribution for a single observation.
     """
     check_teaches(policy)
     aligned, act = Aligned(policy, environment.spec, environment.name), actor(policy, environment, sample=True)
     generator, rows, count = np.random.default_rng([seed, 2]), [], 0
     observed = environment.reset(seed)
-    _distribution(policy, aligned, environment.spec, observed.observation, observed.action_mask)  # before it plays
+    _distribution(
+        policy, aligned, environment.spec, observed.observation, observed.action_mask
+    )  # fails before the rollout
     while count < decisions:
         outcome = environment.step(act(observed, generator)[0])
         valid = np.ones(environment.count, bool) if outcome.valid is None else outcome.valid
@@ -45,34 +47,35 @@ def lesson_of(policy: Policy, environment: Environment, decisions: int, seed: in
 
 
 def check_teaches(policy: Policy) -> None:
-    """Raise SpecError unless the policy says of every single observation what it would do."""
+    """Raise SpecError unless the policy has a distribution for every single observation."""
     name = type(policy.algorithm).__name__
     if isinstance(policy.spec.action, Catalogue):
-        raise SpecError(f"this {name} policy ranks items of a catalogue: no policy in an environment can begin as it")
+        raise SpecError(f"this {name} policy ranks items of a catalogue; start= does not support it. fix: drop start=")
     if policy.is_recurrent:
         raise SpecError(
-            f"this {name} policy remembers what it saw before: a policy of single observations cannot begin as it"
+            f"this {name} policy is recurrent; start= does not support recurrent policies. "
+            "fix: pass a feed-forward policy or drop start="
         )
 
 
 def _distribution(policy: Policy, aligned: Aligned, spec: Spec, leaves: Any, mask: Any) -> Any:
-    """What the policy would do [N], in the environment's order and units."""
+    """Return the policy's distributions [N], in the environment's order and units."""
     seen, allowed = aligned.translated(leaves, mask)
     numbers = jax.tree.map(jnp.float32, policy.algorithm)
-    found = _plain_in_blocks(numbers, policy.params, policy.scaler.observation(seen), allowed)
-    if found is None:
+    output = _plain_in_blocks(numbers, policy.params, policy.scaler.observation(seen), allowed)
+    if output is None:
         raise SpecError(
-            f"this {type(policy.algorithm).__name__} policy has no density, and so no divergence that could be made "
-            "small: clone what it plays (`tidelog collect --policy`, then `tidelog train bc`), and begin as that clone"
+            f"this {type(policy.algorithm).__name__} policy has no density and no divergence. fix: train BC on its log "
+            "(`tidelog collect --policy`, then `tidelog train bc`) and pass that to start="
         )
-    if isinstance(found, Categorical) and aligned.order is not None:
-        return Categorical(found.logits[:, aligned.order])
+    if isinstance(output, Categorical) and aligned.order is not None:
+        return Categorical(output.logits[:, aligned.order])
     mine, yours = policy.spec.action, spec.action
-    if isinstance(found, Gaussian) and isinstance(mine, Continuous) and isinstance(yours, Continuous):
+    if isinstance(output, Gaussian) and isinstance(mine, Continuous) and isinstance(yours, Continuous):
         unit = np.ones(mine.size, np.float32)
         share = yours.to_unit(mine.from_unit(unit)) - yours.to_unit(mine.from_unit(0.0 * unit))
-        return Gaussian(yours.to_unit(mine.from_unit(found.mean)), found.log_std + np.log(share))
-    return found
+        return Gaussian(yours.to_unit(mine.from_unit(output.mean)), output.log_std + np.log(share))
+    return output
 
 
 @eqx.filter_jit
@@ -80,12 +83,12 @@ def _plain_in_blocks(algorithm: Any, params: Any, leaves: Any, mask: Any) -> Any
     return in_blocks(lambda rows: _plain(algorithm.distribution(params, *rows)), (leaves, mask), BLOCK)
 
 
-def _plain(found: Any) -> Categorical | Several | Gaussian | None:
-    """A distribution as one that has divergences, or None where it has no density."""
-    if isinstance(found, Gaussian):
-        return Gaussian(found.mean, jnp.broadcast_to(found.log_std, found.mean.shape))
-    if isinstance(found, Categorical | Several):
-        return found
-    if isinstance(found, Among) or (isinstance(found, Mixed) and isinstance(found.base, Categorical)):
-        return Categorical(jnp.log(found.probabilities()))
+def _plain(output: Any) -> Categorical | Several | Gaussian | None:
+    """Return a distribution with a divergence, or None for one without a density."""
+    if isinstance(output, Gaussian):
+        return Gaussian(output.mean, jnp.broadcast_to(output.log_std, output.mean.shape))
+    if isinstance(output, Categorical | Several):
+        return output
+    if isinstance(output, Among) or (isinstance(output, Mixed) and isinstance(output.base, Categorical)):
+        return Categorical(jnp.log(output.probabilities()))
     return None

@@ -1,4 +1,4 @@
-"""Pytrees as files of named arrays: safetensors, never pickle. Arrays are named by their path in the pytree."""
+"""Pytrees as files of named arrays: safetensors, never pickle. The name of an array is its path in the pytree."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Named = dict[str, np.ndarray[Any, Any]]
 
 
 def named_arrays(tree: Any) -> Named:
-    """Every array of a pytree by its path; random keys as their data."""
-    found = {}
+    """Return every array of a pytree by its path; random keys as their data."""
+    arrays = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         if eqx.is_array(leaf):
-            found[jax.tree_util.keystr(path)] = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-    return found
+            arrays[jax.tree_util.keystr(path)] = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    return arrays
 
 
 def _is_key(leaf: Any) -> bool:
@@ -34,27 +34,27 @@ def _is_key(leaf: Any) -> bool:
 
 
 def array_file(tree: Any) -> bytes:
-    """A pytree's arrays as the content of a safetensors file."""
+    """Return a pytree's arrays as the content of a safetensors file."""
     return bytes(save({name: np.array(array, order="C") for name, array in named_arrays(tree).items()}))
 
 
 def read_arrays(path: Path) -> Named:
-    """The arrays of a safetensors file; CheckpointError where it is none."""
+    """Return the arrays of a safetensors file; CheckpointError for another file."""
     try:
         return dict(load_file(path))
     except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise CheckpointError(f"{path} is no safetensors file: {error}") from error
+        raise CheckpointError(f"{path} is not a valid safetensors file: {error}. fix: save it again") from error
 
 
 def fill(template: Tree, arrays: Mapping[str, np.ndarray[Any, Any]], where: str) -> Tree:
-    """The template with its arrays replaced by those of a file; CheckpointError unless names and shapes agree."""
+    """Replace the template's arrays by those of a file; CheckpointError unless names and shapes are equal."""
     paths, structure = jax.tree_util.tree_flatten_with_path(template)
-    wanted = {jax.tree_util.keystr(path) for path, leaf in paths if eqx.is_array(leaf)}
-    if wanted != set(arrays):
-        odd = sorted(wanted.symmetric_difference(arrays))
+    expected = {jax.tree_util.keystr(path) for path, leaf in paths if eqx.is_array(leaf)}
+    if expected != set(arrays):
+        different = sorted(expected.symmetric_difference(arrays))
         raise CheckpointError(
-            f"{where} holds {len(arrays)} arrays where this algorithm has {len(wanted)}; first differences: "
-            f"{', '.join(odd[:3])}. It was made by other settings: pass the algorithm that made it"
+            f"{where} has {len(arrays)} arrays, expected {len(expected)} for this algorithm; first differences: "
+            f"{', '.join(different[:3])}. fix: pass the algorithm with the settings of this file"
         )
     leaves = [_filled(leaf, arrays.get(jax.tree_util.keystr(path)), where, path) for path, leaf in paths]
     filled: Tree = jax.tree_util.tree_unflatten(structure, leaves)
@@ -74,7 +74,7 @@ def _filled(leaf: Any, array: np.ndarray[Any, Any] | None, where: str, path: Any
 
 
 def fingerprint(tree: Any) -> str:
-    """SHA-256 over names, types, shapes and bits of all arrays of a pytree."""
+    """Return the SHA-256 of names, types, shapes and bits of all arrays of a pytree."""
     digest = hashlib.sha256()
     for name, array in sorted(named_arrays(tree).items()):
         digest.update(f"{name}{array.dtype}{array.shape}".encode())

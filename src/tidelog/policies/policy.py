@@ -1,7 +1,7 @@
-"""The policy: NumPy in, NumPy out, raw observations in, actions in their own units out.
+"""The policy: raw observations in, actions in their own units out, as NumPy arrays.
 
-It holds an algorithm's acting part, the spec, and the scaler of the log that it was trained on. Letters: `B` batch,
-`A` number of actions or action size.
+It holds an algorithm's acting parameters, the spec, and the scaler of its training log. Letters: `B` batch, `A` number
+of actions or action size.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ NumpyArray = np.ndarray[Any, Any]
 
 
 CHUNK = 16384  # rows in one call of a compiled program
-SPARE = 1 << 24  # weights of networks that learning has and acting has not
+SPARE = 1 << 24  # allowance for weights that only training has
 
-# Compiled once for each kind of algorithm and batch size; all take (algorithm, acting, leaves, mask, action, key,
-# carry) and return a result and what is carried on.
+# Compiled once for each kind of algorithm and batch size; all have the arguments (algorithm, params, leaves, mask,
+# action, key, carry) and return a result and the new recurrent state.
 
 
 @eqx.filter_jit
@@ -82,74 +82,73 @@ class Policy:
         self.scaler = scaler
         self.params = params
         self.origin = dict(origin or {})
-        self.is_recurrent = (
-            algorithm.start(params, 1) is not None
-        )  # then `start` makes a memory, and every step takes it
+        self.is_recurrent = algorithm.start(params, 1) is not None  # True: every call needs a memory from `start`
         self._numbers = jax.tree.map(jnp.float32, algorithm)
 
     def start(self, count: int = 1) -> Memory:
-        """A memory for `count` episodes side by side, at their start; SpecError where the policy has none."""
+        """Return a memory for `count` parallel episodes at their start; SpecError for a feed-forward policy."""
         carry = self.algorithm.start(self.params, count)
         if carry is None:
-            raise SpecError(f"this {type(self.algorithm).__name__} policy has no memory: call it without one")
+            raise SpecError(f"this {type(self.algorithm).__name__} policy is feed-forward. fix: call it without memory")
         return Memory(np.array(carry))
 
     def __call__(self, observation: Any, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
-        """The deterministic action of one observation, or actions [B, ...] of a batch; `mask` [A] or [B, A] bool.
+        """Return the deterministic action of one observation, or actions [B, ...]; `mask` [A] or [B, A] bool.
 
-        A policy with a memory is given one from `start` at every step of an episode, and moves it on.
+        A recurrent policy needs a memory from `start` at every step of an episode, and updates it.
         """
-        intake = self._read(observation, mask)
-        return self._give(self._apply(_mode, intake, memory), intake)
+        inputs = self._read(observation, mask)
+        return self._to_action(self._apply(_mode, inputs, memory), inputs)
 
     def sample(self, observation: Any, seed: int = 0, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
-        """Random actions of the stochastic policy; the same seed and observations give the same actions."""
+        """Return random actions of the stochastic policy; the same seed and observations give the same actions."""
         return self.sample_with_propensity(observation, seed, mask, memory)[0]
 
     def sample_with_propensity(
         self, observation: Any, seed: int = 0, mask: Any = None, memory: Memory | None = None
     ) -> tuple[NumpyArray, NumpyArray | None]:
-        """Random actions, and their probability or density [B] in the actions' own units (None without a density).
+        """Return random actions and their probability or density [B] in the actions' own units, or None.
 
-        Continuous samples are cut at the bounds; the density given is the uncut Gaussian's at the executed action.
+        Continuous samples are clipped at the bounds; the density is the unclipped Gaussian's at the executed action.
         """
-        intake = self._read(observation, mask)
+        inputs = self._read(observation, mask)
         before = None if memory is None else Memory(memory.carry)
-        given = self._give(self._apply(_sample, intake, memory, seed=seed), intake)
-        likely = self._log_density(intake, given, before)
-        return given, None if likely is None else _unbatched(np.exp(likely), intake)
+        action = self._to_action(self._apply(_sample, inputs, memory, seed=seed), inputs)
+        likely = self._log_density(inputs, action, before)
+        return action, None if likely is None else _unbatched(np.exp(likely), inputs)
 
     def probabilities(self, observation: Any, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
-        """Probabilities [A] or [B, A] of discrete actions when sampling; SpecError for continuous ones."""
+        """Return probabilities [A] or [B, A] of sampled discrete actions; SpecError for continuous actions."""
         if not isinstance(self.spec.action, Discrete):
-            raise SpecError("probabilities are for discrete actions: use log_probability(observation, action)")
-        intake = self._read(observation, mask)
-        return _unbatched(self._apply(_probabilities, intake, memory), intake)
+            raise SpecError("continuous actions have no probabilities. fix: use log_probability(observation, action)")
+        inputs = self._read(observation, mask)
+        return _unbatched(self._apply(_probabilities, inputs, memory), inputs)
 
     def log_probability(
         self, observation: Any, action: Any, mask: Any = None, memory: Memory | None = None
     ) -> NumpyArray | None:
-        """Log-probability (or log-density, in the actions' own units) of given actions; None without a density."""
-        intake = self._read(observation, mask)
-        result = self._log_density(intake, action, memory)
-        return None if result is None else _unbatched(result, intake)
+        """Return the log-probability (or log-density, in own units) of given actions; None without a density."""
+        inputs = self._read(observation, mask)
+        result = self._log_density(inputs, action, memory)
+        return None if result is None else _unbatched(result, inputs)
 
-    def _log_density(self, intake: Intake, action: Any, memory: Memory | None) -> Any:
+    def _log_density(self, inputs: Intake, action: Any, memory: Memory | None) -> Any:
         space = self.spec.action
-        result = self._apply(_log_probability, intake, memory, read_action(intake, action, self.spec))
+        result = self._apply(_log_probability, inputs, memory, read_action(inputs, action, self.spec))
         if result is None:
             return None
         return result - (space.log_volume() if isinstance(space, Continuous) else 0.0)
 
     def q_values(self, observation: Any) -> NumpyArray:
-        """The critic's values [A] or [B, A] of discrete actions, in scaled rewards; SpecError where there are none."""
-        intake = self._read(observation, None)
-        values = self._apply(_q_values, intake, None if not self.is_recurrent else self.start(intake.size))
+        """Return the critic's values [A] or [B, A] of discrete actions, in scaled rewards; SpecError without them."""
+        inputs = self._read(observation, None)
+        values = self._apply(_q_values, inputs, None if not self.is_recurrent else self.start(inputs.size))
         if values is None:
             raise SpecError(
-                f"{type(self.algorithm).__name__} with {type(self.spec.action).__name__} actions rates no actions"
+                f"{type(self.algorithm).__name__} with {type(self.spec.action).__name__} actions has no Q-values. "
+                f"fix: use a policy of discrete actions with a critic"
             )
-        return _unbatched(values, intake)
+        return _unbatched(values, inputs)
 
     def recommend(
         self,
@@ -163,20 +162,20 @@ class Policy:
         users: Any = None,
         unknown: str = "error",
     ) -> Recommendations:
-        """The best `k` items after each history, a list of item ids, the latest last; [] is a user without one.
+        """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
-        `exclude_seen` leaves out what a history holds; `candidates` are the only items to choose among, `exclude` are
-        never chosen; `events` lists the kind of each step (default: the most frequent one); `users` is a mapping a
-        history, from columns of the user features to values (None: nothing is known). The same input gives the same
-        lists. SpecError where fewer than `k` items remain, or an id or a word is not known (`unknown="skip"` passes
-        over it in histories and users).
+        `exclude_seen` excludes items of the history; `candidates` are the only items to choose from, `exclude` are
+        never chosen; `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping
+        per history, from columns of the user features to values (None: nothing is known). The same input gives the
+        same lists. SpecError where fewer than `k` items remain, or an id or value is unknown (`unknown="skip"` ignores
+        it in histories and users).
         """
         return recommend(
             self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown
         )
 
     def ranker(self, supervised: bool = False) -> Ranker:
-        """What ranks item indices; `supervised`: by likelihood alone. SpecError where the policy ranks no items."""
+        """Return a ranker of item indices; `supervised`: by likelihood only. SpecError for a policy without items."""
         Vocabulary(self.spec)
         return ranker(self.algorithm, self.params, supervised)
 
@@ -191,48 +190,48 @@ class Policy:
     def _apply(
         self,
         function: Any,
-        intake: Intake,
+        inputs: Intake,
         memory: Memory | None,
         action: NumpyArray | None = None,
         seed: int | None = None,
     ) -> Any:
-        """Run a compiled function over at most `CHUNK` rows at a time, cut the padding off, move the memory on."""
+        """Run a compiled function over at most `CHUNK` rows at a time, remove the padding, update the memory."""
         if seed is not None and not (isinstance(seed, int | np.integer) and 0 <= seed < 2**32):
-            raise SpecError(f"seed = {seed!r}: expected a whole number from 0 to {2**32 - 1:,}")
-        carry = self._carried(intake, memory)
+            raise SpecError(f"seed = {seed!r}: expected a whole number from 0 to {2**32 - 1:,}. fix: use seed=0")
+        carry = self._padded_carry(inputs, memory)
         parts, carries = [], []
-        for i, start in enumerate(range(0, intake.size + intake.padding, CHUNK)):
+        for i, start in enumerate(range(0, inputs.size + inputs.padding, CHUNK)):
             rows = slice(start, start + CHUNK)
-            leaves = {name: leaf[rows] for name, leaf in intake.leaves.items()}
-            mask, given, state = (None if x is None else x[rows] for x in (intake.mask, action, carry))
+            leaves = {name: leaf[rows] for name, leaf in inputs.leaves.items()}
+            mask, logged, state = (None if x is None else x[rows] for x in (inputs.mask, action, carry))
             key = None if seed is None else jax.random.fold_in(jax.random.key(seed), i)
-            part, moved = function(self._numbers, self.params, leaves, mask, given, key, state)
+            part, after = function(self._numbers, self.params, leaves, mask, logged, key, state)
             parts.append(part)
-            carries.append(moved)
+            carries.append(after)
         if memory is not None and carries[0] is not None:
-            memory.carry = np.concatenate([np.asarray(moved) for moved in carries])[: intake.size]
-        return None if parts[0] is None else np.concatenate([np.asarray(part) for part in parts])[: intake.size]
+            memory.carry = np.concatenate([np.asarray(after) for after in carries])[: inputs.size]
+        return None if parts[0] is None else np.concatenate([np.asarray(part) for part in parts])[: inputs.size]
 
-    def _carried(self, intake: Intake, memory: Memory | None) -> NumpyArray | None:
-        carry = carried(memory, intake.size, self.is_recurrent)
-        return None if carry is None else np.concatenate([carry, np.repeat(carry[-1:], intake.padding, axis=0)])
+    def _padded_carry(self, inputs: Intake, memory: Memory | None) -> NumpyArray | None:
+        carry = carried(memory, inputs.size, self.is_recurrent)
+        return None if carry is None else np.concatenate([carry, np.repeat(carry[-1:], inputs.padding, axis=0)])
 
     def _read(self, observation: Any, mask: Any) -> Intake:
         if isinstance(self.spec.action, Catalogue):
-            raise SpecError("this policy ranks items of a catalogue: call policy.recommend(histories, k)")
-        intake = read_observation(observation, self.spec)
-        return read_mask(intake._replace(leaves=self.scaler.observation(intake.leaves)), mask, self.spec)
+            raise SpecError("this policy ranks items of a catalogue. fix: call policy.recommend(histories, k)")
+        inputs = read_observation(observation, self.spec)
+        return read_mask(inputs._replace(leaves=self.scaler.observation(inputs.leaves)), mask, self.spec)
 
-    def _give(self, action: Any, intake: Intake) -> NumpyArray:
+    def _to_action(self, action: Any, inputs: Intake) -> NumpyArray:
         raw = np.asarray(action)
         if isinstance(self.spec.action, Continuous):
             raw = self.spec.action.executed(raw).astype(np.float32)
-        return _unbatched(raw, intake)
+        return _unbatched(raw, inputs)
 
     def save(self, path: str | Path) -> Path:
-        """Write the policy as a folder, or as one file where the path ends in .zip; replaces an older policy there.
+        """Write the policy as a folder, or as one file where the path ends in .zip; an older policy there is replaced.
 
-        It holds weights, a manifest and checksums; `tl.export` adds ONNX and the record of parity.
+        It holds weights, a manifest and checksums; `tl.export` adds ONNX and the parity record.
         """
         target = Path(path)
         write(target, *contents(self))
@@ -240,39 +239,44 @@ class Policy:
 
 
 def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
-    """Read a saved policy; `algorithm` only where it was made with parts of your own.
+    """Read a saved policy; `algorithm` is needed only for custom modules.
 
-    Raises CheckpointError where the folder or zip is missing, foreign, changed or cut.
+    Raises CheckpointError where the folder or zip is missing, of another kind, changed or incomplete.
     """
     saved = Saved(path)
     manifest, spec, arrays = saved.manifest, saved.spec, saved.arrays()
-    _ = saved.scales  # refused where they do not fit the spec
+    _ = saved.scales  # raises where they do not match the spec
     try:
-        made_by = algorithm or from_config(algorithm_class(manifest["algorithm"]), manifest["config"])
+        owner = algorithm or from_config(algorithm_class(manifest["algorithm"]), manifest["config"])
         scaler, origin = Scaler.from_json(manifest["scaler"]), dict(manifest["origin"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
-        raise CheckpointError(f"{saved.where} is not what a policy needs: {json.dumps(str(error))}") from error
+        raise CheckpointError(
+            f"{saved.where} has an invalid manifest: {json.dumps(str(error))}. fix: save the policy again"
+        ) from error
     if algorithm is None:
-        _check_widths(made_by, sum(array.size for array in arrays.values()), saved.where)
+        _check_widths(owner, sum(array.size for array in arrays.values()), saved.where)
     try:
-        template = made_by.policy_params(made_by.init(spec, jax.random.key(0), 1))
+        template = owner.policy_params(owner.init(spec, jax.random.key(0), 1))
     except (MemoryError, OverflowError) as error:
-        raise CheckpointError(f"{saved.where} speaks of networks that its weights were not made for") from error
-    return Policy(made_by, spec, scaler, fill(template, arrays, str(path)), origin)
+        raise CheckpointError(
+            f"{saved.where} has a configuration of larger networks than its weights. fix: save the policy again"
+        ) from error
+    return Policy(owner, spec, scaler, fill(template, arrays, str(path)), origin)
 
 
 def _check_widths(algorithm: Any, weights: int, where: str) -> None:
-    """Raise CheckpointError where layers beside each other would hold far more weights than there are."""
+    """Raise CheckpointError where two adjacent layers would hold far more weights than the file."""
     for field in dataclasses.fields(algorithm):
         value = getattr(algorithm, field.name)
         widths = value if isinstance(value, tuple) and all(type(one) is int for one in value) else ()
         if any(one * two > weights + SPARE for one, two in itertools.pairwise(widths)):
             raise CheckpointError(
-                f"{where}: {field.name} = {list(value)} speaks of networks that {weights:,} weights were not made for"
+                f"{where}: {field.name} = {list(value)} needs more than the {weights:,} weights. "
+                "fix: save the policy again"
             )
 
 
-def _unbatched(values: NumpyArray, intake: Intake) -> NumpyArray:
-    return values[0] if intake.single else values
+def _unbatched(values: NumpyArray, inputs: Intake) -> NumpyArray:
+    return values[0] if inputs.single else values

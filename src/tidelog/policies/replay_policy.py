@@ -1,4 +1,4 @@
-"""A policy along recorded episodes: what it would do at every step, its memory moving on with what was seen.
+"""A policy along recorded episodes: its outputs at every step, with its recurrent state.
 
 Letters: `N` steps, `E` episodes.
 """
@@ -20,17 +20,17 @@ Answer = Callable[[Leaves, Mask, NDArray[Any] | slice, Memory | None], NDArray[A
 
 
 def act_along(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:
-    """Deterministic actions [N, ...] for observations [N, ...] in episode order; `starts` [E + 1]: first rows, N."""
-    acted = answers_along(
+    """Return deterministic actions [N, ...] for observations in episode order; `starts` [E + 1]: first rows, N."""
+    actions = answers_along(
         policy, leaves, starts, mask, lambda seen, allowed, rows, memory: policy(seen, allowed, memory)
     )
-    return cast("NDArray[Any]", acted)
+    return cast("NDArray[Any]", actions)
 
 
 def log_probability_along(
     policy: Policy, leaves: Leaves, action: NDArray[Any], starts: NDArray[Any], mask: Mask = None
 ) -> NDArray[Any] | None:
-    """Log-probabilities [N] of logged actions, or None without a density."""
+    """Return log-probabilities [N] of logged actions, or None without a density."""
     return answers_along(
         policy,
         leaves,
@@ -43,25 +43,25 @@ def log_probability_along(
 def answers_along(
     policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask, answer: Answer
 ) -> NDArray[Any] | None:
-    """What `answer(leaves, mask, rows, memory)` says at every step, [N, ...], or None as soon as it says None.
+    """Return the outputs [N, ...] of `answer(leaves, mask, rows, memory)` at every step, or None after the first None.
 
-    Without a memory it is asked once about all rows. With one it is asked step by step, for all episodes that go on;
-    where asking does not move the memory on, acting does.
+    A feed-forward policy is called once for all rows. A recurrent policy is called step by step, for all episodes that
+    continue; where the call does not update the memory, acting updates it.
     """
     if not policy.is_recurrent:
         return answer(leaves, mask, slice(None), None)
     lengths = np.diff(starts)
-    order = np.argsort(-lengths, kind="stable")  # long ones first, so that those that go on are always the first ones
-    memory, found = policy.start(len(order)), dict[int, NDArray[Any]]()
+    order = np.argsort(-lengths, kind="stable")  # longest first: the episodes that continue are always the first ones
+    memory, outputs = policy.start(len(order)), dict[int, NDArray[Any]]()
     for t in range(int(lengths.max())):
         rows = starts[order[: int((lengths > t).sum())]] + t
         seen, allowed = {name: leaf[rows] for name, leaf in leaves.items()}, None if mask is None else mask[rows]
         memory = memory.of(slice(len(rows)))
         before = memory.carry
-        said = answer(seen, allowed, rows, memory)
-        if said is None:
+        output = answer(seen, allowed, rows, memory)
+        if output is None:
             return None
         if memory.carry is before:
             policy(seen, allowed, memory)
-        found |= zip(rows.tolist(), said, strict=True)
-    return np.stack([found[row] for row in range(len(found))])
+        outputs |= zip(rows.tolist(), output, strict=True)
+    return np.stack([outputs[row] for row in range(len(outputs))])

@@ -1,4 +1,4 @@
-"""Playing a policy in an environment: returns for people, logs for learning. Letters: `W` copies, `A` actions."""
+"""Rollouts of a policy in an environment: returns, and logs for learning. Letters: `W` copies, `A` actions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ COPIES = 16  # environments stepped together
 def rollout(
     policy: Policy, env: Any, episodes: int = 50, seed: int = 0, *, sample: bool = False, copies: int | None = None
 ) -> NDArray[np.float64]:
-    """Undiscounted returns [episodes] of a policy, deterministic or (with `sample`) drawn from it.
+    """Return undiscounted returns [episodes] of a policy, deterministic or (with `sample`) sampled.
 
     `env` is a name (built-in or gymnasium), a gymnasium environment or a function that makes one. SpecError where the
-    environment does not show what the policy was trained to see.
+    environment's observations differ from the policy's.
     """
     environment = make(env, copies or min(episodes, COPIES))
     try:
@@ -47,10 +47,10 @@ def collect(
     copies: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Log:
-    """Play whole episodes and keep them as a log, with propensities where the policy has a density.
+    """Collect whole episodes as a log, with propensities where the policy has a density.
 
-    Give a number of `episodes`, or `steps` for the fewest that hold so many decisions. Without a policy every allowed
-    action is equally likely. The log's spec is the environment's.
+    Set `episodes`, or `steps` for the smallest number of episodes with this number of decisions. Without a policy all
+    allowed actions have equal probability. The log's spec is the environment's.
     """
     environment = make(env, copies or min(episodes or COPIES, COPIES))
     try:
@@ -61,7 +61,7 @@ def collect(
 
 
 def log_of(spec: Spec, played: Episodes) -> Log:
-    """Played episodes as a log whose spec is the environment's."""
+    """Return collected episodes as a log whose spec is the environment's."""
     space = spec.action
     log = Log.from_arrays(
         **played.columns(),
@@ -72,7 +72,7 @@ def log_of(spec: Spec, played: Episodes) -> Log:
 
 
 def actor(policy: Policy, environment: Environment, *, sample: bool) -> Actor:
-    """The policy as `play` asks it: actions for all copies, and propensities [W] where there are any."""
+    """Return the policy as an actor for `play`: actions for all copies, and propensities [W] where they exist."""
     aligned = Aligned(policy, environment.spec, environment.name)
 
     def act(observed: Observed, generator: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any] | None]:
@@ -88,7 +88,7 @@ def actor(policy: Policy, environment: Environment, *, sample: bool) -> Actor:
 
 
 def uniform_actor(spec: Spec) -> Actor:
-    """Every allowed action equally likely; uniform between the bounds for continuous ones."""
+    """Return an actor with uniform allowed actions; uniform between the bounds for continuous actions."""
     space = spec.action
     if isinstance(space, Continuous):
         low, high = np.asarray(space.low), np.asarray(space.high)
@@ -98,7 +98,9 @@ def uniform_actor(spec: Spec) -> Actor:
             np.full(_count(observed), density),
         )
     if not isinstance(space, Discrete):
-        raise SpecError(f"random play takes Discrete or Continuous actions, found {type(space).__name__}")
+        raise SpecError(
+            f"random actions support Discrete or Continuous spaces, got {type(space).__name__}. fix: pass a policy"
+        )
 
     def act(observed: Observed, generator: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any]]:
         allowed = (

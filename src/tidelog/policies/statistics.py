@@ -1,7 +1,7 @@
-"""Summaries of scores that stand up to few runs, as rliable defines them.
+"""Summaries of scores that are robust for few runs, as rliable defines them.
 
 Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", NeurIPS 2021,
-arXiv:2108.13264; reference behaviour: github.com/google-research/rliable. Scores are `[runs]` or `[runs, tasks]`.
+arXiv:2108.13264; reference implementation: github.com/google-research/rliable. Scores are `[runs]` or `[runs, tasks]`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Statistic: TypeAlias = Callable[[NDArray[np.float64]], float]
 
 
 class Interval(NamedTuple):
-    """An estimate between the two ends of its interval."""
+    """An estimate and the two ends of its interval."""
 
     estimate: float
     low: float
@@ -26,12 +26,12 @@ class Interval(NamedTuple):
 
 
 def mean(scores: NDArray[Any]) -> float:
-    """Mean over all scores."""
+    """Return the mean over all scores."""
     return float(_scores(scores).mean())
 
 
 def iqm(scores: NDArray[Any]) -> float:
-    """Interquartile mean: the mean without the lowest and the highest quarter, `floor(n / 4)` scores on each side.
+    """Return the interquartile mean: the mean without the lowest and the highest `floor(n / 4)` scores.
 
     As in rliable (`scipy.stats.trim_mean` at 0.25 over all runs and tasks), whole scores are left out.
     """
@@ -41,20 +41,20 @@ def iqm(scores: NDArray[Any]) -> float:
 
 
 def median(scores: NDArray[Any]) -> float:
-    """Median over tasks of the mean over runs; of `[runs]`, the median over runs."""
+    """Return the median over tasks of the mean over runs; for `[runs]`, the median over runs."""
     scores = _scores(scores)
     return float(np.median(scores if scores.ndim == 1 else scores.mean(0)))
 
 
 def optimality_gap(scores: NDArray[Any], target: float = 1.0) -> float:
-    """How far the scores fall short of `target` on average; exceeding it makes up for nothing."""
+    """Return the mean shortfall of the scores from `target`; scores above it count as `target`."""
     return float(target - np.minimum(_scores(scores), target).mean())
 
 
 def normalised(score: NDArray[Any] | float, random: float, expert: float) -> NDArray[np.float64]:
-    """Score on D4RL's scale, where `random` is 0 and `expert` is 100 (Fu et al. 2020, arXiv:2004.07219)."""
+    """Return the score on D4RL's scale: `random` is 0 and `expert` is 100 (Fu et al. 2020, arXiv:2004.07219)."""
     if random == expert:
-        raise ConfigError(f"the random and the expert reference are both {random}; they must differ")
+        raise ConfigError(f"random = expert = {random}: expected two different references. fix: correct one of them")
     return np.asarray(100.0 * (np.asarray(score, np.float64) - random) / (expert - random))
 
 
@@ -79,18 +79,18 @@ def bootstrap_interval(
 
 
 def paired_interval(differences: NDArray[Any], level: float = 0.95, replicates: int = 2000, seed: int = 0) -> Interval:
-    """Percentile bootstrap of the mean of differences measured on the same things, `[pairs]`."""
+    """Percentile bootstrap of the mean of paired differences, `[pairs]`."""
     return bootstrap_interval(np.ravel(_scores(differences)), mean, level, replicates, seed)
 
 
 def probability_of_improvement(x: NDArray[Any], y: NDArray[Any]) -> float:
-    """Probability that a run of `x` beats a run of `y`, ties counting half, averaged over tasks.
+    """Return the probability that a run of `x` beats a run of `y`; ties count half; the mean over tasks.
 
     The Mann-Whitney statistic over the number of pairs; `[runs]` or `[runs, tasks]`, the runs may differ in number.
     """
     x, y = _scores(x), _scores(y)
     if x.shape[1:] != y.shape[1:]:
-        raise ConfigError(f"the tasks must agree, found scores of shape {x.shape} and {y.shape}")
+        raise ConfigError(f"scores of shape {x.shape} and {y.shape} have different tasks. fix: use the same tasks")
     ordered = np.sort(y, axis=0).reshape(len(y), -1)
     below = [
         np.searchsorted(column, mine, "left") + np.searchsorted(column, mine, "right")
@@ -102,15 +102,17 @@ def probability_of_improvement(x: NDArray[Any], y: NDArray[Any]) -> float:
 def _scores(scores: NDArray[Any]) -> NDArray[np.float64]:
     scores = np.asarray(scores, np.float64)
     if scores.ndim not in (1, 2) or scores.size == 0:
-        raise ConfigError(f"scores are [runs] or [runs, tasks] and not empty, found shape {scores.shape}")
+        raise ConfigError(f"scores have shape {scores.shape}, expected [runs] or [runs, tasks]. fix: reshape them")
     if not np.isfinite(scores).all():
-        raise ConfigError(f"scores must be finite, found {scores[~np.isfinite(scores)][0]}")
+        raise ConfigError(
+            f"scores hold {scores[~np.isfinite(scores)][0]}, expected finite numbers. fix: drop these runs"
+        )
     return scores
 
 
 def _count(replicates: int) -> int:
     if replicates < 1:
-        raise ConfigError(f"replicates must be at least 1, found {replicates}")
+        raise ConfigError(f"replicates = {replicates}: expected at least 1. fix: use 2000")
     return replicates
 
 
@@ -122,6 +124,6 @@ def _resampled(scores: NDArray[np.float64], generator: np.random.Generator, whol
 
 def _between(estimate: float, drawn: NDArray[np.float64], level: float) -> Interval:
     if not 0.0 < level < 1.0:
-        raise ConfigError(f"level must lie between 0 and 1, found {level}")
+        raise ConfigError(f"level = {level}: expected a number between 0 and 1. fix: use 0.95")
     low, high = np.quantile(drawn, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
     return Interval(float(estimate), float(low), float(high))

@@ -147,7 +147,7 @@ def recall_from(recall: Recall, rows: Any) -> Recall:
     vectors = np.asarray(rows, np.float32)
     if vectors.shape != (count - 1, size) or not np.isfinite(vectors).all():
         raise ConfigError(
-            f"item vectors are {vectors.dtype}{vectors.shape}, expected finite numbers [{count - 1}, {size}]; fix: one row per item"
+            f"item vectors are {vectors.dtype}{vectors.shape}, expected finite [{count - 1}, {size}]. fix: one per item"
         )
     whole = jnp.asarray(np.concatenate([np.zeros((1, size), np.float32), vectors]))
     return recall._replace(table=Table(whole, recall.table.bias, recall.table.tower))

@@ -32,7 +32,7 @@ def recommend_for_table(
     unknown: str = "error",
     **choices: Any,
 ) -> pl.DataFrame:
-    """Return a table of user, rank, item and score, users in order of their first rows; rows without an item add nothing.
+    """Return a table of user, rank, item and score, users in order of their first rows, without rows that lack an item.
 
     `user_features` is a table with one row per user; `choices` are those of `Policy.recommend`. Raises LogError where a
     table cannot be read, SpecError for a missing column, a missing user or time, or an unknown item, event or user.
@@ -41,7 +41,7 @@ def recommend_for_table(
     users, items = words_of(_column(table, user)), words_of(_column(table, item))
     _check_complete(user, users.is_null().to_numpy())
     if not len(users):
-        raise SpecError(f"{table.source} has no rows, expected at least one user; fix: add rows")
+        raise SpecError(f"{table.source} has no rows, expected at least one user. fix: add rows")
     rows = _ordered(table, time)
     kinds = None if event is None else words_of(_column(table, event))
     names = list(dict.fromkeys(users.to_list()))
@@ -83,18 +83,18 @@ def _user_features(
     """Return the table's features of each user, None for a missing user with unknown='skip'."""
     profile = policy.spec.observation.get("user")
     if not isinstance(profile, Profile):
-        raise SpecError("this policy was trained without user features; fix: drop user_features")
+        raise SpecError("this policy was trained without user features. fix: drop user_features")
     ids = words_of(_column(table, user)).to_list()
     place = {name: row for row, name in enumerate(ids) if name is not None}
     if len(place) < len(ids):
         raise SpecError(
-            f"{table.source} has {len(ids)} rows for {len(place)} users, expected one row per user; fix: drop the repeated rows"
+            f"{table.source} has {len(ids)} rows for {len(place)} users, expected one per user. fix: drop repeated rows"
         )
     missing = [name for name in names if name not in place]
     if missing and unknown != "skip":
         listing = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
         raise SpecError(
-            f"{table.source} has no row for {len(missing)} users ({listing}); fix: add these rows, or use unknown='skip'"
+            f"{table.source} has no row for {len(missing)} users ({listing}). fix: add rows or use unknown='skip'"
         )
     profiles = Profiles(profile)
     columns = {name: _cells(_column(table, name), profiles.is_number(name), table.source) for name in profiles.columns}
@@ -112,7 +112,7 @@ def _cells(series: pl.Series, numbers: bool, source: str) -> list[Any]:
     if len(column.unreadable):
         row, text = int(column.unreadable[0]), column.texts[0] if column.texts else ""
         raise SpecError(
-            f"{source}, row {row + 1}: '{series.name}' is '{text}', expected a number; fix: correct the cell"
+            f"{source}, row {row + 1}: '{series.name}' is '{text}', expected a number. fix: correct the cell"
         )
     return [float(value) if there else None for value, there in zip(column.values, column.usable, strict=True)]
 
@@ -141,4 +141,4 @@ def _check_complete(name: str, bad: Any) -> None:
     at = np.flatnonzero(bad)
     if len(at):
         listed = ", ".join(str(row + 1) for row in at[:10]) + (", ..." if len(at) > 10 else "")
-        raise SpecError(f"column '{name}' has no valid value in {len(at)} row(s): {listed}; fix: fill or drop them")
+        raise SpecError(f"column '{name}' has no valid value in {len(at)} row(s): {listed}. fix: fill or drop them")

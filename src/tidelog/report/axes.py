@@ -1,4 +1,4 @@
-"""Axes of pictures: where a number stands, and which round numbers are written beside them. Letter: `T` numbers."""
+"""Axes of charts: positions of numbers, and round tick values. Letter: `T` numbers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 Values = np.ndarray[Any, Any]
-_DECADES = 100.0  # positive numbers that span more than this are drawn on a logarithmic axis
+_DECADES = 100.0  # ratio of the largest to the smallest positive number from which an axis is logarithmic
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A range of numbers laid over a range of places."""
+    """Map from a range of numbers to a range of positions."""
 
     low: float
     high: float
@@ -24,16 +24,16 @@ class Axis:
     logarithmic: bool = False
 
     def at(self, values: Any) -> Values:
-        """Places [T] of numbers [T]; what lies outside stands at the nearer end, what is not finite stays so."""
+        """Positions [T] of numbers [T]; numbers outside the range map to the nearer end, NaN stays NaN."""
         numbers = np.asarray(values, np.float64)
         low, high = self.low, self.high
         if self.logarithmic:
             numbers, low, high = np.log10(np.maximum(numbers, self.low)), math.log10(low), math.log10(high)
-        share = np.clip(numbers / 2 - low / 2, 0.0, high / 2 - low / 2) / (high / 2 - low / 2)  # halves do not overflow
+        share = np.clip(numbers / 2 - low / 2, 0.0, high / 2 - low / 2) / (high / 2 - low / 2)  # halves avoid overflow
         return np.asarray(self.start + share * (self.end - self.start))
 
     def ticks(self, most: int = 5) -> list[float]:
-        """Round numbers within the range, few enough to be written."""
+        """About `most` round numbers within the range."""
         if self.logarithmic:
             powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
             chosen = list(powers)[:: max(1, math.ceil(len(powers) / most))]
@@ -44,9 +44,9 @@ class Axis:
 
 
 def axis(values: Any, start: float, end: float, *, also: Sequence[float] = (), positive: bool = False) -> Axis:
-    """An axis over the finite numbers among `values` and over `also`; logarithmic if `positive` and they span decades.
+    """Axis over the finite numbers of `values` and over `also`; logarithmic if `positive` and they span decades.
 
-    One number, or none, gets a range around it.
+    A single number, or none, gets a range around it.
     """
     numbers = np.concatenate([np.ravel(np.asarray(values, np.float64)), np.asarray(also, np.float64)])
     numbers = numbers[np.isfinite(numbers)]
@@ -61,7 +61,7 @@ def axis(values: Any, start: float, end: float, *, also: Sequence[float] = (), p
 
 
 def short(value: float) -> str:
-    """A number as briefly as an axis needs it: 20k, 1.5M, 0.25."""
+    """Short form of a number for an axis: 20k, 1.5M, 0.25."""
     size = abs(value)
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if limit <= size < 1e12:

@@ -1,4 +1,4 @@
-"""Charts of runs as inline SVG: curves with bands, intervals against a line. Letters: `S` seeds, `T` reports."""
+"""Charts of runs as inline SVG: curves with bands, intervals with a reference line. Letters: `S` seeds, `T` reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidelog.report.svg import picture, text
 WIDTH = 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 330, 8, 150
 _ROW = 36
-_ROOM = 6.0  # how many times wider than what decides an axis of intervals may become for the others
+_ROOM = 6.0  # largest width of an axis of intervals, relative to the range of its `strong` rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,14 +25,14 @@ class Curve:
     colour: int
     updates: Values  # [T]
     mean: Values  # [T]
-    low: Values | None  # [T], or None where there is one seed
+    low: Values | None  # [T], None for one seed
     high: Values | None
-    seeds: Values  # [S, T], not drawn one by one where there are many
+    seeds: Values  # [S, T], drawn separately; empty for many seeds
     dashed: bool = False
 
 
 def curves(said: str, drawn: Sequence[Curve]) -> str:
-    """A chart of curves over updates; its vertical axis is logarithmic where positive numbers span decades."""
+    """A chart of curves over updates; its vertical axis is logarithmic if positive numbers span decades."""
     across = axis(np.concatenate([one.updates for one in drawn]), _LEFT, _RIGHT)
     numbers = np.concatenate([np.ravel(part) for one in drawn for part in (one.seeds, one.mean)])
     up = axis(numbers, _BOTTOM, _TOP, positive=True)
@@ -45,23 +45,23 @@ def curves(said: str, drawn: Sequence[Curve]) -> str:
 
 def _one_curve(one: Curve, across: Axis, up: Axis) -> list[str]:
     dashes = " dashed" if one.dashed else ""
-    x, found = across.at(one.updates), []
+    x, shapes = across.at(one.updates), []
     if one.low is not None and one.high is not None:
         there = np.isfinite(one.low) & np.isfinite(one.high)
         edge = [*zip(x[there], up.at(one.high)[there], strict=True)]
         edge += [*zip(x[there], up.at(one.low)[there], strict=True)][::-1]
         if edge:
-            found.append(f'<path class="band c{one.colour}" d="{_joined(edge)}Z"/>')
+            shapes.append(f'<path class="band c{one.colour}" d="{_joined(edge)}Z"/>')
     lines = [(row, "curve thin") for row in one.seeds] if len(one.seeds) > 1 else []
     for values, kind in [*lines, (one.mean, "curve")]:
         path = _path(x, up.at(values))
-        found.append(f'<path class="{kind}{dashes} c{one.colour}" d="{path}"/>' if path else "")
+        shapes.append(f'<path class="{kind}{dashes} c{one.colour}" d="{path}"/>' if path else "")
         if np.isfinite(values).sum() == 1:
             place = int(np.flatnonzero(np.isfinite(values))[0])
-            found.append(
+            shapes.append(
                 f'<circle class="dot c{one.colour}" cx="{x[place]:.1f}" cy="{up.at(values)[place]:.1f}" r="3"/>'
             )
-    return found
+    return shapes
 
 
 def _frame(across: Axis, up: Axis) -> str:
@@ -76,7 +76,7 @@ def _frame(across: Axis, up: Axis) -> str:
 
 
 def _path(x: Values, y: Values) -> str:
-    """Straight lines between neighbours, broken where a number is not finite."""
+    """Straight lines between neighbours, with gaps at numbers that are not finite."""
     runs: list[list[tuple[float, float]]] = [[]]
     for point in zip(x, y, strict=True):
         if np.isfinite(point).all():
@@ -92,7 +92,7 @@ def _joined(points: Sequence[tuple[float, float]]) -> str:
 
 @dataclass(frozen=True)
 class Reach:
-    """One line of a chart of intervals; `strong` ones decide how wide the axis is."""
+    """One row of a chart of intervals; `strong` rows determine the width of the axis."""
 
     name: str
     interval: Interval
@@ -101,9 +101,9 @@ class Reach:
 
 
 def intervals(said: str, rows: Sequence[Reach], line: float | None, sides: tuple[str, str] = ("", "")) -> str:
-    """Estimates with their intervals, against a vertical line; `sides` say what left and right of it mean.
+    """Estimates with their intervals and a vertical line; `sides` are the labels on its left and right.
 
-    Ends that lie outside of the picture are drawn as arrows.
+    Arrows mark ends outside the chart.
     """
     along = _along(rows, line)
     foot = len(rows) * _ROW + 8
@@ -140,9 +140,9 @@ def _one_interval(row: Reach, along: Axis, top: float) -> list[str]:
     if not np.isfinite([estimate, low, high]).all():
         return [name, text(6, y + 4, "no number: the log does not support it", kind="haloed")]
     left, middle, right = (float(place) for place in along.at([low, estimate, high]))
-    found = [name, f'<line class="reach {row.colour}" x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}"/>']
-    found += [text(left - 2, y + 4, "◂", "end")] if low < along.low else []
-    found += [text(right + 2, y + 4, "▸")] if high > along.high else []
+    shapes = [name, f'<line class="reach {row.colour}" x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}"/>']
+    shapes += [text(left - 2, y + 4, "◂", "end")] if low < along.low else []
+    shapes += [text(right + 2, y + 4, "▸")] if high > along.high else []
     if along.low <= estimate <= along.high:
-        found.append(f'<circle class="dot {row.colour}" cx="{middle:.1f}" cy="{y}" r="4.5"/>')
-    return found
+        shapes.append(f'<circle class="dot {row.colour}" cx="{middle:.1f}" cy="{y}" r="4.5"/>')
+    return shapes

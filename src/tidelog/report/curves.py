@@ -1,4 +1,4 @@
-"""Learning curves as pictures: every seed thin, their mean thick. Letters: `S` seeds, `T` reports."""
+"""Learning curves as image files: seeds as thin lines, their mean as a thick line. Letters: `S` seeds, `T` reports."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def series(rows: Rows, metric: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Updates [T] and values [S, T] of one metric; ConfigError where no report has it."""
-    found = [row for row in rows if metric in row]
-    if not found:
+    """Updates [T] and values [S, T] of one metric; ConfigError if no report has it."""
+    reports = [row for row in rows if metric in row]
+    if not reports:
         raise ConfigError(f"no report has the metric '{metric}': {nearest(metric, rows[0] if rows else ())}")
-    members = sorted({row["member"] for row in found})
-    updates = sorted({row["update"] for row in found})
-    table = {(row["member"], row["update"]): row[metric] for row in found}
+    members = sorted({row["member"] for row in reports})
+    updates = sorted({row["update"] for row in reports})
+    table = {(row["member"], row["update"]): row[metric] for row in reports}
     return np.asarray(updates), np.asarray([[table.get((m, u), np.nan) for u in updates] for m in members])
 
 
 def draw_curves(
     runs: Mapping[str, Rows], metric: str, path: Path, *, levels: Mapping[str, float] | None = None, title: str = ""
 ) -> Path:
-    """One picture of a metric for several runs, with named horizontal levels to compare with; returns the path."""
+    """Draw a metric of several runs, with named horizontal reference levels, into an image file; returns the path."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

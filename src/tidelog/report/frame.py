@@ -1,6 +1,6 @@
-"""What every page is made of: one HTML file without network or script, its sections, tables and figures, all escaped.
+"""Building blocks of every page: one HTML file without network or script, with sections, tables and figures.
 
-Arguments named `body`, `picture` and `sections` are HTML already; everything else is text and is escaped here.
+Arguments named `body`, `picture` and `sections` are HTML; all other text is escaped here.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from html import escape
 
 from tidelog.report.style import STYLE
 
-_LONG = 60  # letters in a cell that may take several lines
+_LONG = 60  # characters from which a cell may wrap
 
 
 def page(title: str, lead: str, sections: Sequence[str], kind: str, links: Sequence[tuple[str, str]] = ()) -> str:
-    """A whole page; `kind` is what made it, and stands in its head as `mark(kind)`; `links` lead to anchors within."""
+    """A whole page; `kind` is its generator, in the head as `mark(kind)`; `links` point to anchors in the page."""
     name = escape(title)
-    inner = "".join(f'<a href="#{escape(anchor, quote=True)}">{escape(words)}</a>' for anchor, words in links)
+    inner = "".join(f'<a href="#{escape(anchor, quote=True)}">{escape(label)}</a>' for anchor, label in links)
     nav = f'<nav aria-label="Parts of this page">{inner}</nav>' if links else ""
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{mark(kind)}\n'
@@ -27,14 +27,14 @@ def page(title: str, lead: str, sections: Sequence[str], kind: str, links: Seque
 
 
 def mark(kind: str) -> str:
-    """The line in a page's head by which its maker knows it again."""
+    """The line in a page's head that identifies its generator."""
     return f'<meta name="generator" content="tidelog {escape(kind, quote=True)}">'
 
 
 def section(title: str, body: str, anchor: str = "") -> str:
-    """A part of the page under a heading; `anchor` is what links within the page name."""
-    there = f' id="{escape(anchor, quote=True)}"' if anchor else ""
-    return f"<section{there}><h2>{escape(title)}</h2>{body}</section>"
+    """A section with a heading; `anchor` is the target of links in the page."""
+    attribute = f' id="{escape(anchor, quote=True)}"' if anchor else ""
+    return f"<section{attribute}><h2>{escape(title)}</h2>{body}</section>"
 
 
 def heading(text: str) -> str:
@@ -48,48 +48,48 @@ def paragraph(text: str, kind: str = "") -> str:
 
 
 def bullets(texts: Iterable[str]) -> str:
-    """A list of texts, or nothing."""
+    """A list of texts; empty for no texts."""
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
     return f"<ul>{items}</ul>" if items else ""
 
 
 def tiles(shown: Iterable[tuple[str, str]]) -> str:
-    """Numbers with what they count, side by side."""
+    """Numbers with labels, side by side."""
     items = "".join(f"<li><b>{escape(value)}</b> {escape(name)}</li>" for value, name in shown)
     return f'<ul class="tiles">{items}</ul>'
 
 
 def legend(pairs: Iterable[tuple[str, str]]) -> str:
-    """What colours stand for: classes of the style sheet with their names."""
+    """Legend: colour classes of the style sheet with names."""
     items = "".join(f'<li class="{kind}">{escape(name)}</li>' for kind, name in pairs)
     return f'<ul class="legend">{items}</ul>'
 
 
 def definitions(pairs: Iterable[tuple[str, str]], *, tight: bool = False) -> str:
-    """Names with what they are; `tight` ones stay side by side on a phone."""
+    """A list of names with descriptions; `tight` keeps two columns on a phone."""
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs)
     return f'<dl class="tight">{rows}</dl>' if tight else f"<dl>{rows}</dl>"
 
 
 def command(line: str) -> str:
-    """A command that a person may type."""
+    """A shell command."""
     return f"<pre>{escape(line)}</pre>"
 
 
 def figure(name: str, picture: str, said: str) -> str:
-    """A picture under its name and over what is to be said of it."""
-    told = f"<p>{escape(said)}</p>" if said else ""
-    return f"<figure><figcaption><b>{escape(name)}</b></figcaption>{picture}{told}</figure>"
+    """A picture with its name above and a text below."""
+    caption = f"<p>{escape(said)}</p>" if said else ""
+    return f"<figure><figcaption><b>{escape(name)}</b></figcaption>{picture}{caption}</figure>"
 
 
 def grid(figures: Iterable[str], *, broad: bool = False) -> str:
-    """Figures side by side where there is room; `broad` ones need more of it."""
+    """Figures in a grid; `broad` figures need more width."""
     drawn, kind = "".join(figures), "grid broad" if broad else "grid"
     return f'<div class="{kind}">{drawn}</div>' if drawn else ""
 
 
 def beside(body: str, picture: str) -> str:
-    """Words with a picture to the right of them where there is room, else below."""
+    """Text with a picture on its right, or below on narrow screens."""
     return f'<div class="beside"><div>{body}</div>{picture}</div>'
 
 
@@ -101,12 +101,12 @@ def table(
     marked: Sequence[int] = (),
     named: bool = False,
 ) -> str:
-    """A table in a box of its own that scrolls sideways; `marked` rows stand out, `named` rows begin with a heading."""
+    """A table that scrolls sideways; `marked` rows are highlighted, `named` rows begin with a heading."""
     top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     body = "".join(_row(row, named, place in marked) for place, row in enumerate(rows))
-    said = f"<caption>{escape(caption)}</caption>" if caption else ""
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
     label = f' role="region" aria-label="{escape(caption, quote=True)}"' if caption else ""
-    return (f'<div class="wide" tabindex="0"{label}><table>{said}<thead><tr>{top}</tr></thead>'
+    return (f'<div class="wide" tabindex="0"{label}><table>{title}<thead><tr>{top}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>")  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The logs behind runs, read again where that is possible; a report is also made where it is not."""
+"""Reopen the logs of runs; a report is also possible without them."""
 
 from __future__ import annotations
 
@@ -16,47 +16,48 @@ from tidelog.training.runs.record import Record
 
 
 class Found(NamedTuple):
-    """A log, or why there is none."""
+    """A log, or the reason why there is none."""
 
     log: Log | Interactions | None
     reason: str
 
 
 def logs_of(runs: Sequence[SavedRun], log: Log | Interactions | None = None) -> dict[str, Found]:
-    """By fingerprint, each log once; `log` stands in for where it came from, LogError where no run learnt from it."""
-    found: dict[str, Found] = {}
+    """Logs by fingerprint, each once; `log` replaces the run's source, LogError if no run learnt from it."""
+    logs: dict[str, Found] = {}
     if log is not None:
         mine = [run for run in runs if _same(log, run.record)]
         if not mine:
             raise LogError(
                 f"no run of the report learnt from this log of {log.steps:,} steps, {len(log.episodes):,} episodes: "
                 f"the log of {runs[0].path} had {runs[0].record.data['steps']:,} and "
-                f"{runs[0].record.data['episodes']:,}; leave it away, or give the run's own"
+                f"{runs[0].record.data['episodes']:,}. fix: omit the log, or pass the run's own"
             )
-        found[fingerprint(mine[0])] = Found(log, "")
+        logs[fingerprint(mine[0])] = Found(log, "")
     for run in runs:
         mark = fingerprint(run)
-        if mark not in found or found[mark].log is None:
-            found[mark] = _again(run.record)
-    return found
+        if mark not in logs or logs[mark].log is None:
+            logs[mark] = _reopened(run.record)
+    return logs
 
 
 def fingerprint(run: SavedRun) -> str:
-    """What the log of a run is known by."""
+    """Fingerprint of a run's log."""
     return str(run.record.data["fingerprint"])
 
 
 def source(record: Record) -> str:
-    """Where the log of a run came from, in words."""
+    """Source of a run's log, as text."""
     origin = record.data["origin"]
-    return "a log made in memory" if origin is None else str(origin["source"])
+    return "a log in memory" if origin is None else str(origin["source"])
 
 
-def _again(record: Record) -> Found:
+def _reopened(record: Record) -> Found:
     origin: Mapping[str, Any] | None = record.data["origin"]
     if origin is None:
         return Found(
-            None, "The run's log was made in memory and cannot be read again: give it with --log (in Python log=...)."
+            None,
+            "The run's log was in memory only and cannot be reopened. fix: pass it with --log (in Python log=...).",
         )
     path = Path(str(origin["source"]))
     if path.is_absolute() and not path.exists():
@@ -64,12 +65,12 @@ def _again(record: Record) -> Found:
     try:
         log = reopen_any(origin)
     except TidelogError as error:
-        return Found(None, f"The run's log cannot be read again: {error}")
-    return Found(log, "") if _same(log, record) else Found(None, f"The log at {path} is another one than the run's.")
+        return Found(None, f"The run's log cannot be reopened: {error}")
+    return Found(log, "") if _same(log, record) else Found(None, f"The log at {path} is not the run's log.")
 
 
 def _same(log: Log | Interactions, record: Record) -> bool:
-    """Whether it is the log of the run; of one that stays on disk only the size is compared."""
+    """Whether this is the run's log; for a log that stays on disk only the size is compared."""
     if (log.steps, len(log.episodes)) != (record.data["steps"], record.data["episodes"]):
         return False
     return (isinstance(log, Log) and is_mapped(log)) or log.fingerprint() == record.data["fingerprint"]

@@ -1,4 +1,4 @@
-"""Distributions of several sources on one axis, as inline SVG: returns, shares of actions, weights.
+"""Distributions of several sources on a common axis, as inline SVG: returns, shares of actions, weights.
 
 Letters: `N` numbers, `B` bins.
 """
@@ -20,7 +20,7 @@ _LINE = 12
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Whose numbers [N] they are; `colour` is a class of the style sheet."""
+    """A named source of numbers [N]; `colour` is a class of the style sheet."""
 
     name: str
     colour: str
@@ -28,14 +28,14 @@ class Source:
 
 
 def ridges(said: str, sources: Sequence[Source]) -> str:
-    """A histogram a source, one below the other over one axis, each with its mean as a tick."""
+    """One histogram per source, stacked over a common axis, each with a tick at its mean."""
     shared = bins(np.concatenate([one.values for one in sources]))
     along = _over(shared)
     content = []
     for place, one in enumerate(sources):
         foot = (place + 1) * (_TALL + _GAP)
         content.append(text(2, foot - _TALL - 6, shortened(one.name, 50)))
-        content += _heap(_counted(one.values, shared), shared, along, foot, _TALL, f"{one.colour}")
+        content += _bars(_counts(one.values, shared), shared, along, foot, _TALL, f"{one.colour}")
         mean = float(along.at(float(np.mean(one.values))))
         content.append(f'<line x1="2" x2="{WIDTH - 2}" y1="{foot}" y2="{foot}"/>')
         content.append(f'<line class="ink" x1="{mean:.1f}" x2="{mean:.1f}" y1="{foot - _TALL}" y2="{foot + 4}"/>')
@@ -44,12 +44,12 @@ def ridges(said: str, sources: Sequence[Source]) -> str:
 
 
 def overlaid(said: str, sources: Sequence[Source]) -> str:
-    """One histogram of shares: the first source filled, the others as outlines."""
+    """One histogram of shares: the first source is filled, the others are outlines."""
     shared = bins(np.concatenate([one.values for one in sources]))
     along, tall = _over(shared), 100
-    shares = [_counted(one.values, shared) / len(one.values) for one in sources]
+    shares = [_counts(one.values, shared) / len(one.values) for one in sources]
     top = max(float(share.max()) for share in shares)
-    content = _heap(
+    content = _bars(
         shares[0], shared, along, tall + 4, tall * float(shares[0].max()) / top, f"ghost {sources[0].colour}"
     )
     edges = along.at(shared.edges) if len(shared.counts) > 1 else np.array([WIDTH / 2 - 20, WIDTH / 2 + 20])
@@ -64,7 +64,7 @@ def overlaid(said: str, sources: Sequence[Source]) -> str:
 
 
 def shares(said: str, names: Sequence[str], sources: Sequence[tuple[str, Values]]) -> str:
-    """Bars of shares: for every name one a source, `(colour, shares [names])`."""
+    """Bars of shares: for every name one bar per source, `(colour, shares [names])`."""
     tall = len(sources) * _LINE + 10
     top = max(float(values.max()) for _, values in sources) or 1.0
     content = []
@@ -79,10 +79,10 @@ def shares(said: str, names: Sequence[str], sources: Sequence[tuple[str, Values]
 
 
 def binned(said: str, counts: Values, edges: Values, labels: Sequence[tuple[float, str]]) -> str:
-    """A histogram of counts [B] between edges [B + 1] with labels at chosen numbers."""
-    made, tall = Bins(counts, edges, False), 90
-    along = _over(made)
-    content = _heap(counts, made, along, tall + 4, tall, "c0")
+    """A histogram of counts [B] between edges [B + 1], with labels at some numbers."""
+    shared, tall = Bins(counts, edges, False), 90
+    along = _over(shared)
+    content = _bars(counts, shared, along, tall + 4, tall, "c0")
     content.append(f'<line x1="2" x2="{WIDTH - 2}" y1="{tall + 4.5}" y2="{tall + 4.5}"/>')
     places = [float(np.clip(along.at(value), 18, WIDTH - 18)) for value, _ in labels]
     content += [text(x, tall + 18, word, "middle") for x, (_, word) in zip(places, labels, strict=True)]
@@ -96,14 +96,14 @@ def _over(shared: Bins) -> Axis:
     return Axis(low, high, 12, WIDTH - 12)
 
 
-def _counted(values: Values, shared: Bins) -> Values:
-    """How many of numbers [N] fall between the shared edges, [B]."""
+def _counts(values: Values, shared: Bins) -> Values:
+    """Counts of numbers [N] between the shared edges, [B]."""
     if len(shared.counts) == 1:
         return np.array([len(values)])
     return np.histogram(values / 2, shared.edges / 2)[0]
 
 
-def _heap(counts: Values, shared: Bins, along: Axis, foot: float, tall: float, colour: str) -> list[str]:
+def _bars(counts: Values, shared: Bins, along: Axis, foot: float, tall: float, colour: str) -> list[str]:
     edges = along.at(shared.edges) if len(counts) > 1 else np.array([WIDTH / 2 - 20, WIDTH / 2 + 20])
     heights = counts / max(float(counts.max()), 1e-300) * tall
     gap = 0.3 * float(edges[1] - edges[0]) if shared.whole else 0.6

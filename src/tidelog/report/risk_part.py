@@ -1,4 +1,4 @@
-"""The distribution of returns on a verdict's page: policy beside logger with their bands, CVaR, quantiles, in words."""
+"""The distribution of returns in the report: policy and logger with bands, CVaR, quantiles, and sentences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidelog.report.frame import beside, bullets, figure, heading, legend, parag
 
 
 def risk_of_verdict(verdict: Verdict) -> str:
-    """The part, or why there is none; nothing for verdicts that were kept before there were distributions."""
+    """The part, or the reason for its absence; empty for old verdicts without distributions."""
     if verdict.risk is None:
         if verdict.risk_reason is None:
             return ""
@@ -23,23 +23,23 @@ def risk_of_verdict(verdict: Verdict) -> str:
 
 
 def _picture(risk: Risk) -> str:
-    """Both distribution functions as steps with their bands."""
+    """Both distribution functions as step functions with their bands."""
     drawn = [_steps("policy", 0, risk.points, risk.policy), _steps("logger", 1, risk.points, risk.logger, dashed=True)]
     cvar = risk.cvar
-    said = (
+    title = (
         f"Share of episodes with at most each return, from {risk.lowest:.4g} to {risk.highest:.4g}, policy and logger; "
         f"CVaR {_between(cvar.policy)} and {_between(cvar.logger)}"
     )
-    told = (
-        f"How large a share of episodes earns at most so much: a curve further to the right is better. The bands hold "
-        f"at all returns at once, with {100 * risk.level:.4g} % confidence."
+    explanation = (
+        f"Share of episodes that earn at most each return: a curve further to the right is better. The bands hold "
+        f"simultaneously at all returns, with {100 * risk.level:.4g} % confidence."
     )
     keys = legend([("c0", "policy"), ("c1", "logger (dashed)")])
-    return figure("Distribution of returns", curves(said, drawn) + keys, told)
+    return figure("Distribution of returns", curves(title, drawn) + keys, explanation)
 
 
 def _steps(name: str, colour: int, points: Values, band: Band, dashed: bool = False) -> Curve:
-    """A distribution function that rises at its points; it begins at 0."""
+    """A distribution function as steps at its points, from 0."""
     across = np.repeat(points, 2)
     low, middle, high = (np.append(0.0, np.repeat(part, 2)[:-1]) for part in (band.low, band.estimate, band.high))
     return Curve(name, colour, across, middle, low, high, middle[None], dashed)
@@ -51,7 +51,7 @@ def _numbers(risk: Risk) -> str:
         rows.append(_cells(f"probability of {risk.bad_outcome:.4g} or less", risk.probability))
     rows += [_cells(f"{100 * share:.4g} % of episodes earn at most", compared) for share, compared in risk.quantiles]
     head = ("return", "policy", "logger", "difference")
-    return table(head, rows, "Worst episodes and quantiles, with intervals that hold at once", named=True)
+    return table(head, rows, "Worst episodes and quantiles, with simultaneous intervals", named=True)
 
 
 def _cells(name: str, compared: Compared) -> list[str]:

@@ -1,7 +1,7 @@
-"""`tidelog report`: one run, or several side by side, as one HTML file: no network, no script.
+"""`tidelog report`: one HTML page about one run, or about several for comparison: no network, no script.
 
-What a reader has to know first stands first: the verdict and what it rests on; then how the policies learnt, what they
-returned, how each estimator sees them, what they would do where the log did something else; then data and settings.
+The order is by importance: the verdict and its evidence; then learning curves, returns, estimates, and the policies'
+actions compared with the log's; then data and settings.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ KIND = "report"
 def report_of(
     runs: Sequence[str | Path], out: str | Path = "report.html", *, log: Log | Interactions | None = None
 ) -> Path:
-    """Write the report of run folders to a file and return its path; an older report there is replaced.
+    """Write the report of run folders to a file and return its path; replaces an older report.
 
-    `log` is given where the runs' log was made in memory or has moved.
+    `log` is needed if the runs' log was in memory only or has moved.
 
-    ConfigError where the file is something else or cannot be written, where a run made no report yet or is named twice;
-    CheckpointError where a folder is no run or what it holds is damaged; LogError where no run learnt from `log`.
-    Then nothing is written.
+    ConfigError if the file is not a report or cannot be written, or if a run has no metrics yet or is named twice;
+    CheckpointError if a folder is not a run or is damaged; LogError if no run learnt from `log`. Errors leave the file
+    unchanged.
     """
     target = Path(out)
     _check_target(target)
@@ -61,7 +61,7 @@ def run_page(runs: Sequence[SavedRun], log: Log | Interactions | None = None) ->
         "machine": machine(runs),
     }
     title = ", ".join(run.name for run in runs)
-    lead = _sentence(runs[0]) if len(runs) == 1 else "Runs side by side."
+    lead = _sentence(runs[0]) if len(runs) == 1 else "Comparison of runs."
     links = [link for link in _LINKS if sections[link[0]]]
     return page(title, lead, [text for text in sections.values() if text], KIND, links)
 
@@ -94,8 +94,9 @@ def _row(run: SavedRun) -> list[str]:
     settings = run.record.options
     decision = run.verdicts[0].verdict.decision if run.verdicts else "lists" if ranks(run) else "none yet"
     updates = f"{run.update:,} of {settings.steps:,}"
-    kept = f"{settings.held_out:.0%} of the time" if ranks(run) else f"{len(run.record.held_out):,}"
-    return [run.name, decision, run.record.algorithm, f"{len(settings.seeds):,}", updates, kept, source(run.record)]
+    held_out = f"{settings.held_out:.0%} of the time" if ranks(run) else f"{len(run.record.held_out):,}"
+    seeds = f"{len(settings.seeds):,}"
+    return [run.name, decision, run.record.algorithm, seeds, updates, held_out, source(run.record)]
 
 
 _HELD = {True: "of the time held out", False: "episodes held out"}
@@ -117,11 +118,15 @@ def _facts(run: SavedRun) -> str:
 
 def _check_target(target: Path) -> None:
     if target.is_dir():
-        raise ConfigError(f"{target} is a folder: name a file, as in --out report.html; nothing was written")
+        raise ConfigError(f"{target} is a folder; nothing was written. fix: name a file, as in --out report.html")
     if not target.parent.is_dir():
-        raise ConfigError(f"{target.parent} is no folder: make it first, or choose another name; nothing was written")
+        raise ConfigError(
+            f"{target.parent} is not a folder; nothing was written. fix: create it first, or choose another name"
+        )
     if target.exists() and not _is_ours(target):
-        raise ConfigError(f"{target} exists and is no report of tidelog: choose another name, nothing was written")
+        raise ConfigError(
+            f"{target} exists and is not a report of tidelog; nothing was written. fix: choose another name"
+        )
 
 
 def _is_ours(path: Path) -> bool:
@@ -129,25 +134,25 @@ def _is_ours(path: Path) -> bool:
         with path.open("rb") as file:
             return mark(KIND).encode() in file.read(1000)
     except OSError as error:
-        raise ConfigError(f"{path} exists and cannot be read: {error}; choose another name") from error
+        raise ConfigError(f"{path} exists and cannot be read: {error}. fix: choose another name") from error
 
 
 def _put(target: Path, text: str) -> None:
-    """Write beside the target and rename, so that it is whole or as it was."""
+    """Write atomically, through a temporary file in the same folder."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
     except OSError as error:
         raise ConfigError(f"{target} cannot be written: {error}") from error
-    aside = Path(name)
+    temporary = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        aside.chmod(0o666 & ~_umask())
-        aside.replace(target)
+        temporary.chmod(0o666 & ~_umask())
+        temporary.replace(target)
     except OSError as error:
         raise ConfigError(f"{target} cannot be written: {error}") from error
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _umask() -> int:

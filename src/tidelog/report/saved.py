@@ -1,4 +1,4 @@
-"""What run folders hold, as their report needs it; what cannot be understood is refused with its file and line."""
+"""Read run folders for the report; invalid content is an error with its file and line."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _MOST_NAMED = 2  # numbers in the name of one algorithm of a population
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """Returns of one evaluation, a row a member."""
+    """Returns of one evaluation, one row per member."""
 
     env: str
     sampled: bool
-    returns: tuple[Values, ...]  # [episodes] a member
+    returns: tuple[Values, ...]  # [episodes] per member
 
     @property
     def name(self) -> str:
-        """What was played, and how."""
+        """The environment, and whether actions were sampled."""
         return f"{self.env}, {'sampled' if self.sampled else 'deterministic'}"
 
     @property
@@ -48,27 +48,27 @@ class SavedRun:
     """One run folder."""
 
     path: Path
-    name: str  # unlike those of the other runs of the report
+    name: str  # unique in the report
     record: Record
     rows: list[dict[str, Any]]
     played: tuple[Played, ...]
     verdicts: tuple[SavedVerdict, ...]  # the newest first
-    checkpoints: list[int]  # the updates at which there is one
+    checkpoints: list[int]  # updates of the checkpoints
 
     @property
     def update(self) -> int:
-        """Updates taken by the last report."""
+        """Update of the last report."""
         return int(max(row["update"] for row in self.rows))
 
     def label(self, config: int) -> str:
-        """A name for one algorithm of a population, by what it differs in; the run's own where it has one algorithm."""
+        """Name of one algorithm of a population, by its differing settings; the run's name if it has one algorithm."""
         configs = self.record.configs
         if len(configs) == 1:
             return self.name
         mine = configs[config]
         differs = [f"{key} {plain(value)}" for key, value in mine.items() if any(one[key] != value for one in configs)]
-        told = ", ".join(differs) if 0 < len(differs) <= _MOST_NAMED else str(config)
-        return f"{self.name} [{told}]"
+        suffix = ", ".join(differs) if 0 < len(differs) <= _MOST_NAMED else str(config)
+        return f"{self.name} [{suffix}]"
 
 
 def ranks(run: SavedRun) -> bool:
@@ -77,19 +77,19 @@ def ranks(run: SavedRun) -> bool:
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[SavedRun]:
-    """Read run folders, in the order given; ConfigError where there is none, or one of them twice."""
+    """Read run folders, in this order; ConfigError if there is none, or one of them twice."""
     paths = [Path(folder) for folder in folders]
     if not paths:
-        raise ConfigError("a report is about at least one run: name its folder")
+        raise ConfigError("no run folder: expected at least one. fix: name a run folder")
     absolute = [path.resolve() for path in paths]
     for place, path in enumerate(absolute):
         if path in absolute[:place]:
-            raise ConfigError(f"{paths[place]} is named twice: a run stands in a report once")
+            raise ConfigError(f"{paths[place]} is named twice: expected each run once. fix: remove one")
     return [_read(path, name) for path, name in zip(paths, _names(absolute), strict=True)]
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """The last part of each path, and as many before it as tell them apart."""
+    """The last part of each path, and as many parts before it as make the names unique."""
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]
         if len(set(names)) == len(names):
@@ -103,8 +103,8 @@ def _read(path: Path, name: str) -> SavedRun:
     rows = _checked_rows(path / "metrics.jsonl", read_rows(path / "metrics.jsonl"), members)
     if not rows:
         raise ConfigError(
-            f"{path} has made no report yet, so there is nothing to show: its first comes at update "
-            f"{min(record.options.every, record.options.steps):,}; go on with `tidelog resume {path}`"
+            f"{path} has no metrics yet, so there is nothing to show: its first report is at update "
+            f"{min(record.options.every, record.options.steps):,}. fix: continue with `tidelog resume {path}`"
         )
     played = tuple(_played(file) for file in sorted((path / "evaluations").glob("*.json")))
     checkpoints = Checkpoints(path / "checkpoints", 1).updates()
@@ -117,7 +117,7 @@ def _checked_record(path: Path, record: Record) -> Record:
     whole = whole and all(type(data[key]) is int for key in ("steps", "episodes"))
     whole = whole and (origin is None or (isinstance(origin, Mapping) and {"source", "columns"} <= set(origin)))
     if not (whole and isinstance(record.machine, Mapping) and isinstance(record.held_out, list)):
-        raise CheckpointError(f"{path / 'run.json'} does not say which data and machine the run had: it was changed")
+        raise CheckpointError(f"{path / 'run.json'} was changed: it no longer has the run's data and machine")
     return record
 
 
@@ -126,11 +126,14 @@ def _checked_rows(path: Path, rows: list[dict[str, Any]], members: int) -> list[
         whole = isinstance(row, dict) and all(type(row.get(key)) is int and row[key] >= 0 for key in KEYS)
         if not whole or not all(isinstance(value, Real) for value in row.values()):
             raise CheckpointError(
-                f"{path}, line {line}: expected an update, a member, a seed and numbers, found {json.dumps(row)[:80]}; "
-                "restore the file, or remove that line"
+                f"{path}, line {line}: expected an update, a member, a seed and numbers, found {json.dumps(row)[:80]}. "
+                "fix: restore the file, or remove that line"
             )
         if row["member"] >= members:
-            raise CheckpointError(f"{path}, line {line}: there is no member {row['member']}, the run has {members}")
+            raise CheckpointError(
+                f"{path}, line {line}: member = {row['member']}: expected a number below {members}, the number of the "
+                "run's members. fix: remove that line"
+            )
     return rows
 
 
@@ -140,16 +143,16 @@ def _played(path: Path) -> Played:
         returns = tuple(np.asarray(member, np.float64) for member in content["returns"])
         usable = bool(returns) and all(one.ndim == 1 and one.size and np.isfinite(one).all() for one in returns)
         if not usable:
-            raise ValueError("'returns' must hold one list of finite numbers a member")
+            raise ValueError("'returns' must hold one list of finite numbers per member")
         return Played(str(content["env"]), bool(content["sampled"]), returns)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{path} is no evaluation, or was damaged: {error!r}; remove it and evaluate the run again"
+            f"{path} is not an evaluation, or it is damaged: {error!r}. fix: remove it and evaluate the run again"
         ) from error
 
 
 def plain(value: Any) -> str:
-    """A setting as a person would write it."""
+    """A setting as readable text."""
     if isinstance(value, Mapping) and set(value) == {"own"}:
         return f"{value['own']} (your own)"
     if isinstance(value, bool):
@@ -166,5 +169,5 @@ def plain(value: Any) -> str:
 
 
 def shown(path: Path) -> str:
-    """A path as it is typed in a command."""
+    """A path, quoted for a shell command."""
     return shlex.quote(str(path))

@@ -1,7 +1,7 @@
-"""The style sheet of every page: screens wide and narrow, light and dark, and paper.
+"""The style sheet of every page: wide and narrow screens, light and dark, and paper.
 
-The colours of the lines `c0` to `c7` are told apart by people with any colour vision (after Okabe & Ito 2008); what
-they mean is always said in words too.
+The line colours `c0` to `c7` are distinguishable with every form of colour vision (after Okabe & Ito 2008); their
+meaning is always given as text too.
 """
 
 _LIGHT = """--ink: #1c2733; --soft: #566675; --line: #d8dfe6; --bar: #2f7f93; --paper: #fff; --pale: #f4f7f9;
@@ -16,7 +16,7 @@ _DARK = """--ink: #e6ebf0; --soft: #a4b1bd; --line: #38444f; --bar: #5fb3c8; --p
   --c0: #57b2ee; --c1: #ff9150; --c2: #3dcfa2; --c3: #eda1c9; --c4: #eec052; --c5: #9bd8ff; --c6: #c3a8f0;
   --c7: #c5ced6; color-scheme: dark;"""
 
-# a class sets one colour; what is drawn with it says whether it fills or strokes
+# a class sets one colour; the element decides whether it fills or strokes
 _SERIES = "\n".join(f".c{i} {{ --mine: var(--c{i}); }}" for i in range(8))
 
 STYLE = (

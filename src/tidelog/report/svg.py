@@ -1,4 +1,4 @@
-"""Small pictures of distributions as inline SVG: no library, no script, a description for those who cannot see them."""
+"""Small charts of distributions as inline SVG: no library, no script, with descriptions for screen readers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINE = 17
 
 
 class Bins(NamedTuple):
-    """Counts [B] between edges [B + 1]; `whole` where every bin is one whole number."""
+    """Counts [B] between edges [B + 1]; `whole` if every bin is one whole number."""
 
     counts: Values
     edges: Values
@@ -23,7 +23,7 @@ class Bins(NamedTuple):
 
 
 def bins(values: Values) -> Bins:
-    """Bins of finite numbers: one a whole number where there are few, else thirty of equal width."""
+    """Bins of finite numbers: one per whole number if there are few, else thirty of equal width."""
     values = np.asarray(values, np.float64)
     low, high = float(values.min()), float(values.max())
     if low == high:
@@ -36,28 +36,28 @@ def bins(values: Values) -> Bins:
 
 
 def histogram(name: str, values: Values) -> str:
-    """A picture of how numbers [N] are distributed, with its smallest and largest value below."""
-    made = bins(values)
-    top = int(made.counts.max())
-    width = _WIDTH / max(len(made.counts), 3)
-    start = (_WIDTH - width * len(made.counts)) / 2
+    """Histogram of numbers [N], with the smallest and the largest value below."""
+    heights = bins(values)
+    top = int(heights.counts.max())
+    width = _WIDTH / max(len(heights.counts), 3)
+    start = (_WIDTH - width * len(heights.counts)) / 2
     bars = [
         f'<rect x="{start + place * width:.1f}" y="{_HEIGHT - height:.1f}" width="{max(width - 1, 0.5):.1f}" '
         f'height="{height:.1f}"/>'
-        for place, height in enumerate(made.counts / top * _HEIGHT)
+        for place, height in enumerate(heights.counts / top * _HEIGHT)
         if height
     ]
     low, high = (float(np.min(values)), float(np.max(values)))
-    most = int(np.argmax(made.counts))
-    centre = (made.edges[most] + made.edges[most + 1]) / 2
-    said = f"Distribution of {name}: from {low:.4g} to {high:.4g}, most often about {centre:.4g}"
+    most = int(np.argmax(heights.counts))
+    centre = (heights.edges[most] + heights.edges[most + 1]) / 2
+    title = f"Distribution of {name}: from {low:.4g} to {high:.4g}, most often about {centre:.4g}"
     axis = text(0, _HEIGHT + 14, f"{low:.4g}") + text(_WIDTH, _HEIGHT + 14, f"{high:.4g}", "end")
     base = f'<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT + 0.5}" y2="{_HEIGHT + 0.5}"/>'
-    return picture(said, _WIDTH, _HEIGHT + _FOOT, "".join(bars) + base + axis)
+    return picture(title, _WIDTH, _HEIGHT + _FOOT, "".join(bars) + base + axis)
 
 
 def bars(name: str, counts: Sequence[tuple[str, int]], more: int = 0) -> str:
-    """A picture of named counts, one line each; `more` says how many are not shown."""
+    """Bar chart of named counts, one line each; `more` is the number of counts that are not shown."""
     top, total = max((count for _, count in counts), default=1) or 1, sum(count for _, count in counts)
     lines = []
     for place, (word, count) in enumerate(counts):
@@ -67,22 +67,22 @@ def bars(name: str, counts: Sequence[tuple[str, int]], more: int = 0) -> str:
         lines.append(text(94 + count / top * 124 + 4, y + 12, f"{count:,}"))
     tail = [text(94, len(counts) * _LINE + 12, f"and {more:,} more")] if more else []
     most = max(counts, key=lambda pair: pair[1], default=("nothing", 0))
-    said = f"Counts of {name}: {len(counts) + more:,} different, most often {most[0]} ({most[1]:,} of {total:,} shown)"
-    return picture(said, _WIDTH, (len(counts) + bool(more)) * _LINE + 2, "".join([*lines, *tail]))
+    title = f"Counts of {name}: {len(counts) + more:,} different, most often {most[0]} ({most[1]:,} of {total:,} shown)"
+    return picture(title, _WIDTH, (len(counts) + bool(more)) * _LINE + 2, "".join([*lines, *tail]))
 
 
 def picture(said: str, width: float, height: float, content: str) -> str:
-    """An SVG that says in words what it shows."""
+    """An SVG with a text description."""
     said = escape(said, quote=True)
     return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{said}"><title>{said}</title>{content}</svg>'
 
 
 def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> str:
-    """Words at a place; `kind` is a class of the style sheet."""
+    """SVG text at a position; `kind` is a class of the style sheet."""
     mark = f' class="{kind}"' if kind else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{mark}>{escape(words)}</text>'
 
 
 def shortened(word: str, most: int = 13) -> str:
-    """A word, or its beginning where it is long."""
+    """A word, cut to at most `most` characters."""
     return word if len(word) <= most else word[: most - 1] + "…"

@@ -1,4 +1,4 @@
-"""Verdict files as the report reads them back; one that is damaged is refused. Letter: `B` bins."""
+"""Read verdict files for the report; a damaged file is an error. Letter: `B` bins."""
 
 from __future__ import annotations
 
@@ -21,92 +21,92 @@ NONE = np.zeros(0)
 
 @dataclass(frozen=True, eq=False)
 class SavedVerdict:
-    """A verdict from its file: contributions and single weights are not kept there, the weights' histogram is."""
+    """A verdict from its file, which stores a histogram of the weights but no contributions and no single weights."""
 
     path: Path
     verdict: Verdict
     zeros: int  # episodes of weight 0
     counts: np.ndarray[Any, Any]  # [B]: episodes by weight
-    edges: np.ndarray[Any, Any]  # [B + 1]: logarithms to base 10 of weights
+    edges: np.ndarray[Any, Any]  # [B + 1]: decimal logarithms of weights
 
     @property
     def before(self) -> int:
-        """How often these episodes had been looked at before, as far as that was counted."""
+        """Number of earlier looks at these episodes; 0 if they were not counted."""
         count = self.verdict.context.get("judged_before")
         return count if isinstance(count, int) and not isinstance(count, bool) else 0
 
     @property
     def date(self) -> float:
-        """When it was given, in seconds since 1970; where that was not written down, the age of the file."""
+        """Time of the verdict in seconds since 1970; if it was not recorded, the file's modification time."""
         date = self.verdict.context.get("date")
         return datetime.fromisoformat(date).timestamp() if isinstance(date, str) else self.path.stat().st_mtime
 
     @property
     def together(self) -> tuple[float, list[list[Any]]] | None:
-        """The level and the rows (name, decision, difference, low, high) of a table of policies judged at once."""
-        found = self.verdict.context.get("together")
-        if found is None:
+        """Level and rows (name, decision, difference, low, high) of the table of policies that were judged together."""
+        content = self.verdict.context.get("together")
+        if content is None:
             return None
-        rows = [[_text(row["name"]), _text(row["decision"])] for row in found["rows"]]
-        numbers = [[_number(row[name]) for name in ("difference", "low", "high")] for row in found["rows"]]
-        return _number(found["level"]), [one + two for one, two in zip(rows, numbers, strict=True)]
+        rows = [[_text(row["name"]), _text(row["decision"])] for row in content["rows"]]
+        numbers = [[_number(row[name]) for name in ("difference", "low", "high")] for row in content["rows"]]
+        return _number(content["level"]), [one + two for one, two in zip(rows, numbers, strict=True)]
 
     @property
     def policy(self) -> str:
-        """Which policy of the run it is about, and how that acts."""
+        """The judged policy of the run, and whether it is sampled."""
         context, sample = self.verdict.context, self.verdict.context.get("sample")
         how = ("sampled" if sample else "deterministic") if isinstance(sample, bool) else ""
         return ", ".join(filter(None, [str(context.get("name") or ""), how])) or self.path.stem
 
     @property
     def episodes(self) -> str:
-        """What the judged episodes are known by."""
+        """Fingerprint of the judged episodes."""
         log = self.verdict.context.get("log")
         return str(log.get("fingerprint") if isinstance(log, Mapping) else log)
 
 
 def read_verdicts(folder: Path) -> tuple[SavedVerdict, ...]:
-    """Every verdict of a run, the newest first; CheckpointError where one cannot be understood.
+    """Read every verdict of a run, the newest first; CheckpointError if one is invalid.
 
-    Without a date, the count of earlier looks at the same episodes says which is newer; else the age of files, which
-    copying may change.
+    Without a date, the number of earlier looks at the same episodes determines the order; otherwise the files'
+    modification times, which copying may change.
     """
-    read = [read_verdict(path) for path in sorted(folder.glob("*.json"))]
+    verdicts = [read_verdict(path) for path in sorted(folder.glob("*.json"))]
 
     def age(one: SavedVerdict) -> tuple[float, int]:
         if "date" in one.verdict.context:
             return one.date, one.before
-        up_to = [other for other in read if other.episodes == one.episodes and other.before <= one.before]
+        up_to = [other for other in verdicts if other.episodes == one.episodes and other.before <= one.before]
         return max(other.date for other in up_to), one.before
 
-    return tuple(sorted(read, key=age, reverse=True))
+    return tuple(sorted(verdicts, key=age, reverse=True))
 
 
 def read_verdict(path: Path) -> SavedVerdict:
-    """One verdict file."""
+    """Read one verdict file; CheckpointError if it is invalid."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         counts, edges = (np.asarray(content["weights"][name], np.float64) for name in ("counts", "log10_edges"))
         zeros = _whole(content["weights"]["zeros"])
         histogram = counts.ndim == edges.ndim == 1 and len(edges) == (len(counts) + 1 if len(counts) else 0)
         if not (histogram and np.isfinite(edges).all() and (np.diff(edges) > 0).all() and (counts >= 0).all()):
-            raise ValueError("'weights' is no histogram")
-        found = SavedVerdict(path, _verdict(content), zeros, counts, edges)
-        _ = (found.date, found.together)  # understood now, or never
-        return found
+            raise ValueError("'weights' is not a histogram")
+        saved = SavedVerdict(path, _verdict(content), zeros, counts, edges)
+        _ = (saved.date, saved.together)  # raises now if they are invalid
+        return saved
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
-            f"{path} is no verdict, or was damaged: {error!r}; remove it and judge the run again"
+            f"{path} is not a verdict, or it is damaged: {error!r}. fix: remove it and judge the run again"
         ) from error
 
 
 def _verdict(content: Mapping[str, Any]) -> Verdict:
     if content["decision"] not in get_args(Decision):
-        raise ValueError(f"the decision is {content['decision']!r}, expected one of {', '.join(get_args(Decision))}")
+        raise ValueError(f"decision = {content['decision']!r}: expected one of {', '.join(get_args(Decision))}")
     from_bc, risk, reason = content["difference_from_bc"], content.get("risk"), content.get("risk_reason")
     context = content["context"]
     if not isinstance(context, Mapping):
-        raise TypeError("'context' is no mapping")
+        raise TypeError("'context' is not a mapping")
     return Verdict(
         decision=content["decision"],
         reasons=tuple(map(_text, content["reasons"])),
@@ -158,7 +158,7 @@ def _interval(content: Mapping[str, Any]) -> Interval:
 
 
 def _number(value: Any) -> float:
-    """A number; None stands for one that is not finite."""
+    """A number; None means not finite."""
     if value is None:
         return float("nan")
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -1,6 +1,6 @@
-"""Policies without JAX: `runtime.load("policy")` acts (or ranks) with NumPy alone, on whatever `tidelog export` wrote.
+"""Policies without JAX: `runtime.load("policy")` acts (or ranks) with NumPy alone, from artefacts of `tidelog export`.
 
-It needs NumPy and safetensors, starts in a fraction of a second, and runs nothing that a file brings along.
+It needs NumPy and safetensors, starts in a fraction of a second, and executes no code from a file.
 """
 
 from tidelog.runtime.loading import load

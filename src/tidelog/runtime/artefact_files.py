@@ -1,7 +1,7 @@
-"""A saved policy on disk: a folder, or a zip of one. What is not understood is refused by name; nothing is executed.
+"""A saved policy on disk: a folder, or a zip of one. Unknown content is refused by name; nothing is executed.
 
-A zip holds the folder's files as they are, not compressed: so nothing in it can unfold, and what would lie outside of
-the file, twice in it, or under another name than the manifest's is refused before it is read.
+A zip holds the folder's files uncompressed: nothing in it can expand. A member outside the file, a repeated member, or
+a name outside the manifest is refused before it is read.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ FIELDS = (
     *("kind", "schema", "algorithm", "config", "spec", "scaler", "masks", "missing"),
     *("origin", "metrics", "versions", "recipe", "onnx", "parity", "files"),
 )
-DATE = (1980, 1, 1, 0, 0, 0)  # the same policy is the same zip
+DATE = (1980, 1, 1, 0, 0, 0)  # equal policies have equal zips
 BROKEN = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, LookupError, EOFError, OSError,
           struct.error, zlib.error, OverflowError)  # fmt: skip
 NumpyArray = np.ndarray[Any, Any]
 
 
 class Saved:
-    """A policy's manifest, checked, and its files, each checked against the manifest when it is read."""
+    """A policy's checked manifest, and its files, each checked against the manifest when it is read."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -49,105 +49,113 @@ class Saved:
             self.manifest = POLICY.read(_member(self.path, MANIFEST), self.where) if zipped else _of_folder(self.path)
             self._check_fields()
         except RecursionError:
-            raise CheckpointError(f"{self.where} cannot be read: it is nested too deeply") from None
+            raise CheckpointError(f"{self.where} is nested too deeply. fix: export the policy again") from None
         if zipped:
             self._check_archive()
 
     def _check_fields(self) -> None:
-        found, files = self.manifest, self.manifest.get("files")
-        for name in found:
+        manifest, files = self.manifest, self.manifest.get("files")
+        for name in manifest:
             if name not in FIELDS:
                 raise CheckpointError(
-                    f"{self.where} has '{name}', which this tidelog does not know: made by a later one?"
+                    f"{self.where} has the unknown field '{name}'. fix: use the newer tidelog that wrote it"
                 )
-        lacking = [name for name in FIELDS if name not in found]
-        if lacking:
-            raise CheckpointError(f"{self.where} lacks '{lacking[0]}'")
+        missing = [name for name in FIELDS if name not in manifest]
+        if missing:
+            raise CheckpointError(f"{self.where} has no '{missing[0]}'. fix: export the policy again")
         if not isinstance(files, Mapping) or WEIGHTS not in files:
-            raise CheckpointError(f"{self.where} names no {WEIGHTS}")
+            raise CheckpointError(f"{self.where} lists no {WEIGHTS}. fix: export the policy again")
         for name, facts in files.items():
             if name not in FILES:
-                raise CheckpointError(f"{self.where} names the file {name!r}: {nearest(name, FILES)}")
+                raise CheckpointError(f"{self.where} lists the file {name!r}: {nearest(name, FILES)}")
             if not isinstance(facts, Mapping) or not isinstance(facts.get("bytes"), int) or "sha256" not in facts:
-                raise CheckpointError(f"{self.where} does not say how large '{name}' is, and its checksum")
+                raise CheckpointError(
+                    f"{self.where}: '{name}' needs its bytes and sha256. fix: export the policy again"
+                )
 
     def _check_archive(self) -> None:
         names = {MANIFEST, *self.manifest["files"]}
         for info in _members(self.path):
             if info.filename not in names:
-                raise CheckpointError(f"{self.path} holds {info.filename!r}, of which its manifest says nothing")
+                raise CheckpointError(f"{self.path} holds {info.filename!r}, not in its manifest. fix: export it again")
 
     @property
     def spec(self) -> Spec:
-        """What the policy sees and does."""
+        """Return the observations and actions of the policy."""
         spec = read_spec(self.manifest["spec"], self.where)
-        for name, told in described(spec).items():
-            if self.manifest[name] != told:
-                raise CheckpointError(f"{self.where}: '{name}' is not what the spec says")
+        for name, entry in described(spec).items():
+            if self.manifest[name] != entry:
+                raise CheckpointError(f"{self.where}: '{name}' differs from the spec. fix: export the policy again")
         return spec
 
     @property
     def scales(self) -> dict[str, tuple[NumpyArray, NumpyArray]]:
-        """Mean and standard deviation [size] of the leaves that are standardised."""
-        found, spec = {}, self.spec
+        """Return mean and standard deviation [size] of the standardised leaves."""
+        scales, spec = {}, self.spec
         try:
             for name, leaf in self.manifest["scaler"]["observation"].items():
-                wanted = getattr(spec.observation[name], "size", None)
-                pair = _float32(leaf["mean"], wanted), _float32(leaf["std"], wanted)
+                size = getattr(spec.observation[name], "size", None)
+                pair = _float32(leaf["mean"], size), _float32(leaf["std"], size)
                 if (pair[1] <= 0).any():
-                    raise ValueError(f"the standard deviations of '{name}' are not larger than 0")
-                found[name] = pair
+                    raise ValueError(f"a standard deviation of '{name}' is 0 or less")
+                scales[name] = pair
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise CheckpointError(f"{self.where}: the scaler cannot be understood: {error!r}") from error
-        return found
+            raise CheckpointError(
+                f"{self.where}: the scaler is invalid: {error!r}. fix: export the policy again"
+            ) from error
+        return scales
 
     def read(self, name: str) -> bytes:
-        """A file's bytes, which have the size and the checksum of the manifest."""
+        """Return a file's bytes after the check of size and checksum."""
         if name not in self.manifest["files"]:
-            raise CheckpointError(f"{self.path} holds no {name}")
+            raise CheckpointError(f"{self.path} has no {name}. fix: export the policy again")
         if not self.path.is_file():
             return POLICY.file(self.path, name, self.manifest).read_bytes()
         content, facts = _member(self.path, name), self.manifest["files"][name]
         if len(content) != facts["bytes"] or hashlib.sha256(content).hexdigest() != facts["sha256"]:
-            raise CheckpointError(f"{self.path}/{name} was changed after it was written: its checksum differs")
+            raise CheckpointError(f"{self.path}/{name} has another checksum than its manifest. fix: export it again")
         return content
 
     def arrays(self) -> dict[str, NumpyArray]:
-        """The weights by their names."""
+        """Return the weights by name."""
         try:
             return dict(load(self.read(WEIGHTS)))
         except (SafetensorError, KeyError, ValueError, TypeError, OverflowError) as error:
-            raise CheckpointError(f"{self.path}/{WEIGHTS} is no safetensors file: {error}") from error
+            raise CheckpointError(
+                f"{self.path}/{WEIGHTS}: invalid safetensors: {error}. fix: export it again"
+            ) from error
 
 
 def _float32(values: Any, size: int | None) -> NumpyArray:
-    with np.errstate(over="ignore"):  # what becomes infinite is refused
-        found = np.asarray(values, np.float32)
-    if found.shape != (size,) or not np.isfinite(found).all():
-        raise ValueError(f"scales must be {size} finite numbers")
-    return found
+    with np.errstate(over="ignore"):  # infinite values are refused below
+        scales = np.asarray(values, np.float32)
+    if scales.shape != (size,) or not np.isfinite(scales).all():
+        raise ValueError(f"scales have shape {list(scales.shape)}, expected {size} finite numbers")
+    return scales
 
 
 def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
-    """Write a policy as a folder, or as a zip where the path ends so; whole or not at all, in an older one's place."""
+    """Write a policy as a folder, or as a zip for a .zip path, atomically; replaces an older policy there."""
     if path.exists() and not stands_at(path):
-        raise CheckpointError(f"{path} exists and is no saved policy: choose another folder, nothing was written")
+        raise CheckpointError(f"{path} exists and is not a saved policy, nothing was written. fix: choose another path")
     if path.suffix != ".zip":
         POLICY.write(path, files, manifest)
         return
     sums = {name: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for name, c in files.items()}
     contents = {MANIFEST: POLICY.text(manifest, sums), **files}
-    aside = path.with_name(f".{path.name}.writing")
+    temporary = path.with_name(f".{path.name}.writing")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with aside.open("wb") as file:
+        with temporary.open("wb") as file:
             _zip(file, contents)
             file.flush()
             os.fsync(file.fileno())
-        aside.replace(path)
+        temporary.replace(path)
     except OSError as problem:
-        aside.unlink(missing_ok=True)
-        raise CheckpointError(f"{path} cannot be written: {problem}; what stood there is untouched") from problem
+        temporary.unlink(missing_ok=True)
+        raise CheckpointError(
+            f"{path} cannot be written: {problem}; the old content is unchanged. fix: choose another"
+        ) from problem
 
 
 def _zip(file: Any, contents: Mapping[str, bytes]) -> None:
@@ -159,7 +167,7 @@ def _zip(file: Any, contents: Mapping[str, bytes]) -> None:
 
 
 def stands_at(path: Path) -> bool:
-    """Whether a saved policy, of this schema or of another, stands there, so that another may take its place."""
+    """Return whether the path is a saved policy of any schema, which may be replaced."""
     try:
         Saved(path)
     except CheckpointError:
@@ -168,7 +176,7 @@ def stands_at(path: Path) -> bool:
 
 
 def _manifest_of(path: Path) -> bytes:
-    """The bytes of what may be a policy's manifest; none where there is no such thing."""
+    """Return the bytes of a policy's manifest; empty where there is none."""
     try:
         return _member(path, MANIFEST) if path.is_file() else POLICY.manifest_text(path)
     except CheckpointError:
@@ -178,43 +186,42 @@ def _manifest_of(path: Path) -> bytes:
 def _of_folder(path: Path) -> dict[str, Any]:
     if (path / "run.json").exists():
         raise CheckpointError(
-            f"{path} is a run: tidelog.load('{path}').policy() is its policy, and `tidelog export {path}` makes a "
-            "saved policy of it"
+            f"{path} is a run, not a saved policy. fix: use tidelog.load('{path}').policy(), or `tidelog export {path}`"
         )
     return POLICY.manifest(path)
 
 
 def _members(path: Path) -> list[zipfile.ZipInfo]:
-    """What a zip says it holds; CheckpointError where it could be anything else than a few plain files, stored."""
+    """Return a zip's members; CheckpointError unless they are a few plain, uncompressed files."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except BROKEN as error:
-        raise CheckpointError(f"{path} is no tidelog policy: neither a folder nor a whole zip ({error})") from error
+        raise CheckpointError(f"{path}: not a folder or valid zip ({error}). fix: export the policy again") from error
     names = [info.filename for info in members]
     for info in members:
         kind = stat.S_IFMT(info.external_attr >> 16)
         plain = info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1 and kind in (0, stat.S_IFREG)
         if not plain or info.file_size != info.compress_size or names.count(info.filename) > 1:
             raise CheckpointError(
-                f"{path}: {info.filename!r} is not one plain file, stored as it is: no tidelog wrote it"
+                f"{path}: {info.filename!r} is not one plain, uncompressed file. fix: export the policy again"
             )
         if info.filename not in (MANIFEST, *FILES):
             raise CheckpointError(f"{path} holds {info.filename!r}: {nearest(info.filename, (MANIFEST, *FILES))}")
     if sum(info.file_size for info in members) > path.stat().st_size:
-        raise CheckpointError(f"{path} says that it holds more than it has room for")
+        raise CheckpointError(f"{path} declares array sizes larger than the archive. fix: export the policy again")
     return members
 
 
 def _member(path: Path, name: str) -> bytes:
-    """The bytes of one member."""
+    """Return the bytes of one member."""
     sizes = {info.filename: info.file_size for info in _members(path)}
     if name not in sizes:
-        raise CheckpointError(f"{path} is no tidelog policy: it holds no {name}")
+        raise CheckpointError(f"{path} has no {name}, so it is not a tidelog policy. fix: choose another path")
     if name == MANIFEST and sizes[name] > LARGEST:
-        raise CheckpointError(f"{path}/{name} is larger than any manifest: {sizes[name]:,} bytes")
+        raise CheckpointError(f"{path}/{name} has {sizes[name]:,} bytes, at most {LARGEST:,}. fix: export it again")
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.read(name)
     except BROKEN as error:
-        raise CheckpointError(f"{path}/{name} cannot be read: {error}") from error
+        raise CheckpointError(f"{path}/{name} cannot be read: {error}. fix: export the policy again") from error

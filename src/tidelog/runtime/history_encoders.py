@@ -1,7 +1,7 @@
-"""How a policy over a catalogue reads histories, from a recipe's nodes: what to look for, and what is found worth.
+"""History encoding of a policy over a catalogue, from a recipe's nodes: search queries and scores of found items.
 
 `xp` is NumPy, or `jax.numpy` where the same lines are traced for ONNX. Letters: `B` histories, `H` steps, `N` items,
-`D` item vector size, `n` ideas, `K` items found, `L` latent size.
+`D` item vector size, `n` generated vectors, `K` items found, `L` latent size.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tidelog.types import Histories
 
 Step: TypeAlias = Callable[..., Array]  # (carry, *now) -> carry
 Loop: TypeAlias = Callable[[Step, Array, tuple[Array, ...]], Array]
-LISTED = "listed"  # the kind of node of a policy that ranks
+LISTED = "listed"  # node kind of a ranking policy
 
 
 def reading_of(node: Node) -> Reading:
-    """How NumPy reads histories by a node."""
+    """Return the NumPy functions of a node for reading histories."""
     return Reading(
         table=np.asarray(rows(np, node["catalogue"]), np.float32),
         seek=lambda seen: sought(np, node, states(np, node, seen)),
@@ -36,22 +36,22 @@ def reading_of(node: Node) -> Reading:
 
 
 def features_of(node: Node) -> int:
-    """How many numbers are read of a user."""
+    """Return the number of user features."""
     about = node["reader"]["about"]
     return 0 if about is None else about.shape[0]
 
 
 def rows(xp: Any, node: Node) -> Array:
-    """What is searched among [N + 1, D + 1]: directions of length 1, and how likely each item is in any case."""
+    """Return the search rows [N + 1, D + 1]: directions of length 1, and the items' bias."""
     weight, bias = node["weight"], node["bias"]
     if node["tower"] is not None:
-        made = mlp(xp, node["tower"], node["features"])
-        weight, bias = weight + made[:, :-1], bias + made[:, -1]
+        outputs = mlp(xp, node["tower"], node["features"])
+        weight, bias = weight + outputs[:, :-1], bias + outputs[:, -1]
     return xp.concatenate([_directed(xp, weight), bias[:, None]], axis=1)
 
 
 def sought(xp: Any, node: Node, states: Array) -> Array:
-    """Queries [B, 1 + n, D + 1] in states [B, D]: what is likely, then what is imagined."""
+    """Return queries [B, 1 + n, D + 1] in states [B, D]: likelihood, then generated vectors."""
     ones = xp.ones((states.shape[0], 1), xp.float32)
     likely = xp.concatenate([states, ones], axis=1)[:, None]
     idea = node["imagination"]
@@ -65,34 +65,34 @@ def sought(xp: Any, node: Node, states: Array) -> Array:
 
 
 def weighed(xp: Any, node: Node, states: Array, found: Array, logits: Array, ideas: Array) -> tuple[Array, ...]:
-    """Likelihood, rating and support of found items [B, K]; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
-    there = logits > -math.inf
-    known = xp.where(there, logits, -1e30)
+    """Return likelihood, value and support of found items [B, K]; `logits` -inf for none, `ideas` bool."""
+    valid = logits > -math.inf
+    known = xp.where(valid, logits, -1e30)
     best = xp.max(known, axis=-1, keepdims=True)
     threshold = node["threshold"]
     likely = known - best >= (math.log(threshold) if threshold > 0 else -math.inf)
-    first = there & (likely if node["imagination"] is None else ideas)
+    first = valid & (likely if node["imagination"] is None else ideas)
     vectors = _vectors(xp, node["catalogue"], found)
-    rated = _pair(xp, node["critic"], states[:, None], vectors)[..., 0]
-    return xp.where(there, known - best, -math.inf), _standardised(xp, rated, first), first
+    values = _pair(xp, node["critic"], states[:, None], vectors)[..., 0]
+    return xp.where(valid, known - best, -math.inf), _standardised(xp, values, first), first
 
 
-def one_by_one(step: Step, carry: Array, along: tuple[Array, ...]) -> Array:
-    """What is carried [B, ...] behind all steps [L, B, ...]."""
-    for now in zip(*along, strict=True):
+def one_by_one(step: Step, carry: Array, inputs: tuple[Array, ...]) -> Array:
+    """Return the recurrent state [B, ...] after all steps [L, B, ...]."""
+    for now in zip(*inputs, strict=True):
         carry = step(carry, *now)
     return carry
 
 
 def states(xp: Any, node: Node, seen: Histories, loop: Loop = one_by_one) -> Array:
-    """Where histories leave their users: [B, D]."""
+    """Return the states [B, D] at the end of histories."""
     reader, real = node["reader"], seen.events > 0
     vectors = _vectors(xp, node["catalogue"], seen.items)
     steps = math.sqrt(vectors.shape[-1]) * vectors + reader["events"][seen.events]
     body = reader["body"]
-    read = BODIES[body["kind"]](xp, body, xp.where(real[..., None], steps, 0.0), real, loop)
-    read = xp.where(real[:, -1:], read, reader["empty"])
-    return layer_norm(xp, reader["norm"], read if reader["about"] is None else read + seen.users @ reader["about"])
+    state = BODIES[body["kind"]](xp, body, xp.where(real[..., None], steps, 0.0), real, loop)
+    state = xp.where(real[:, -1:], state, reader["empty"])
+    return layer_norm(xp, reader["norm"], state if reader["about"] is None else state + seen.users @ reader["about"])
 
 
 def _mean(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:
@@ -104,8 +104,8 @@ def _recurrent(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:
     unit = node["unit"]
     start = xp.zeros_like(x[:, 0, :1]) + xp.zeros((1, unit["recurrent"].shape[0]), xp.float32)
 
-    def step(carry: Array, now: Array, there: Array) -> Array:
-        return xp.where(there[:, None], gru(xp, unit, carry, now), 0.0)
+    def step(carry: Array, now: Array, valid: Array) -> Array:
+        return xp.where(valid[:, None], gru(xp, unit, carry, now), 0.0)
 
     return linear(node["linear"], loop(step, start, (xp.swapaxes(x, 0, 1), xp.swapaxes(real, 0, 1))))
 
@@ -133,8 +133,8 @@ def _attended(xp: Any, node: Node, x: Array, seen: Array) -> Array:
     match = xp.matmul(queries, xp.transpose(keys, (0, 1, 3, 2))) / math.sqrt(size / heads)
     match = xp.where(seen[:, None], match, -math.inf)
     raised = xp.exp(match - xp.max(match, axis=-1, keepdims=True))
-    read = xp.matmul(raised / xp.sum(raised, axis=-1, keepdims=True), values)
-    return linear(node["out"], xp.transpose(read, (0, 2, 1, 3)).reshape(batch, steps, size))
+    output = xp.matmul(raised / xp.sum(raised, axis=-1, keepdims=True), values)
+    return linear(node["out"], xp.transpose(output, (0, 2, 1, 3)).reshape(batch, steps, size))
 
 
 BODIES: Mapping[str, Callable[[Any, Node, Array, Array, Loop], Array]] = {
@@ -161,9 +161,9 @@ def _directed(xp: Any, vectors: Array) -> Array:
 
 
 def _standardised(xp: Any, values: Array, among: Array) -> Array:
-    """Values less the mean of marked ones, over their deviation; 0 for others, and where all are equal."""
+    """Return marked values standardised over the marked ones; 0 for others, and where all are equal."""
     share = among / xp.maximum(xp.sum(among.astype(xp.float32), axis=-1, keepdims=True), 1.0)
     away = values - xp.sum(values * share, axis=-1, keepdims=True)
     variance = xp.sum(xp.square(away) * share, axis=-1, keepdims=True)
-    made = xp.where(among & (variance > 1e-12), away / xp.sqrt(xp.maximum(variance, 1e-12)), 0.0)
-    return made.astype(xp.float32)
+    standardised = xp.where(among & (variance > 1e-12), away / xp.sqrt(xp.maximum(variance, 1e-12)), 0.0)
+    return standardised.astype(xp.float32)

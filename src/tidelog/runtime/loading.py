@@ -1,4 +1,4 @@
-"""Reading a saved policy, folder or zip, ready to act or to rank with NumPy alone."""
+"""Loading a saved policy, folder or zip, for acting or ranking with NumPy alone."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ from tidelog.runtime.recipe import Recipe, noise_of, restored
 from tidelog.runtime.recommender import Recommender
 
 NumpyArray = np.ndarray[Any, Any]
-CHUNK = 4096  # rows computed at once; of candidates, of which there are many for each row, fewer
+CHUNK = 4096  # rows computed at once; fewer for candidates, because each row has many
 CHUNK_OF_CANDIDATES = 64
 
 
 def load(path: str | Path) -> Policy | Recommender:
-    """What was saved as a folder or a zip: a policy that acts, or one that ranks items.
+    """Load a saved folder or zip: a policy that acts, or one that ranks items.
 
-    Raises CheckpointError where it is missing, foreign, changed, cut, or has no recipe (a network of one's own).
+    Raises CheckpointError where it is missing, of another kind, changed, incomplete, or a custom module without recipe.
     """
     saved = Saved(path)
     if saved.manifest["recipe"] is None:
-        raise CheckpointError(f"{saved.path} has no recipe for NumPy: a part of it is of its author's own making")
+        raise CheckpointError(
+            f"{saved.path} contains a custom module; only the JAX runtime can run it. fix: tl.load_policy"
+        )
     try:
         arrays = saved.arrays()
         recipe = restored(saved.manifest["recipe"], arrays, saved.where)
         check_sizes(recipe, saved.spec, arrays, saved.where)
         return _ranks(saved, recipe) if recipe["act"]["kind"] == LISTED else _acts(saved, recipe)
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{saved.where}: the recipe cannot be understood: {error!r}") from error
+        raise CheckpointError(f"{saved.where}: invalid recipe: {error!r}. fix: export the policy again") from error
 
 
 def _acts(saved: Saved, recipe: Recipe) -> Policy:

@@ -1,7 +1,7 @@
-"""Whether a recipe fits its arrays and the spec, before it is used: a cut or invented manifest must not take memory.
+"""Checks of a recipe against its arrays and the spec before use: an invalid manifest must not reserve memory.
 
-Every size is held to what the weights could be made for, and what is computed on the way to a budget; then blank
-observations are tried, the highest codes among them.
+Every size is limited by the number of weights, and intermediate values by a budget; then the recipe runs on blank
+observations, including the highest codes.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ NumpyArray = np.ndarray[Any, Any]
 Fit = TypeVar("Fit")
 Lists = TypeVar("Lists", bound=Ranks)
 Rate = Callable[[Mapping[str, NumpyArray]], NumpyArray]
-BUDGET = 1 << 26  # numbers that one row may take on its way
+BUDGET = 1 << 26  # intermediate numbers of one row
 
 
 def check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], where: str) -> None:
-    """Raise CheckpointError where a spec speaks of more than the arrays could be made for, before anything is computed.
+    """Raise CheckpointError where a spec has larger sizes than its arrays allow, before any computation.
 
-    A cut or invented manifest must not make a reader reserve memory.
+    An incomplete or invalid manifest must not make a runtime reserve memory.
     """
     most = sum(array.size for array in arrays.values()) + 1
     sizes: list[Any] = []
@@ -56,17 +56,21 @@ def check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], wh
             sizes += [leaf.height * leaf.width * leaf.channels // 4096]
     sizes += [recipe["carry"], *_action_sizes(spec.action)]
     if not all(isinstance(size, int) and 0 <= size <= most for size in sizes):
-        raise CheckpointError(f"{where} speaks of sizes {sizes[:8]} that its {most - 1:,} weights were not made for")
+        raise CheckpointError(
+            f"{where} declares sizes {sizes[:8]}, more than its {most - 1:,} weights. fix: export the policy again"
+        )
     needed = max([0, *_needed(recipe, spec)])
     if needed > BUDGET:
-        raise CheckpointError(f"{where}: one row would take {needed:,} numbers on its way, at most {BUDGET:,} may be")
+        raise CheckpointError(
+            f"{where}: one row needs {needed:,} intermediate values, at most {BUDGET:,}. fix: use a smaller network"
+        )
 
 
 def _needed(recipe: Recipe, spec: Spec) -> Iterator[int]:
-    """Numbers that one row takes at the places where few weights can ask for many."""
+    """Return intermediate numbers of one row where few weights can require many."""
     for node in _nodes(recipe):
         if node["kind"] == "leaf" and node["picture"] is not None:
-            yield from _of_picture(node["picture"], spec.observation.get(node["name"]))
+            yield from _picture_sizes(node["picture"], spec.observation.get(node["name"]))
         if node["kind"] == "listed":
             body, steps = node["reader"]["body"], node["history"]
             yield steps * node["catalogue"]["weight"].shape[1]
@@ -74,8 +78,8 @@ def _needed(recipe: Recipe, spec: Spec) -> Iterator[int]:
                 yield steps * steps * max([1, *(block["heads"] for block in body["blocks"])])
 
 
-def _of_picture(node: Any, leaf: Any) -> Iterator[int]:
-    """What each layer sees, views of its kernel side by side."""
+def _picture_sizes(node: Any, leaf: Any) -> Iterator[int]:
+    """Return the inputs of each layer, as views of its kernel."""
     if not isinstance(leaf, Image):
         return
     down, right = leaf.height, leaf.width
@@ -105,47 +109,50 @@ def _action_sizes(space: ActionSpace) -> list[Any]:
 
 
 def tried(make: Callable[[Seen], Made], rate: Rate | None, carry: int, spec: Spec, where: str) -> None:
-    """Raise CheckpointError unless blank observations, and those of the highest codes, lead to what the spec says."""
+    """Raise CheckpointError unless blank observations, and the highest codes, give outputs that match the spec."""
     for highest in (False, True):
         leaves = {name: _blank(leaf, highest) for name, leaf in spec.observation.items()}
         space = spec.action
         mask = np.ones((1, space.n), bool) if isinstance(space, Discrete) else None
         before = np.zeros((1, carry), np.float32) if carry else None
         seen = Seen(leaves, mask, before)
-        made = _fits(lambda seen=seen: make(seen), where)  # type: ignore[misc]
-        _check_shapes(made, spec, carry, where)
+        outputs = _fits(lambda seen=seen: make(seen), where)  # type: ignore[misc]
+        _check_shapes(outputs, spec, carry, where)
         if rate is not None:
-            rated = _fits(lambda leaves=leaves: rate(leaves), where)  # type: ignore[misc]
-            _expect(rated, (1, *_action_sizes(space)), "values", where)
+            values = _fits(lambda leaves=leaves: rate(leaves), where)  # type: ignore[misc]
+            _expect(values, (1, *_action_sizes(space)), "values", where)
 
 
-def _check_shapes(made: Made, spec: Spec, carry: int, where: str) -> None:
+def _check_shapes(outputs: Made, spec: Spec, carry: int, where: str) -> None:
     space = spec.action
     wide = () if isinstance(space, Discrete) else (len(space.low if isinstance(space, Continuous) else space.sizes),)
-    _expect(made.action, (1, *wide), "actions", where)
+    _expect(outputs.action, (1, *wide), "actions", where)
     if isinstance(space, Discrete):
-        _expect(made.probabilities, (1, space.n), "probabilities", where)
+        _expect(outputs.probabilities, (1, space.n), "probabilities", where)
     if carry:
-        _expect(made.carry, (1, carry), "what is carried", where)
+        _expect(outputs.carry, (1, carry), "carries", where)
 
 
-def _expect(found: Any, wanted: tuple[int, ...], name: str, where: str) -> None:
-    if np.shape(found) != wanted:
-        raise CheckpointError(f"{where}: the recipe makes {name} {list(np.shape(found)[1:])}, not {list(wanted[1:])}")
+def _expect(actual: Any, expected: tuple[int, ...], name: str, where: str) -> None:
+    if np.shape(actual) != expected:
+        raise CheckpointError(
+            f"{where}: the recipe returns {name} {list(np.shape(actual)[1:])}, expected {list(expected[1:])}. "
+            "fix: export the policy again"
+        )
 
 
 def tried_lists(make: Callable[[], Lists], spec: Spec, where: str) -> Lists:
-    """The ranker of a recipe, tried on an empty history and on one of every kind of event; CheckpointError as above."""
+    """Return a recipe's ranker after a test on an empty history and each kind of event; CheckpointError as above."""
     kinds = len(spec.observation["history"].events)  # type: ignore[union-attr]
     events = np.stack([np.zeros(kinds, np.int32), np.arange(1, kinds + 1, dtype=np.int32)])
 
     def rank() -> Lists:
         ranker = make()
         if not isinstance(spec.action, Catalogue) or ranker.items != spec.action.n:
-            raise ValueError(f"its table has {ranker.items} items")
+            raise ValueError(f"its table has {ranker.items} items, unlike the spec")
         who = spec.observation.get("user")
         if ranker.features not in (0, len(who.columns) if isinstance(who, Profile) else 0):
-            raise ValueError(f"it reads {ranker.features} features of users")
+            raise ValueError(f"it reads {ranker.features} user features, unlike the spec")
         ranker.rank(events * ranker.items // np.maximum(events, 1), events, 1)
         return ranker
 
@@ -158,7 +165,7 @@ def _fits(compute: Callable[[], Fit], where: str) -> Fit:
             return compute()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError, RecursionError,
             TidelogError) as error:  # fmt: skip
-        raise CheckpointError(f"{where}: the recipe does not fit its arrays: {error!r}") from error
+        raise CheckpointError(f"{where}: the recipe and its arrays differ: {error!r}. fix: export it again") from error
 
 
 def _blank(leaf: Any, highest: bool) -> NumpyArray:

@@ -1,4 +1,4 @@
-"""What a policy with a memory carries from step to step, for `B` episodes side by side."""
+"""The recurrent state of a policy for `B` parallel episodes."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ NumpyArray = np.ndarray[Any, Any]
 
 
 class Memory:
-    """What a policy with a memory carries from step to step, for `B` episodes side by side."""
+    """The recurrent state of a policy for `B` parallel episodes."""
 
     def __init__(self, carry: NumpyArray) -> None:
         self.carry = carry  # [B, width]
 
     def forget(self, rows: Any) -> None:
-        """Start anew in rows (indices or [B] bool) whose episode has ended."""
+        """Reset rows (indices or [B] bool) whose episode has ended."""
         self.carry[rows] = 0.0
 
     def of(self, rows: Any) -> Memory:
-        """The memory of some rows."""
+        """Return the memory of some rows."""
         return Memory(self.carry[rows])
 
 
 def carried(memory: Memory | None, rows: int, is_recurrent: bool) -> NumpyArray | None:
-    """What is carried by `rows` observations [B, width]; SpecError where a memory is needed, or of other episodes."""
+    """Return the recurrent state [B, width] for `rows` observations; SpecError for a missing or different memory."""
     if memory is None:
         if is_recurrent:
             raise SpecError(
-                "this policy has a memory: memory = policy.start(count), and pass memory=memory at every step"
+                "this policy is recurrent. fix: memory = policy.start(count), then memory=memory at every step"
             )
         return None
     if len(memory.carry) != rows:
-        raise SpecError(f"the memory is of {len(memory.carry)} episodes, and {rows} observations were given")
+        raise SpecError(
+            f"the memory has {len(memory.carry)} episodes for {rows} observations. fix: policy.start({rows})"
+        )
     return memory.carry

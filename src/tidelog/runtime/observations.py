@@ -1,9 +1,9 @@
-"""Reading what a user hands to a policy: one observation, a batch, a mapping by name, or a data frame.
+"""Reading raw observations: one observation, a batch, a mapping by name, or a data frame.
 
-Everything ends as the spec's leaves, if asked padded to a few batch sizes so that few programs are compiled. Wrong
-names or counts, text, missing numbers and unknown words are SpecErrors that name the feature. A categorical feature is
-looked up in its vocabulary, unless integers are handed in under the leaf's name: those are codes already. Values that
-were filled when the log was read are filled in the same way here.
+All become the spec's leaves, optionally padded to a few batch sizes to limit compilation. Wrong names or counts, text,
+missing numbers and unknown values are SpecErrors that name the feature. A categorical feature is looked up in its
+vocabulary; integers under the leaf's name are codes already. Values that were filled when the log was read are filled
+in the same way here.
 
 Letters: `B` batch, `P` padded batch, `A` number of actions.
 """
@@ -20,85 +20,93 @@ from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscret
 
 NumpyArray = np.ndarray[Any, Any]
 
-LONGEST = 200  # letters of a word that an error quotes
+LONGEST = 200  # largest number of characters of a value in an error
 
 
 class Intake(NamedTuple):
-    """Observations as a policy reads them."""
+    """Observations in the policy's form."""
 
     leaves: dict[str, NumpyArray]  # [P, ...]
-    size: int  # B: how many were handed in
-    single: bool  # whether it was one observation, not a batch of one
+    size: int  # B: the number of observations
+    single: bool  # True for one observation, False for a batch of one
     mask: NumpyArray | None = None  # [P, A] bool
 
     @property
     def rows(self) -> int:
-        """P: how many rows the leaves have."""
+        """P: the number of rows of the leaves."""
         return len(next(iter(self.leaves.values())))
 
     @property
     def padding(self) -> int:
-        """Rows added to reach a batch size that is compiled already."""
+        """The number of rows added to reach a compiled batch size."""
         return self.rows - self.size
 
 
 def read_observation(observation: Any, spec: Spec, padded: bool = True) -> Intake:
-    """The leaves of a raw observation or batch; SpecError where names, counts or values do not fit."""
+    """Return the leaves of a raw observation or batch; SpecError for wrong names, counts or values."""
     leaves = spec.observation
     if hasattr(observation, "columns"):
-        found, single = _named({str(c): _column(observation, c) for c in observation.columns}, leaves), False
+        read, single = _named({str(c): _column(observation, c) for c in observation.columns}, leaves), False
     elif isinstance(observation, Mapping):
-        found, single = _mapping(observation, leaves)
+        read, single = _mapping(observation, leaves)
     else:
-        found, single = _array(observation, leaves)
-    counts = {name: len(leaf) for name, leaf in found.items()}
+        read, single = _array(observation, leaves)
+    counts = {name: len(leaf) for name, leaf in read.items()}
     if len(set(counts.values())) != 1:
-        raise SpecError(f"observation leaves differ in how many rows they have: {counts}")
+        raise SpecError(f"the observation leaves have different numbers of rows: {counts}. fix: use equal numbers")
     count = next(iter(counts.values()))
     if count == 0:
-        raise SpecError("no observation was handed in: the batch has 0 rows")
+        raise SpecError("the batch has 0 rows, expected at least 1. fix: pass an observation")
     rows = _rows_for(count) if padded else count
-    return Intake({name: _padded(leaf, rows) for name, leaf in found.items()}, count, single)
+    return Intake({name: _padded(leaf, rows) for name, leaf in read.items()}, count, single)
 
 
-def read_mask(intake: Intake, mask: Any, spec: Spec) -> Intake:
-    """The intake with an action mask [A] or [B, A]; SpecError where it does not fit or allows nothing."""
+def read_mask(inputs: Intake, mask: Any, spec: Spec) -> Intake:
+    """Add an action mask [A] or [B, A]; SpecError where it does not match or allows nothing."""
     if mask is None:
-        return intake
+        return inputs
     if not isinstance(spec.action, Discrete):
-        raise SpecError("a mask says which discrete actions are allowed; these actions are not discrete")
+        raise SpecError("mask= is for discrete actions, and these are not discrete. fix: drop mask=")
     allowed = _as_array(mask, "mask")
     if allowed.dtype.kind not in "biuf":
-        raise SpecError(f"mask must hold true and false, found {allowed.dtype}")
+        raise SpecError(f"mask has the type {allowed.dtype}, expected true and false. fix: use a bool array")
     if not np.isin(allowed, (0, 1)).all():
-        raise SpecError("mask must hold true and false (or 1 and 0), and holds other numbers")
+        raise SpecError("mask has other numbers than 0 and 1. fix: use a bool array")
     allowed = np.atleast_2d(allowed.astype(bool))
-    wanted = (intake.size, spec.action.n)
-    if allowed.shape != wanted:
-        raise SpecError(f"mask must have shape {list(wanted)} (or [{wanted[1]}] for one), found {list(allowed.shape)}")
+    expected = (inputs.size, spec.action.n)
+    if allowed.shape != expected:
+        raise SpecError(
+            f"mask has shape {list(allowed.shape)}, expected {list(expected)} (or [{expected[1]}] for one). "
+            "fix: give it this shape"
+        )
     if not allowed.any(axis=1).all():
-        raise SpecError(f"the mask of row {int(np.argmin(allowed.any(axis=1)))} allows no action at all")
-    return intake._replace(mask=_padded(allowed, intake.rows))
+        raise SpecError(
+            f"the mask of row {int(np.argmin(allowed.any(axis=1)))} allows no action. fix: allow at least one"
+        )
+    return inputs._replace(mask=_padded(allowed, inputs.rows))
 
 
-def read_action(intake: Intake, action: Any, spec: Spec) -> NumpyArray:
-    """Given actions as networks see them, [P], [P, M] or [P, A]; SpecError where shape, kind or range does not fit."""
-    space, given = spec.action, _as_array(action, "action")
-    given = given[None] if intake.single else given
+def read_action(inputs: Intake, action: Any, spec: Spec) -> NumpyArray:
+    """Return given actions in network units, [P], [P, M] or [P, A]; SpecError for a wrong shape, kind or range."""
+    space, actions = spec.action, _as_array(action, "action")
+    actions = actions[None] if inputs.single else actions
     sizes = space.sizes if isinstance(space, MultiDiscrete) else ()
-    wanted = [intake.size, *((space.size,) if isinstance(space, Continuous) else (len(sizes),) if sizes else ())]
-    if list(given.shape) != wanted:
-        raise SpecError(f"{intake.size} observation(s) need actions of shape {wanted}, found {list(given.shape)}")
+    expected = [inputs.size, *((space.size,) if isinstance(space, Continuous) else (len(sizes),) if sizes else ())]
+    if list(actions.shape) != expected:
+        raise SpecError(
+            f"actions have shape {list(actions.shape)}, expected {expected} for {inputs.size} observation(s). "
+            "fix: one action per observation"
+        )
     if isinstance(space, Continuous):
-        return _padded(space.to_unit(_numbers(given, "action")), intake.rows)
+        return _padded(space.to_unit(_numbers(actions, "action")), inputs.rows)
     if isinstance(space, MultiDiscrete):
-        choices = [_codes(given[:, i], f"action {i}", size, ()) for i, size in enumerate(sizes)]
-        return _padded(np.stack(choices, axis=1), intake.rows)
-    return _padded(_codes(given, "action", space.n, ()), intake.rows)
+        choices = [_codes(actions[:, i], f"action {i}", size, ()) for i, size in enumerate(sizes)]
+        return _padded(np.stack(choices, axis=1), inputs.rows)
+    return _padded(_codes(actions, "action", space.n, ()), inputs.rows)
 
 
 def feature_names(spec: Spec) -> list[str]:
-    """The column names that a table of observations needs, where the log had names."""
+    """Return the column names of a table of observations, where the log had names."""
     return _all_names(spec.observation)
 
 
@@ -110,7 +118,7 @@ def _mapping(observation: Mapping[str, Any], leaves: Mapping[str, Leaf]) -> tupl
     if set(observation) == set(leaves) and not set(leaves) & set(_all_names(leaves)):
         parts = {name: _leaf(observation[name], name, leaf) for name, leaf in leaves.items()}
         if len({single for _, single in parts.values()}) > 1:
-            raise SpecError("some leaves are one observation and some are batches; give all of them one shape")
+            raise SpecError("some leaves are one observation and some are batches. fix: use one form for all")
         return {name: part for name, (part, _) in parts.items()}, next(iter(parts.values()))[1]
     known = _all_names(leaves)
     for name in observation:
@@ -126,7 +134,7 @@ def _all_names(leaves: Mapping[str, Leaf]) -> list[str]:
 
 
 def column_names(leaf: Vector | Codes) -> tuple[str, ...]:
-    """The columns that a leaf is made of: its names without the flags of filled values."""
+    """Return the columns of a leaf: its names without the flags of filled values."""
     filled = leaf.fills if isinstance(leaf, Vector) else ()
     flags = {f"{name} missing" for name, _ in filled}
     return tuple(name for name in leaf.names if name not in flags)
@@ -135,19 +143,19 @@ def column_names(leaf: Vector | Codes) -> tuple[str, ...]:
 def _named(columns: Mapping[str, NumpyArray], leaves: Mapping[str, Leaf]) -> dict[str, NumpyArray]:
     known = _all_names(leaves)
     if not known:
-        raise SpecError(f"the log had no feature names: hand in arrays for {', '.join(leaves)}")
+        raise SpecError(f"the log has no feature names. fix: pass arrays for {', '.join(leaves)}")
     missing = [name for name in known if name not in columns]
     if missing:
         raise SpecError(f"missing features {', '.join(missing[:5])}: {nearest(missing[0], columns)}")
     shapes = {name: list(columns[name].shape) for name in known}
     if any(len(shape) != 1 or shape != shapes[known[0]] for shape in shapes.values()):
-        raise SpecError(f"every feature needs one value a row, found shapes {shapes}")
+        raise SpecError(f"features have shapes {shapes}, expected one value per row. fix: use equal 1-D columns")
     return {name: _from_columns(columns, leaf) for name, leaf in leaves.items()}
 
 
 def _from_columns(columns: Mapping[str, NumpyArray], leaf: Leaf) -> NumpyArray:
     if isinstance(leaf, Image):
-        raise SpecError("a picture has no columns: hand it in as an array [B, height, width, channels]")
+        raise SpecError("a picture is not a column. fix: pass it as an array [B, height, width, channels]")
     if isinstance(leaf, Vector):
         return _numbers(filled(leaf, [_as_numbers(columns[name], name) for name in column_names(leaf)]), "observation")
     words = leaf.vocabularies or ((),) * len(leaf.sizes)
@@ -157,32 +165,34 @@ def _from_columns(columns: Mapping[str, NumpyArray], leaf: Leaf) -> NumpyArray:
 
 def _array(observation: Any, leaves: Mapping[str, Leaf]) -> tuple[dict[str, NumpyArray], bool]:
     if len(leaves) != 1:
-        raise SpecError(f"this policy sees {', '.join(leaves)}: hand in a mapping or a data frame with named features")
+        raise SpecError(f"the observation needs {', '.join(leaves)}. fix: pass a mapping or a data frame with names")
     ((name, leaf),) = leaves.items()
     part, single = _leaf(observation, name, leaf)
     return {name: part}, single
 
 
 def filled(leaf: Vector, columns: list[NumpyArray]) -> NumpyArray:
-    """The features [B, O] of a leaf from its columns [B]: missing values replaced, and their flags behind them."""
-    fills, made = dict(leaf.fills), dict[str, NumpyArray]()
+    """Return the features [B, O] of a leaf from its columns [B]: missing values filled, and their flags."""
+    fills, features = dict(leaf.fills), dict[str, NumpyArray]()
     for name, values in zip(column_names(leaf), columns, strict=True):
         missing = np.isnan(values)
-        made[name] = np.where(missing, fills[name], values) if name in fills else values
-        made[f"{name} missing"] = missing.astype(np.float32)
-    for name, values in made.items():
+        features[name] = np.where(missing, fills[name], values) if name in fills else values
+        features[f"{name} missing"] = missing.astype(np.float32)
+    for name, values in features.items():
         bad = ~np.isfinite(values)
         if bad.any():
-            raise SpecError(f"'{name}' is missing or infinite in row {int(np.argmax(bad))}; a policy needs a number")
-    return np.stack([made[name] for name in leaf.names], axis=-1).astype(np.float32)
+            raise SpecError(f"'{name}' is missing or infinite in row {int(np.argmax(bad))}. fix: pass a finite number")
+    return np.stack([features[name] for name in leaf.names], axis=-1).astype(np.float32)
 
 
 def _picture(values: Any, name: str, leaf: Image) -> tuple[NumpyArray, bool]:
-    array, wanted = _as_array(values, name), (leaf.height, leaf.width, leaf.channels)
+    array, expected = _as_array(values, name), (leaf.height, leaf.width, leaf.channels)
     if array.dtype != np.uint8:
-        raise SpecError(f"'{name}' must be pictures of bytes (uint8), found {array.dtype}")
-    if array.ndim not in (3, 4) or array.shape[-3:] != wanted:
-        raise SpecError(f"'{name}' must have shape {list(wanted)} or [B, ...], found {list(array.shape)}")
+        raise SpecError(f"'{name}' has the type {array.dtype}, expected uint8 pictures. fix: convert to uint8")
+    if array.ndim not in (3, 4) or array.shape[-3:] != expected:
+        raise SpecError(
+            f"'{name}' has shape {list(array.shape)}, expected {list(expected)} or [B, ...]. fix: reshape it"
+        )
     return (array[None], True) if array.ndim == 3 else (array, False)
 
 
@@ -194,7 +204,7 @@ def _leaf(values: Any, name: str, leaf: Leaf) -> tuple[NumpyArray, bool]:
     if isinstance(leaf, Codes) and width == 1 and array.ndim <= 1 and array.shape != (1,):
         array = array[..., None]
     if array.ndim not in (1, 2) or array.shape[-1] != width:
-        raise SpecError(f"'{name}' must have shape [{width}] or [B, {width}], found {list(array.shape)}")
+        raise SpecError(f"'{name}' has shape {list(array.shape)}, expected [{width}] or [B, {width}]. fix: reshape it")
     single = array.ndim == 1
     rows = array[None] if single else array
     if isinstance(leaf, Vector):
@@ -209,19 +219,19 @@ def _as_array(values: Any, name: str) -> NumpyArray:
     try:
         return np.asarray(values)
     except ValueError:
-        raise SpecError(f"'{name}' has rows of different lengths: give every row one shape") from None
+        raise SpecError(f"'{name}' has rows of different lengths. fix: give every row one shape") from None
 
 
 def _as_numbers(values: NumpyArray, name: str) -> NumpyArray:
     if values.dtype.kind not in "biufO":
-        raise SpecError(f"'{name}' must hold numbers, found {values.dtype}")
+        raise SpecError(f"'{name}' has the type {values.dtype}, expected numbers. fix: convert it")
     if values.dtype.kind == "O" and any(isinstance(value, str | bytes) for value in values.flat):
-        raise SpecError(f"'{name}' must hold numbers, found words")
+        raise SpecError(f"'{name}' has text, expected numbers. fix: convert it")
     try:
-        with np.errstate(over="ignore"):  # what becomes infinite is refused later
+        with np.errstate(over="ignore"):  # infinite values are refused later
             return values.astype(np.float32)
     except (TypeError, ValueError) as error:
-        raise SpecError(f"'{name}' must hold numbers: {error}") from None
+        raise SpecError(f"'{name}': expected numbers ({error}). fix: convert it") from None
 
 
 def _numbers(values: NumpyArray, name: str) -> NumpyArray:
@@ -229,7 +239,7 @@ def _numbers(values: NumpyArray, name: str) -> NumpyArray:
     bad = ~np.isfinite(numbers)
     if bad.any():
         raise SpecError(
-            f"'{name}' is missing or infinite in row {int(np.argwhere(bad)[0][0])}; a policy needs a number"
+            f"'{name}' is missing or infinite in row {int(np.argwhere(bad)[0][0])}. fix: pass a finite number"
         )
     return numbers
 
@@ -238,14 +248,16 @@ def _codes(values: NumpyArray, name: str, size: int, vocabulary: tuple[str, ...]
     if vocabulary:
         return _looked_up(values, name, vocabulary)
     try:
-        with np.errstate(invalid="ignore"):  # what is no number is refused below
+        with np.errstate(invalid="ignore"):  # NaN is refused below
             codes = values.astype(np.int32)
     except (TypeError, ValueError) as error:
-        raise SpecError(f"'{name}' must hold codes 0 to {size - 1}: {error}") from None
+        raise SpecError(f"'{name}': expected codes 0 to {size - 1} ({error}). fix: use integers") from None
     bad = (codes != values) | (codes < 0) | (codes >= size)
     if bad.any():
         row = int(np.argmax(bad))
-        raise SpecError(f"'{name}' must hold whole codes 0 to {size - 1}, found {values[row].item()!r} in row {row}")
+        raise SpecError(
+            f"'{name}' is {values[row].item()!r} in row {row}, expected codes 0 to {size - 1}. fix: use the log's codes"
+        )
     return codes
 
 
@@ -256,7 +268,7 @@ def _looked_up(values: NumpyArray, name: str, vocabulary: tuple[str, ...]) -> Nu
     if (codes < 0).any():
         row = int(np.argmax(codes < 0))
         word = words[row][:LONGEST]
-        raise SpecError(f"'{name}' has the word {word!r} in row {row}, never seen in the log: {nearest(word, table)}")
+        raise SpecError(f"'{name}' is {word!r} in row {row}, unknown in the log: {nearest(word, table)}")
     return codes
 
 

@@ -1,8 +1,8 @@
-"""What policies do, one function a kind of policy, from a recipe's nodes.
+"""Policies from a recipe's nodes, one function for each kind of policy.
 
-`xp` is NumPy, or `jax.numpy` where the same lines are traced for ONNX. Continuous actions are in [-1, 1]. `noise` makes
-a sample of the deterministic action: standard normal numbers for a Gaussian, Gumbel numbers for choices, latents for
-candidates; zeros (of candidates: the recipe's own latents) give the deterministic action.
+`xp` is NumPy, or `jax.numpy` where the same lines are traced for ONNX. Continuous actions are in [-1, 1]. `noise`
+changes the deterministic action into a sample: standard normal numbers for a Gaussian, Gumbel numbers for choices,
+latents for candidates; zeros (for candidates: the recipe's own latents) give the deterministic action.
 
 Letters: `B` batch, `A` number of actions or action size, `C` candidates, `L` latent size, `K` rewards.
 """
@@ -17,16 +17,16 @@ from tidelog.runtime.networks import Array, Node, encoded, linear, mlp
 
 
 class Seen(NamedTuple):
-    """What a policy is told."""
+    """The inputs of a policy."""
 
-    leaves: Mapping[str, Array]  # [B, ...], as networks see them
+    leaves: Mapping[str, Array]  # [B, ...], in network units
     mask: Array | None = None  # [B, A] bool
     carry: Array | None = None  # [B, H]
     noise: Array | None = None  # [B, W], of candidates [C, B, L]; None: the deterministic action
 
 
 class Made(NamedTuple):
-    """What a policy does."""
+    """The outputs of a policy."""
 
     action: Array  # [B], [B, M] or [B, A]
     probabilities: Array | None = None  # [B, A] of discrete actions when sampling
@@ -36,14 +36,14 @@ class Made(NamedTuple):
 
 
 def likely(xp: Any, node: Node, seen: Seen) -> Made:
-    """The most likely action of a distribution that a network makes."""
+    """Return the most likely action of a network's distribution."""
     features, carry = encoded(xp, node["encoder"], seen.leaves, seen.carry)
-    made = HEADS[node["head"]["kind"]](xp, node["head"], mlp(xp, node["trunk"], features), seen, node["epsilon"])
-    return made._replace(carry=carry)
+    outputs = HEADS[node["head"]["kind"]](xp, node["head"], mlp(xp, node["trunk"], features), seen, node["epsilon"])
+    return outputs._replace(carry=carry)
 
 
 def logits(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> Made:
-    """One choice; with an epsilon, sampling draws this often and else takes the likeliest."""
+    """One choice; with an epsilon, sampling draws with this probability and otherwise takes the most likely one."""
     scores = _allowed(xp, linear(node["linear"], features), seen.mask)
     best, chances = xp.argmax(scores, axis=-1), _softmax(xp, scores)
     if epsilon is not None:
@@ -63,21 +63,21 @@ def several(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | N
 
 
 def gaussian(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> Made:
-    """The mean; its spread is an array [A] or a layer's."""
-    mean, given = linear(node["mean"], features), node["log_std"]
+    """Return the mean; the standard deviation is from an array [A] or a layer."""
+    mean, source = linear(node["mean"], features), node["log_std"]
     mean = xp.tanh(mean) if node["squashed"] else mean
-    log_std = linear(given, features) if isinstance(given, Mapping) else given
+    log_std = linear(source, features) if isinstance(source, Mapping) else source
     spread = xp.broadcast_to(xp.exp(xp.clip(log_std, *node["range"])), mean.shape)
     return Made(mean if seen.noise is None else mean + spread * seen.noise, mean=mean, spread=spread)
 
 
 def point(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> Made:
-    """One action, whatever the noise."""
+    """Return one action, independent of the noise."""
     return Made(xp.tanh(linear(node["mean"], features)))
 
 
 def supported(xp: Any, node: Node, seen: Seen) -> Made:
-    """The action of highest value among those that are likely enough and allowed."""
+    """Return the action of highest value among the supported and allowed ones."""
     critic, imitator = node["critic"], node["imitator"]
     one, two = _parts(seen.carry, 2)
     features, one = encoded(xp, critic["encoder"], seen.leaves, one)
@@ -86,48 +86,50 @@ def supported(xp: Any, node: Node, seen: Seen) -> Made:
     scores = linear(imitator["head"]["linear"], mlp(xp, imitator["trunk"], features))
     likeliest = xp.max(_allowed(xp, scores, seen.mask), axis=-1, keepdims=True)
     threshold = node["threshold"]
-    kept = scores - likeliest >= (math.log(threshold) if threshold > 0 else -math.inf)
-    kept = kept if seen.mask is None else kept & seen.mask
-    best = xp.argmax(xp.where(kept, values, -xp.inf), axis=-1)
-    evenly = kept / xp.sum(kept, axis=-1, keepdims=True)
+    is_supported = scores - likeliest >= (math.log(threshold) if threshold > 0 else -math.inf)
+    is_supported = is_supported if seen.mask is None else is_supported & seen.mask
+    best = xp.argmax(xp.where(is_supported, values, -xp.inf), axis=-1)
+    uniform = is_supported / xp.sum(is_supported, axis=-1, keepdims=True)
     epsilon = node["epsilon"]
-    chances = (epsilon * evenly + (1.0 - epsilon) * _only(xp, best, values)).astype(xp.float32)
+    chances = (epsilon * uniform + (1.0 - epsilon) * _only(xp, best, values)).astype(xp.float32)
     carry = None if one is None else xp.concatenate([one, two], axis=-1)
     return Made(_drawn(xp, best, chances, seen.noise), chances, carry=carry)
 
 
 def candidates(xp: Any, node: Node, seen: Seen) -> Made:
-    """Of the actions that a generator makes of latents, each moved a little, the one that a critic rates highest."""
+    """Return the generated and perturbed candidate with the highest value of the critic."""
     names = ("generator", "perturbation", "critic")
-    looks = [encoded(xp, node[n]["encoder"], seen.leaves, c) for n, c in zip(names, _parts(seen.carry, 3), strict=True)]
+    encodings = [
+        encoded(xp, node[n]["encoder"], seen.leaves, c) for n, c in zip(names, _parts(seen.carry, 3), strict=True)
+    ]
     latents = node["latents"] if seen.noise is None else seen.noise
     latents = latents[:, None, :] if latents.ndim == 2 else latents
-    count, rows = latents.shape[0], looks[0][0].shape[0]
-    latents = latents + xp.zeros((count, rows, 1), xp.float32)  # a sum, so that one row may stand for all in ONNX too
+    count, rows = latents.shape[0], encodings[0][0].shape[0]
+    latents = latents + xp.zeros((count, rows, 1), xp.float32)  # a sum, to broadcast one row in ONNX too
 
-    def beside(features: Array, others: Array) -> Array:
+    def with_features(features: Array, others: Array) -> Array:
         spread = xp.broadcast_to(features[None], (count, rows, features.shape[-1]))
         return xp.concatenate([spread, others], axis=-1)
 
-    actions = xp.tanh(mlp(xp, node["generator"]["body"], beside(looks[0][0], latents)))
-    direction = xp.tanh(mlp(xp, node["perturbation"]["body"], beside(looks[1][0], actions)))
+    actions = xp.tanh(mlp(xp, node["generator"]["body"], with_features(encodings[0][0], latents)))
+    direction = xp.tanh(mlp(xp, node["perturbation"]["body"], with_features(encodings[1][0], actions)))
     actions = xp.clip(actions + node["reach"] * direction, -1.0, 1.0)
-    rated = mlp(xp, node["critic"]["body"], beside(looks[2][0], actions))[..., 0]
-    first = xp.arange(count)[:, None] == xp.argmax(rated, axis=0)[None]
+    values = mlp(xp, node["critic"]["body"], with_features(encodings[2][0], actions))[..., 0]
+    first = xp.arange(count)[:, None] == xp.argmax(values, axis=0)[None]
     action = xp.sum(xp.where(first[..., None], actions, 0.0), axis=0)
-    return Made(action, carry=None if seen.carry is None else xp.concatenate([c for _, c in looks], axis=-1))
+    return Made(action, carry=None if seen.carry is None else xp.concatenate([c for _, c in encodings], axis=-1))
 
 
 def smallest(xp: Any, node: Node, leaves: Mapping[str, Array]) -> Array:
-    """The smallest of several critics' values of every discrete action [B, A], of `K` rewards their weighted sum."""
-    rated = []
+    """Return the smallest critic's values of every discrete action [B, A]; for `K` rewards their weighted sum."""
+    members = []
     for critic in node["critics"]:
-        made = mlp(xp, critic["body"], encoded(xp, critic["encoder"], leaves, None)[0])
+        values = mlp(xp, critic["body"], encoded(xp, critic["encoder"], leaves, None)[0])
         if node["weights"] is not None:
-            parts = made.reshape(made.shape[0], len(node["weights"]), -1)
-            made = xp.sum(parts * xp.asarray(node["weights"], xp.float32)[:, None], axis=1)
-        rated.append(made)
-    return xp.min(xp.stack(rated), axis=0)
+            parts = values.reshape(values.shape[0], len(node["weights"]), -1)
+            values = xp.sum(parts * xp.asarray(node["weights"], xp.float32)[:, None], axis=1)
+        members.append(values)
+    return xp.min(xp.stack(members), axis=0)
 
 
 Kind = Callable[[Any, Node, Seen], Made]
@@ -150,12 +152,12 @@ def _softmax(xp: Any, scores: Array) -> Array:
 
 
 def _only(xp: Any, best: Array, like: Array) -> Array:
-    """1 at the best action and 0 elsewhere: [B] -> [B, A]."""
+    """Return 1 at the best action and 0 elsewhere: [B] -> [B, A]."""
     return (xp.arange(like.shape[-1]) == best[:, None]).astype(xp.float32)
 
 
 def _drawn(xp: Any, best: Array, chances: Array, noise: Array | None) -> Array:
-    """Gumbel noise [B, A] picks an action as often as its probability says; where it is all zeros, the best one."""
+    """Choose an action by Gumbel noise [B, A] with its probability; zeros choose the best one."""
     if noise is None:
         return best
     logs = xp.log(xp.maximum(chances, 1e-38))

@@ -1,4 +1,4 @@
-"""Ranking items of a catalogue after histories, in numbers: exact search, then the order that an algorithm gives.
+"""Ranking items of a catalogue for histories, by index: exact search, then the order of an algorithm.
 
 Letters: `B` histories, `H` history length, `N` items, `K` items found, `Q` query size, `F` features of users.
 """
@@ -15,40 +15,40 @@ from tidelog.runtime.retrieval import top_k
 from tidelog.types import Histories
 
 NumpyArray = np.ndarray[Any, Any]
-ROWS = 1024  # histories read at once
-MARKS = 1 << 26  # marks of allowed items held at once
+ROWS = 1024  # histories encoded at once
+MARKS = 1 << 26  # entries of the mask of allowed items in memory at once
 
 
 class Found(NamedTuple):
     """Items found for histories; `likelihood` is -inf where there is no item."""
 
     items: NumpyArray  # [B, K] int32
-    likelihood: NumpyArray  # [B, K]: its logarithm, relative to the likeliest
+    likelihood: NumpyArray  # [B, K]: its logarithm, relative to the most likely item
     rating: NumpyArray  # [B, K]: standardised Q
     first: NumpyArray  # [B, K] bool: supported by the log
 
 
 class Reading(NamedTuple):
-    """How a policy reads histories: rows to search among, queries after histories, and what the items found are worth.
+    """The functions of a ranking policy: rows for the search, queries for histories, and scores of the items found.
 
-    `seek(histories)` gives queries [B, 1 + n, Q]; the first finds the likeliest items, the others what is imagined.
-    `weigh(histories, found, logits, ideas)` gives likelihood, rating and support of found items, [B, K] each.
+    `seek(histories)` returns queries [B, 1 + n, Q]; the first finds the most likely items, the others generated ones.
+    `weigh(histories, found, logits, ideas)` returns likelihood, value and support of found items, [B, K] each.
     """
 
     table: NumpyArray  # [N + 1, Q] float32
     seek: Callable[..., Any]
     weigh: Callable[..., Any]
-    history: int  # H: how many steps are read
-    kinds: int  # of events
-    features: int  # F: how many numbers are read of a user
-    width: int  # K: items that are looked at, at least
-    q_weight: float  # of the rating in the score
+    history: int  # H: number of steps of a history
+    kinds: int  # number of event kinds
+    features: int  # F: number of user features
+    width: int  # K: smallest number of scored items
+    q_weight: float  # weight of the value in the score
 
 
 class Ranker:
-    """Ranks item indices after histories [B, H] of item indices, counted from 1 and left-padded with 0.
+    """Ranks item indices for histories [B, H] of item indices, counted from 1 and left-padded with 0.
 
-    `supervised` ranks by likelihood alone, as the reader of histories does without reinforcement learning.
+    `supervised` ranks by likelihood only, as the history encoder without reinforcement learning.
     """
 
     def __init__(self, reading: Reading, supervised: bool = False) -> None:
@@ -61,17 +61,17 @@ class Ranker:
 
     @property
     def history(self) -> int:
-        """H: how many steps are read."""
+        """H: the number of steps of a history."""
         return self._reading.history
 
     @property
     def features(self) -> int:
-        """F: how many numbers are read of a user, 0 where nothing is."""
+        """F: the number of user features, 0 for none."""
         return self._reading.features
 
     @property
     def width(self) -> int:
-        """How many items are looked at for a list, at least."""
+        """The smallest number of scored items for a list."""
         return self._reading.width
 
     def rank(
@@ -82,10 +82,10 @@ class Ranker:
         allowed: NumpyArray | None = None,
         users: NumpyArray | None = None,
     ) -> tuple[NumpyArray, NumpyArray]:
-        """The best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool. SpecError where there are fewer.
+        """Return the best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool. SpecError for fewer.
 
-        `users` [B, F] describes them; without it nothing is known of anybody. Supported items come first, by
-        likelihood and Q; the others follow by likelihood.
+        `users` [B, F] are user features; None means nothing is known. Supported items come first, by likelihood and Q;
+        the others follow by likelihood.
         """
         check_histories(histories, events, allowed, self.items, self._reading.kinds)
         who = described(users, len(histories), self.features)
@@ -109,7 +109,7 @@ class Ranker:
         allowed: NumpyArray,
         users: NumpyArray | None = None,
     ) -> Found:
-        """The likeliest allowed items and the nearest to what is imagined, with what they are worth."""
+        """Return the most likely allowed items and the nearest to generated vectors, with their scores."""
         seen, done = (fitted(part, self.history) for part in (histories, events))
         whole = Histories(seen, done, described(users, len(histories), self.features))
         parts = [
@@ -122,15 +122,15 @@ class Ranker:
         reading = self._reading
         queries = np.asarray(reading.seek(seen))
         found, ideas = self._search(queries, min(max(k, reading.width), self.items), allowed)
-        there = np.take_along_axis(allowed, found, axis=1)
+        valid = np.take_along_axis(allowed, found, axis=1)
         vectors = reading.table[found]  # [B, K, Q]
-        logits = np.where(there, np.einsum("bkq,bq->bk", vectors, queries[:, 0]), -np.inf).astype(np.float32)
+        logits = np.where(valid, np.einsum("bkq,bq->bk", vectors, queries[:, 0]), -np.inf).astype(np.float32)
         logits[_again(found)] = -np.inf
         likelihood, rating, first = (np.asarray(part) for part in reading.weigh(seen, found, logits, ideas))
         return Found(found, likelihood, rating, first)
 
     def _search(self, queries: NumpyArray, width: int, allowed: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
-        """Items [B, K] found by all queries, and which of them an idea has found (all, where there are none)."""
+        """Return items [B, K] of all queries, and which of them a generated vector found (all, without these)."""
         found, _ = top_k(queries[:, 0], self._reading.table, width, allowed)
         ideas = queries.shape[1] - 1
         if not ideas:
@@ -143,9 +143,9 @@ class Ranker:
 
 
 def ordered(found: Found, k: int, weight: float, supervised: bool = False) -> tuple[NumpyArray, NumpyArray]:
-    """The best `k` of found items by likelihood plus `weight` times Q, supported ones first: items, scores [B, k].
+    """Return the best `k` found items by likelihood plus `weight` times Q, supported ones first: items, scores [B, k].
 
-    Scores fall along a list: those of items without support are lowered below those with it.
+    Scores decrease along a list: those of unsupported items are lowered below the supported ones.
     """
     first = np.isfinite(found.likelihood) if supervised else found.first
     score = found.likelihood if supervised else found.likelihood + np.where(first, weight * found.rating, 0.0)
@@ -153,54 +153,60 @@ def ordered(found: Found, k: int, weight: float, supervised: bool = False) -> tu
     rest = np.where(first, -np.inf, score)
     gap = np.max(rest, axis=1, keepdims=True) - least
     lower = np.where(np.isfinite(gap), np.maximum(gap, 0.0), 0.0)
-    score = np.where(first, score, np.minimum(score - lower, least))  # rounding lifts nothing above
+    score = np.where(first, score, np.minimum(score - lower, least))  # rounding must not lift a score above
     order = np.lexsort((found.items, -score, ~first), axis=1)[:, :k]
     items = np.take_along_axis(found.items, order, axis=1).astype(np.int32)
     return items, np.take_along_axis(score, order, axis=1).astype(np.float32)
 
 
 def refuse_too_few(allowed: NumpyArray, k: int, before: int = 0) -> None:
-    """SpecError unless every history has at least `k` items that may be recommended: allowed [B, N + 1]."""
+    """Raise SpecError unless every history has at least `k` allowed items: allowed [B, N + 1]."""
     if k < 1:
-        raise SpecError(f"k = {k}: expected a list of at least 1 item")
+        raise SpecError(f"k = {k}: expected at least 1. fix: use k=10")
     counts = allowed[:, 1:].sum(axis=1)
     short = np.flatnonzero(counts < k)
     if len(short):
         raise SpecError(
-            f"k = {k} items were asked for, history {before + int(short[0])} has {int(counts[short[0]])} candidates "
-            f"({len(short)} histories have fewer than {k}): ask for fewer, allow more candidates, or exclude_seen=False"
+            f"k = {k}, but history {before + int(short[0])} has only {int(counts[short[0]])} candidates "
+            f"({len(short)} histories have fewer than {k}). fix: lower k, allow more candidates, or exclude_seen=False"
         )
 
 
 def check_histories(
     histories: NumpyArray, events: NumpyArray, allowed: NumpyArray | None, items: int, kinds: int
 ) -> None:
-    """SpecError unless histories hold items and events that there are, padded alike, and `allowed` fits them."""
+    """Raise SpecError unless histories hold valid items and events, padded alike, and `allowed` has their shape."""
     if histories.ndim != 2 or histories.shape != events.shape:
-        raise SpecError(f"histories and events must both be [B, H], found {histories.shape} and {events.shape}")
+        raise SpecError(
+            f"histories and events have shapes {histories.shape} and {events.shape}, expected [B, H]. fix: reshape them"
+        )
     if len(histories) == 0:
-        raise SpecError("no history was handed in")
+        raise SpecError("no history, expected at least one. fix: pass a history")
     if histories.size and (histories.min() < 0 or histories.max() > items):
-        raise SpecError(f"histories hold item indices from 0 (none) to {items}, found {histories.max()}")
+        raise SpecError(f"histories have {histories.max()}, expected item indices 0 (none) to {items}. fix: use these")
     if events.size and (events.min() < 0 or events.max() > kinds):
-        raise SpecError(f"events are kinds of events from 0 (none) to {kinds}, found {events.max()}")
+        raise SpecError(f"events have {events.max()}, expected kinds 0 (none) to {kinds}. fix: use these")
     if ((histories > 0) != (events > 0)).any():
-        raise SpecError("where a history has an item it has a kind of event, and only there")
+        raise SpecError("items and events have different padding. fix: one kind of event for each item")
     if allowed is not None and allowed.shape != (len(histories), items + 1):
-        raise SpecError(f"allowed must be [{len(histories)}, {items + 1}], found {list(allowed.shape)}")
+        raise SpecError(
+            f"allowed has shape {list(allowed.shape)}, expected [{len(histories)}, {items + 1}]. fix: reshape it"
+        )
 
 
 def described(users: NumpyArray | None, rows: int, features: int) -> NumpyArray:
-    """What describes users [B, F], zeros where nothing was said; SpecError where it does not fit what is read."""
+    """Return user features [B, F], zeros where nothing is known; SpecError for another shape."""
     if users is None or not features:
         return np.zeros((rows, features), np.float32)
     if users.shape != (rows, features) or not np.isfinite(users).all():
-        raise SpecError(f"users must be finite numbers [{rows}, {features}], found {list(users.shape)}")
+        raise SpecError(
+            f"users have shape {list(users.shape)}, expected finite [{rows}, {features}]. fix: reshape them"
+        )
     return users.astype(np.float32)
 
 
 def _again(items: NumpyArray) -> NumpyArray:
-    """[B, K] bool: items that stand further left in their row already."""
+    """[B, K] bool: items that are also further left in their row."""
     order = np.argsort(items, axis=1, kind="stable")
     placed = np.take_along_axis(items, order, axis=1)
     same = np.concatenate([np.zeros((len(items), 1), bool), placed[:, 1:] == placed[:, :-1]], axis=1)
@@ -210,6 +216,6 @@ def _again(items: NumpyArray) -> NumpyArray:
 
 
 def fitted(histories: NumpyArray, length: int) -> NumpyArray:
-    """The last `length` steps, left-padded."""
-    kept = histories[:, -length:].astype(np.int32)
-    return np.pad(kept, ((0, 0), (length - kept.shape[1], 0)))
+    """Return the last `length` steps, left-padded."""
+    steps = histories[:, -length:].astype(np.int32)
+    return np.pad(steps, ((0, 0), (length - steps.shape[1], 0)))

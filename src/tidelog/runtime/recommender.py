@@ -12,9 +12,9 @@ from tidelog.types import Spec
 
 
 class Recommender:
-    """Ranks the items of a catalogue; the same calls as `tidelog.Policy.recommend`, and the same answers."""
+    """Ranks the items of a catalogue; the same methods as `tidelog.Policy.recommend`, and the same answers."""
 
-    is_recurrent = False  # a history says all
+    is_recurrent = False  # the history is the whole state
 
     def __init__(self, saved: Saved, ranker: Ranks) -> None:
         self.spec: Spec = saved.spec
@@ -33,21 +33,21 @@ class Recommender:
         users: Any = None,
         unknown: str = "error",
     ) -> Recommendations:
-        """The best `k` items after each history, a list of item ids, the latest last; [] is a user without one.
+        """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
-        `exclude_seen` leaves out what a history holds; `candidates` are the only items to choose among, `exclude` are
-        never chosen; `events` lists the kind of each step (default: the most frequent one); `users` is a mapping a
-        history, from columns of the user features to values (None: nothing is known). SpecError where fewer than `k`
-        items remain, or an id or a word is not known (`unknown="skip"` passes over it in histories and users).
+        `exclude_seen` excludes items of the history; `candidates` are the only items to choose from, `exclude` are
+        never chosen; `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping
+        per history, from columns of the user features to values (None: nothing is known). SpecError where fewer than
+        `k` items remain, or an id or value is unknown (`unknown="skip"` ignores it in histories and users).
         """
         return recommend(
             self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown
         )
 
     def ranker(self) -> Ranks:
-        """What ranks item indices."""
+        """Return the ranker of item indices."""
         return self._ranker
 
     def __call__(self, observation: Any, mask: Any = None, memory: Any = None) -> Any:
-        """Raise SpecError: items are ranked."""
-        raise SpecError("this policy ranks items of a catalogue: call policy.recommend(histories, k)")
+        """Raise SpecError: items are ranked, not chosen."""
+        raise SpecError("this policy ranks items of a catalogue. fix: call policy.recommend(histories, k)")

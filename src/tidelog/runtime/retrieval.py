@@ -1,8 +1,8 @@
-"""The best of a large table for each query: exact inner products, a chunk of the table at a time.
+"""The best rows of a large table for each query: exact inner products, in chunks of the table.
 
-A block of scores is one matrix product that stays in the processor's cache. Only what beats a query's k-th best score
-so far is looked at again, and that is little: in random order about `k` candidates whenever the table read so far has
-doubled. Candidates are merged then, or as soon as there are many, so that memory is bounded whatever the order.
+A block of scores is one matrix product that stays in the processor's cache. Only scores above a query's k-th best score
+so far are kept: in random order about `k` candidates each time the number of read rows doubles. Candidates are merged
+then, or when there are many: the memory is bounded for every order.
 
 Letters: `B` queries, `N` rows of the table, `D` width of vectors, `K` results, `C` rows of a chunk.
 """
@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from tidelog.errors import ConfigError, SpecError
 
 Floats: TypeAlias = NDArray[np.float32]
-EnvAssignment: TypeAlias = NDArray[np.int64]
+Integers: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 QUERIES = 256  # queries whose scores are in memory at once
-CANDIDATES = 500_000  # candidates that are kept before they are merged
+CANDIDATES = 500_000  # largest number of candidates before a merge
 
 
 def top_k(
     queries: Floats, table: Floats, k: int, allowed: Bools | None = None, chunk: int = 2048
-) -> tuple[EnvAssignment, Floats]:
-    """Rows of the table with the highest inner products, best first, ties by the lowest row: both [B, K].
+) -> tuple[Integers, Floats]:
+    """Return the rows of the table with the highest inner products, best first, ties by the lowest row: both [B, K].
 
     `queries` is [B, D], `table` [N, D], float32; `allowed` is [N] or [B, N]. Where fewer than `k` rows are allowed the
     rest is row 0 with a score of minus infinity. ConfigError where the table is smaller than `k`, SpecError where
@@ -34,28 +34,28 @@ def top_k(
     """
     queries, table = _checked(queries, table)
     _check_size(k, len(queries), len(table), allowed, chunk)
-    found = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
+    results = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
     for begin in range(0, len(queries), QUERIES):
         part = slice(begin, begin + QUERIES)
         mine = allowed[part] if allowed is not None and allowed.ndim == 2 else allowed
         best = _Best(len(queries[part]), k)
         _scan(queries[part], table, mine, chunk, best)
-        found[0].append(best.places)
-        found[1].append(best.scores)
-    return np.concatenate(found[0]), np.concatenate(found[1])
+        results[0].append(best.places)
+        results[1].append(best.scores)
+    return np.concatenate(results[0]), np.concatenate(results[1])
 
 
 class _Best:
-    """The best `k` of what was offered so far, [B, K], and candidates that are not merged yet."""
+    """The best `k` scores so far, [B, K], and candidates before their merge."""
 
     def __init__(self, rows: int, k: int) -> None:
         self.places = np.zeros((rows, k), np.int64)
         self.scores = np.full((rows, k), -np.inf, np.float32)
-        self._waiting: list[tuple[EnvAssignment, EnvAssignment, Floats]] = []
+        self._candidates: list[tuple[Integers, Integers, Floats]] = []
         self._many = 0
 
     def offer(self, scores: Floats, first: int) -> None:
-        """Scores [B, C] of the rows of the table from `first` on; the earlier row wins a tie."""
+        """Add scores [B, C] of the rows of the table from `first` on; the earlier row wins a tie."""
         rows, k = self.scores.shape
         better = scores > self.scores[:, -1:]
         at = np.flatnonzero(better)
@@ -63,23 +63,23 @@ class _Best:
             least = np.partition(scores, -k, axis=1)[:, -k:][:, :1]
             at = np.flatnonzero(better & (scores >= least))
         if len(at):
-            self._waiting.append((at // scores.shape[1], at % scores.shape[1] + first, scores.ravel()[at]))
+            self._candidates.append((at // scores.shape[1], at % scores.shape[1] + first, scores.ravel()[at]))
             self._many += len(at)
         if self._many > CANDIDATES:
             self.merge()
 
     def merge(self) -> None:
-        """Rank what waits together with what is known."""
-        if not self._waiting:
+        """Merge the candidates into the best scores."""
+        if not self._candidates:
             return
         rows, k = self.scores.shape
         known = (np.repeat(np.arange(rows), k), self.places.ravel(), self.scores.ravel())
-        row, place, score = (np.concatenate(parts) for parts in zip(known, *self._waiting, strict=True))
+        row, place, score = (np.concatenate(parts) for parts in zip(known, *self._candidates, strict=True))
         order = np.lexsort((place, -score, row))
         within = np.arange(len(row)) - np.searchsorted(row[order], row[order])
         order = order[within < k]
         self.places, self.scores = place[order].reshape(rows, k), score[order].reshape(rows, k)
-        self._waiting, self._many = [], 0
+        self._candidates, self._many = [], 0
 
 
 def _scan(queries: Floats, table: Floats, allowed: Bools | None, chunk: int, best: _Best) -> None:
@@ -88,7 +88,7 @@ def _scan(queries: Floats, table: Floats, allowed: Bools | None, chunk: int, bes
     for first in range(0, len(table), chunk):
         part = table[first : first + chunk]
         if not np.isfinite(part.sum()):
-            _refuse(part, first)
+            _check_finite(part, first)
         scores = np.matmul(queries, part.T, out=buffer[:, : len(part)] if len(part) == chunk else None)
         if allowed is not None:
             scores = np.where(allowed[..., first : first + chunk], scores, -np.inf).astype(np.float32)
@@ -102,24 +102,29 @@ def _scan(queries: Floats, table: Floats, allowed: Bools | None, chunk: int, bes
 def _checked(queries: Any, table: Any) -> tuple[Floats, Floats]:
     queries, table = np.asarray(queries, np.float32), np.asarray(table, np.float32)
     if queries.ndim != 2 or table.ndim != 2 or queries.shape[1] != table.shape[1]:
-        raise SpecError(f"queries and table must be [B, D] and [N, D], found {queries.shape} and {table.shape}")
+        raise SpecError(
+            f"queries {queries.shape} and table {table.shape}: expected [B, D] and [N, D]. fix: reshape them"
+        )
     if not np.isfinite(queries).all():
-        raise SpecError(f"query {int(np.flatnonzero(~np.isfinite(queries).all(1))[0])} is not finite")
+        raise SpecError(
+            f"query {int(np.flatnonzero(~np.isfinite(queries).all(1))[0])} is not finite. fix: use finite numbers"
+        )
     return queries, table
 
 
 def _check_size(k: int, queries: int, rows: int, allowed: Bools | None, chunk: int) -> None:
     if chunk < 1:
-        raise ConfigError(f"chunk must be at least 1, found {chunk}")
+        raise ConfigError(f"chunk = {chunk}: expected at least 1. fix: use 2048")
     if allowed is not None and (allowed.dtype != bool or allowed.shape not in {(rows,), (queries, rows)}):
         raise SpecError(
-            f"allowed must be a mask [{rows}] or [{queries}, {rows}], found {allowed.dtype} {allowed.shape}"
+            f"allowed is {allowed.dtype} {allowed.shape}, expected bool [{rows}] or [{queries}, {rows}]. "
+            "fix: pass a mask"
         )
     if not 1 <= k <= rows:
-        raise ConfigError(f"k must be between 1 and the number of rows, {rows}, found {k}")
+        raise ConfigError(f"k = {k}: expected 1 to {rows}, the number of rows. fix: lower k")
 
 
-def _refuse(part: Floats, first: int) -> None:
+def _check_finite(part: Floats, first: int) -> None:
     wrong = np.flatnonzero(~np.isfinite(part).all(1))
     if len(wrong):
-        raise SpecError(f"row {first + int(wrong[0])} of the table is not finite")
+        raise SpecError(f"row {first + int(wrong[0])} of the table is not finite. fix: use finite numbers")

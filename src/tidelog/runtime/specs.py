@@ -1,4 +1,4 @@
-"""Reading a spec that somebody else may have written: every field of every leaf is what it should be, or refused."""
+"""Reading an untrusted spec: every field of every leaf is checked, or refused."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from tidelog.types import Catalogue, Codes, Continuous, Discrete, History, Image
 
 
 def read_spec(data: Any, where: str) -> Spec:
-    """The spec of a manifest; CheckpointError names the part that cannot be understood."""
+    """Return the spec of a manifest; CheckpointError names the invalid part."""
     try:
         spec = Spec.from_json(data)
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError, TidelogError) as error:
-        raise CheckpointError(f"{where}: the spec cannot be understood: {error}") from error
+        raise CheckpointError(f"{where}: the spec is invalid: {error}. fix: export it again") from error
     parts = {**spec.observation, "action": spec.action}
     for name, part in parts.items():
         if not _sound(part):
-            raise CheckpointError(f"{where}: the spec of '{name}' cannot be understood: {part!r:.200}")
+            raise CheckpointError(f"{where}: the spec of '{name}' is invalid: {part!r:.200}. fix: export it again")
     actions = isinstance(spec.action, Discrete | MultiDiscrete | Continuous | Catalogue)
     leaves = all(isinstance(leaf, _LEAVES) for leaf in spec.observation.values())
     plain = (spec.rewards is None or _count(spec.rewards)) and isinstance(spec.masked, bool)
     if not (actions and leaves and plain and spec.observation):
-        raise CheckpointError(f"{where}: the spec cannot be understood: leaves, actions, rewards or masked are others")
+        raise CheckpointError(f"{where}: the spec has invalid leaves, actions, rewards or masked. fix: export it again")
     return spec
 
 
 def described(spec: Spec) -> dict[str, Any]:
-    """What masks mean and what stands in for missing values, for readers that know nothing of specs."""
+    """Return the meaning of masks and the fills of missing values, for programs that do not read specs."""
     space, missing = spec.action, {}
     for leaf in spec.observation.values():
         if isinstance(leaf, Vector):
@@ -45,7 +45,7 @@ _LEAVES = (Vector, Codes, Image, History, Profile)
 
 
 def _sound(part: Any) -> bool:
-    """Whether the fields of a leaf or an action space have the types and lengths that its kind promises."""
+    """Return whether the fields of a leaf or an action space have the types and lengths of its kind."""
     if isinstance(part, Vector):
         return _count(part.size) and _names(part.names, part.size) and _all(part.fills, lambda p: _fill(p, part.names))
     if isinstance(part, Codes):
@@ -85,7 +85,7 @@ def _fill(pair: Any, names: tuple[str, ...]) -> bool:
 
 
 def _words(vocabularies: Any, sizes: tuple[int, ...]) -> bool:
-    """No vocabularies at all, or for each column none or a word for every code."""
+    """Return whether there are no vocabularies, or for each column none or one value per code."""
     if vocabularies == ():
         return True
     listed = _all(vocabularies, lambda words: _all(words, lambda word: isinstance(word, str)))

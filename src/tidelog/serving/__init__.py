@@ -1,1 +1,1 @@
-"""A policy behind HTTP: JSON in, JSON out. Nothing of JAX or of training is imported."""
+"""A policy over HTTP: JSON in, JSON out, without an import of JAX or training code."""

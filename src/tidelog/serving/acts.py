@@ -1,4 +1,4 @@
-"""What `POST /act` takes and answers."""
+"""Requests and answers of `POST /act`."""
 
 from __future__ import annotations
 
@@ -22,31 +22,33 @@ class Acts:
         self.policy, self._most = policy, most
 
     def read(self, text: bytes) -> Asked:
-        """What a body asks for; Refused where it does not fit."""
+        """Return the request of a body; Refused for an invalid one."""
         return read_body(text, self.policy, self._most)
 
     def quick(self, asked: Asked) -> bool:
-        """Whether the answer is computed faster than a thread is asked."""
+        """Return whether the computation is faster than a thread switch."""
         return asked.rows <= FEW
 
     def compute(self, asked: Asked) -> dict[str, Any]:
-        """The answer to a request: actions by their number or value, and by their name where they have one."""
+        """Return the answer to a request: actions by number or value, and by name where names exist."""
         observation, space = pictures(asked, self.policy.spec), self.policy.spec.action
-        found: dict[str, Any] = {}
-        with np.errstate(all="ignore"):  # what is not finite is refused below
+        answer: dict[str, Any] = {}
+        with np.errstate(all="ignore"):  # values that are not finite are refused below
             if asked.seed is None:
-                found["action"] = self.policy(observation, asked.mask, asked.memory)
+                answer["action"] = self.policy(observation, asked.mask, asked.memory)
             else:
                 drawn = self.policy.sample_with_propensity(observation, asked.seed, asked.mask, asked.memory)
-                found["action"], found["propensity"] = drawn
+                answer["action"], answer["propensity"] = drawn
         if isinstance(space, Discrete) and space.names:
-            found["name"] = np.asarray(space.names)[found["action"]]
+            answer["name"] = np.asarray(space.names)[answer["action"]]
         if asked.memory is not None:
-            found["memory"] = asked.memory.carry
-        for name, values in found.items():
+            answer["memory"] = asked.memory.carry
+        for name, values in answer.items():
             if name != "name" and values is not None and not np.isfinite(values).all():
-                raise Refused(UNFIT, f"the {name} is no finite number: the observation is beyond what can be computed")
-        plain = {name: None if values is None else values.tolist() for name, values in found.items()}
+                raise Refused(
+                    UNFIT, f"the {name} is not finite, the observation is too large. fix: send smaller values"
+                )
+        plain = {name: None if values is None else values.tolist() for name, values in answer.items()}
         if asked.single:
             return {name: None if values is None else values[0] for name, values in plain.items()}
         return {_PLURAL[name]: values for name, values in plain.items()}

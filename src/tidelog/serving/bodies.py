@@ -1,6 +1,6 @@
-"""Reading the JSON that a client sends: one observation or a batch, features by name or by position.
+"""Reading a client's JSON: one observation or a batch, features by name or by position.
 
-What does not fit is a `Refused` with the status to answer and a sentence that names the field. Letters: `B` batch.
+Invalid input is a `Refused` with the status and a sentence that names the field. Letters: `B` batch.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ NumpyArray = np.ndarray[Any, Any]
 MALFORMED, UNFIT, TOO_MANY = 400, 422, 413
 ONE = ("observation", "mask", "memory", "seed")
 MANY = ("observations", "masks", "memories", "seed")
-MOST = 3e38  # of a float32, about
+MOST = 3e38  # largest float32, about
 DEEPEST = 5  # lists within lists: a batch of pictures has four
 
 
 class Refused(Exception):
-    """A request that is answered by a status and a sentence."""
+    """A request that gets a status and a sentence."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class Refused(Exception):
 
 
 class Asked(NamedTuple):
-    """What a client asks for; everything is a batch, of one where one observation was sent."""
+    """A client's request; always a batch, of one for a single observation."""
 
     observation: dict[str, NumpyArray]  # [B, ...] by feature or by leaf
     rows: int  # B
@@ -46,10 +46,10 @@ class Asked(NamedTuple):
 
 
 def read_body(text: bytes, policy: Policy, most: int) -> Asked:
-    """What the bytes of a request ask for; Refused where they are no JSON, do not fit, or are more than `most` rows."""
+    """Return the request of a body; Refused for invalid JSON, invalid fields, or more than `most` rows."""
     body = parsed(text)
     if not isinstance(body, dict) or ("observation" in body) == ("observations" in body):
-        raise Refused(UNFIT, 'expected {"observation": ...} for one, or {"observations": [...]} for a batch')
+        raise Refused(UNFIT, 'the body needs {"observation": ...} for one, or {"observations": [...]} for a batch')
     single = "observation" in body
     fields = ONE if single else MANY
     for name in body:
@@ -57,9 +57,9 @@ def read_body(text: bytes, policy: Policy, most: int) -> Asked:
             raise Refused(UNFIT, f"unknown field '{name}': {nearest(name, fields)}")
     rows = [body["observation"]] if single else body["observations"]
     if not isinstance(rows, list) or not rows:
-        raise Refused(UNFIT, "'observations' must be a list of at least one observation")
+        raise Refused(UNFIT, "'observations' is not a list with at least one observation. fix: send [{...}]")
     if len(rows) > most:
-        raise Refused(TOO_MANY, f"'observations' has {len(rows):,} rows, this server takes at most {most:,} at a time")
+        raise Refused(TOO_MANY, f"'observations' has {len(rows):,} rows, at most {most:,} are allowed. fix: send fewer")
     where = "observation" if single else "observations"
     observation = _observation(rows, policy.spec, where)
     mask, memory = (body.get(name) for name in fields[1:3])
@@ -74,24 +74,24 @@ def read_body(text: bytes, policy: Policy, most: int) -> Asked:
 
 
 def parsed(text: bytes) -> Any:
-    """The JSON of a body; Refused where it is none."""
+    """Return the JSON of a body; Refused for invalid JSON."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
             seen: set[str] = set()
             twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-            raise Refused(MALFORMED, f"the field '{twice}' is given twice")
-        return found
+            raise Refused(MALFORMED, f"the field '{twice}' appears twice. fix: send it once")
+        return fields
 
     def no_number(word: str) -> Any:
-        raise Refused(MALFORMED, f"{word} is no JSON: send null where a value is missing")
+        raise Refused(MALFORMED, f"{word} is not JSON. fix: send null for a missing value")
 
     try:
         return json.loads(text, object_pairs_hook=once, parse_constant=no_number)
     except (ValueError, RecursionError) as error:
-        told = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise Refused(MALFORMED, f"the body is no JSON: {told}") from error
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise Refused(MALFORMED, f"the body is not JSON: {reason}. fix: send valid JSON") from error
 
 
 def _observation(rows: list[Any], spec: Spec, where: str) -> dict[str, NumpyArray]:
@@ -102,15 +102,15 @@ def _observation(rows: list[Any], spec: Spec, where: str) -> dict[str, NumpyArra
             return {name: _batched(_array(values, name)) for name, values in columns.items()}
         return {name: _column(values, name, spec, where) for name, values in columns.items()}
     if any(isinstance(row, Mapping) for row in rows):
-        raise Refused(UNFIT, f"'{where}' mixes observations by name and by position")
+        raise Refused(UNFIT, f"'{where}' mixes observations by name and by position. fix: use one form")
     if len(spec.observation) != 1:
-        raise Refused(UNFIT, f"'{where}': this policy sees {', '.join(spec.observation)}; name the features")
+        raise Refused(UNFIT, f"'{where}': the policy needs {', '.join(spec.observation)}. fix: name the features")
     (name,) = spec.observation
     return {name: _batched(_array(rows, where))}
 
 
 def _batched(values: NumpyArray) -> NumpyArray:
-    """Bare numbers as rows of one."""
+    """Return single numbers as rows of one."""
     return values[:, None] if values.ndim == 1 else values
 
 
@@ -120,20 +120,20 @@ def _features(spec: Spec) -> set[str]:
 
 
 def _gathered(rows: list[Any], where: str) -> dict[str, list[Any]]:
-    """Rows with the same names as columns."""
+    """Return rows with the same names as columns."""
     names = list(rows[0])
     for i, row in enumerate(rows):
         for name in set(names).symmetric_difference(row):
-            has = "lacks" if name in names else "alone has"
-            raise Refused(UNFIT, f"{where}[{i}] {has} the feature '{name}'")
+            problem = "does not have" if name in names else "is the only one with"
+            raise Refused(UNFIT, f"{where}[{i}] {problem} the feature '{name}'. fix: equal features in all rows")
     return {name: [row[name] for row in rows] for name in names}
 
 
 def _column(values: list[Any], name: str, spec: Spec, where: str) -> NumpyArray:
-    """One feature of every row: numbers, or words of a vocabulary; null where it is missing."""
+    """Return one feature of every row: numbers, or categories; null where it is missing."""
     for i, value in enumerate(values):
         if isinstance(value, list | dict):
-            raise Refused(UNFIT, f"{where}[{i}]: '{name}' must be one value, found a {_kind(value)}")
+            raise Refused(UNFIT, f"{where}[{i}]: '{name}' is a {_kind(value)}, expected one value. fix: send one")
     if _has_words(name, spec):
         return np.asarray([None if v is None else v if isinstance(v, str) else str(v) for v in values], object)
     return np.asarray([_number(value, name, i, where) for i, value in enumerate(values)])
@@ -150,35 +150,35 @@ def _number(value: Any, name: str, row: int, where: str) -> float:
     if value is None:
         return math.nan
     if isinstance(value, str):
-        raise Refused(UNFIT, f"{where}[{row}]: '{name}' must be a number, found a string")
+        raise Refused(UNFIT, f"{where}[{row}]: '{name}' is a string, expected a number. fix: send a number")
     try:
         return float(value)
     except OverflowError:
-        raise Refused(UNFIT, f"{where}[{row}]: '{name}' is larger than any number that a policy takes") from None
+        raise Refused(UNFIT, f"{where}[{row}]: '{name}' is too large for a float. fix: send a smaller number") from None
 
 
 def _array(values: Any, name: str) -> NumpyArray:
-    """Nested lists of numbers, or of words; whole numbers stay whole, so that codes are recognised."""
+    """Return nested lists of numbers, or of text; whole numbers stay integers, because they are codes."""
     kinds = {_kind(value) for value in _flat(values, name)}
     if kinds == {"string"} or not kinds:
-        wanted: Any = object if kinds else float
+        dtype: Any = object if kinds else float
     elif kinds <= {"number", "boolean", "null"}:
         whole = all(isinstance(value, int) for value in _flat(values, name))
-        wanted = np.int64 if whole else float
+        dtype = np.int64 if whole else float
     else:
-        raise Refused(UNFIT, f"'{name}' mixes {' and '.join(sorted(kinds))} values")
+        raise Refused(UNFIT, f"'{name}' mixes {' and '.join(sorted(kinds))} values. fix: use one type")
     try:
-        found = np.asarray(values, wanted)
+        array = np.asarray(values, dtype)
     except (ValueError, TypeError):
-        raise Refused(UNFIT, f"'{name}' has rows of different lengths: give every row one shape") from None
+        raise Refused(UNFIT, f"'{name}' has rows of different lengths. fix: give every row one shape") from None
     except OverflowError:
-        raise Refused(UNFIT, f"'{name}' holds a number larger than any that a policy takes") from None
-    return found
+        raise Refused(UNFIT, f"'{name}' has a number that is too large. fix: send a smaller number") from None
+    return array
 
 
 def _flat(values: Any, name: str, depth: int = 0) -> Iterator[Any]:
     if depth > DEEPEST:
-        raise Refused(UNFIT, f"'{name}' is nested too deeply")
+        raise Refused(UNFIT, f"'{name}' is nested too deeply. fix: send flatter lists")
     if isinstance(values, list):
         for value in values:
             yield from _flat(value, name, depth + 1)
@@ -192,40 +192,46 @@ def _kind(value: Any) -> str:
 
 
 def _mask(values: Any, name: str) -> NumpyArray:
-    found = _array(values, name)
-    if found.dtype.kind not in "biuf":
-        raise Refused(UNFIT, f"'{name}' must hold true and false")
-    return found
+    mask = _array(values, name)
+    if mask.dtype.kind not in "biuf":
+        raise Refused(UNFIT, f"'{name}' has other values than true and false. fix: send these")
+    return mask
 
 
 def _memory(values: Any, single: bool, policy: Policy, count: int, name: str) -> Memory | None:
     if not policy.is_recurrent:
         if values is not None:
-            raise Refused(UNFIT, f"'{name}': this policy has no memory")
+            raise Refused(UNFIT, f"'{name}': this policy is feed-forward and has no memory. fix: drop it")
         return None
     memory = policy.start(count)
     if values is None:  # the start of an episode
         return memory
     carry = _array([values] if single else values, name)
-    kept = carry.astype(np.float32) if carry.dtype.kind in "if" and np.abs(carry).max(initial=0) < MOST else carry
-    if kept.shape != memory.carry.shape or kept.dtype != np.float32 or not np.isfinite(kept).all():
-        raise Refused(UNFIT, f"'{name}' must be numbers of shape {list(memory.carry.shape)}, as an answer gave them")
-    memory.carry = kept
+    state = carry.astype(np.float32) if carry.dtype.kind in "if" and np.abs(carry).max(initial=0) < MOST else carry
+    if state.shape != memory.carry.shape or state.dtype != np.float32 or not np.isfinite(state).all():
+        raise Refused(
+            UNFIT, f"'{name}': expected numbers of shape {list(memory.carry.shape)}. fix: send those of the last answer"
+        )
+    memory.carry = state
     return memory
 
 
 def _seed(value: Any) -> int | None:
     if value is None or (type(value) is int and 0 <= value < 2**32):
         return value
-    raise Refused(UNFIT, f"'seed' must be a whole number from 0 to {2**32 - 1:,}")
+    raise Refused(UNFIT, f"'seed' is not a whole number from 0 to {2**32 - 1:,}. fix: send 0")
 
 
 def pictures(asked: Asked, spec: Spec) -> dict[str, NumpyArray]:
-    """The observations with pictures as bytes; Refused where a number is none."""
-    found = dict(asked.observation)
+    """Return the observations with pictures as bytes; Refused for other numbers."""
+    observation = dict(asked.observation)
     for name, leaf in spec.observation.items():
-        if isinstance(leaf, Image) and name in found:
-            if found[name].dtype.kind != "i" or found[name].min(initial=0) < 0 or found[name].max(initial=0) > 255:
-                raise Refused(UNFIT, f"'{name}' must be pictures: whole numbers from 0 to 255")
-            found[name] = found[name].astype(np.uint8)
-    return found
+        if isinstance(leaf, Image) and name in observation:
+            if (
+                observation[name].dtype.kind != "i"
+                or observation[name].min(initial=0) < 0
+                or observation[name].max(initial=0) > 255
+            ):
+                raise Refused(UNFIT, f"'{name}' is a picture, expected whole numbers from 0 to 255. fix: send these")
+            observation[name] = observation[name].astype(np.uint8)
+    return observation

@@ -1,4 +1,4 @@
-"""What a server has done so far, as text in Prometheus' exposition format."""
+"""A server's counts so far, as text in Prometheus' exposition format."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ EDGES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # s
 
 @dataclass
 class Counts:
-    """Requests by their status, rows, and how long answers took."""
+    """Requests by status, rows, and durations of answers."""
 
     answers: Counter[int] = field(default_factory=Counter)  # by status
-    within: Counter[float] = field(default_factory=Counter)  # by edge, each with all that were quicker
+    within: Counter[float] = field(default_factory=Counter)  # by edge, cumulative
     rows: int = 0
     seconds: float = 0.0
     under_way: int = 0
@@ -26,7 +26,7 @@ class Counts:
             self.within[edge] += seconds <= edge
 
     def text(self) -> str:
-        """All counts."""
+        """Return all counts as text."""
         total = sum(self.answers.values())
         lines = ["# TYPE tidelog_requests_total counter"]
         lines += [f'tidelog_requests_total{{status="{status}"}} {n}' for status, n in sorted(self.answers.items())]

@@ -1,4 +1,4 @@
-"""What `POST /recommend` takes and answers: histories by item id, lists of item ids. Letters: `B` histories."""
+"""Requests and answers of `POST /recommend`: histories and lists by item id. Letters: `B` histories."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from tidelog.runtime.recommender import Recommender
 from tidelog.serving.bodies import TOO_MANY, UNFIT, Refused, parsed
 
 MOST = 100_000  # items in one answer
-FEW = 20_000  # items that are looked at, and places of lists
+FEW = 20_000  # scored items plus list places of a quick answer
 CHOICES = ("k", "exclude_seen", "candidates", "exclude", "unknown")
 ONE = ("history", "events", "user", *CHOICES)
 MANY = ("histories", "events", "users", *CHOICES)
 
 
 class Asked(NamedTuple):
-    """What a client asks for; everything is a batch, of one where one history was sent."""
+    """A client's request; always a batch, of one for a single history."""
 
     histories: list[list[Any]]
     rows: int  # B
     single: bool
-    choices: dict[str, Any]  # of `Recommender.recommend`
+    choices: dict[str, Any]  # arguments of `Recommender.recommend`
 
 
 class Lists:
@@ -33,10 +33,12 @@ class Lists:
         self.policy, self._most = policy, most
 
     def read(self, text: bytes) -> Asked:
-        """What a body asks for; Refused where it does not fit."""
+        """Return the request of a body; Refused for an invalid one."""
         body = parsed(text)
         if not isinstance(body, dict) or ("history" in body) == ("histories" in body):
-            raise Refused(UNFIT, 'expected {"history": [...]} for one user, or {"histories": [[...], ...]} for several')
+            raise Refused(
+                UNFIT, 'the body needs {"history": [...]} for one user, or {"histories": [[...], ...]} for several'
+            )
         single = "history" in body
         fields = ONE if single else MANY
         for name in body:
@@ -45,7 +47,8 @@ class Lists:
         histories = _rows(body[fields[0]], fields[0], single)
         if len(histories) > self._most:
             raise Refused(
-                TOO_MANY, f"'histories' has {len(histories):,} rows, this server takes {self._most:,} at most"
+                TOO_MANY,
+                f"'histories' has {len(histories):,} rows, at most {self._most:,} are allowed. fix: send fewer",
             )
         choices = {name: body[name] for name in CHOICES if name in body}
         _check(choices, len(histories))
@@ -56,57 +59,59 @@ class Lists:
         return Asked(histories, len(histories), single, choices)
 
     def quick(self, asked: Asked) -> bool:
-        """Whether the answer is computed faster than a thread is asked."""
+        """Return whether the computation is faster than a thread switch."""
         return asked.rows * (self.policy.ranker().items + 100 * int(asked.choices.get("k", 10))) <= FEW
 
     def compute(self, asked: Asked) -> dict[str, Any]:
-        """Items and scores [B, k], best first."""
-        found = self.policy.recommend(asked.histories, **asked.choices)
-        items, scores = found.items.tolist(), found.scores.tolist()
+        """Return items and scores [B, k], best first."""
+        lists = self.policy.recommend(asked.histories, **asked.choices)
+        items, scores = lists.items.tolist(), lists.scores.tolist()
         return {"items": items[0], "scores": scores[0]} if asked.single else {"items": items, "scores": scores}
 
 
 def _rows(value: Any, name: str, single: bool) -> list[list[Any]]:
-    """Lists of ids or words, one a user."""
+    """Return lists of ids or texts, one per user."""
     rows = [value] if single else value
     if not isinstance(rows, list) or not rows:
-        raise Refused(UNFIT, f"'{name}' must be a list with a list of each user's")
+        raise Refused(UNFIT, f"'{name}' is not a list with one list per user. fix: send [[...], ...]")
     for i, row in enumerate(rows):
         where = name if single else f"{name}[{i}]"
         if not isinstance(row, list):
-            raise Refused(UNFIT, f"'{where}' must be a list, the latest last; [] is a user without a history")
+            raise Refused(UNFIT, f"'{where}' is not a list (the latest last). fix: send [] for a user without history")
         _check_ids(row, where)
     return rows
 
 
 def _users(value: Any, name: str, single: bool) -> list[dict[str, Any] | None]:
-    """What is known of each user: columns by name."""
+    """Return the features of each user: columns by name."""
     rows = [value] if single else value
     if not isinstance(rows, list):
-        raise Refused(UNFIT, f"'{name}' must be a list with an object for each history")
+        raise Refused(UNFIT, f"'{name}' is not a list with one object per history. fix: send [{{...}}, ...]")
     for i, row in enumerate(rows):
         if row is not None and not isinstance(row, dict):
-            raise Refused(UNFIT, f"'{name if single else f'{name}[{i}]'}' must be an object of columns and values")
+            raise Refused(
+                UNFIT, f"'{name if single else f'{name}[{i}]'}' is not an object. fix: send columns and values"
+            )
     return rows
 
 
 def _check_ids(ids: list[Any], where: str) -> None:
     for i, one in enumerate(ids):
         if type(one) not in (str, int):
-            raise Refused(UNFIT, f"'{where}[{i}]' must be a string or a whole number")
+            raise Refused(UNFIT, f"'{where}[{i}]' is not a string or a whole number. fix: send an item id")
 
 
 def _check(choices: dict[str, Any], rows: int) -> None:
-    """Refused unless each choice is of its kind, and the answer is of a size that one answer may have."""
+    """Raise Refused unless each choice has its type, and the answer is within the limit."""
     k = choices.get("k", 10)
     if type(k) is not int or k < 1:
-        raise Refused(UNFIT, f"'k' must be a whole number from 1 on, found {k!r:.40}")
+        raise Refused(UNFIT, f"'k' is {k!r:.40}, expected a whole number of at least 1. fix: send 10")
     if k * rows > MOST:
-        raise Refused(TOO_MANY, f"'k' = {k:,} for {rows:,} histories: an answer holds at most {MOST:,} items")
+        raise Refused(TOO_MANY, f"'k' = {k:,} for {rows:,} histories, at most {MOST:,} items per answer. fix: lower k")
     if type(choices.get("exclude_seen", True)) is not bool:
-        raise Refused(UNFIT, "'exclude_seen' must be true or false")
+        raise Refused(UNFIT, "'exclude_seen' is not true or false. fix: send true")
     for name in ("candidates", "exclude"):
         if choices.get(name) is not None:
             if not isinstance(choices[name], list):
-                raise Refused(UNFIT, f"'{name}' must be a list of item ids")
+                raise Refused(UNFIT, f"'{name}' is not a list of item ids. fix: send [...]")
             _check_ids(choices[name], name)

@@ -1,7 +1,7 @@
-"""`finetune`: a run that learnt from a log goes on in an environment, every member from where it stands.
+"""`finetune`: a run that learned from a log continues in an environment, with the learner state of every member.
 
-Minibatches are mixed of the log and of the member's own decisions. The part of the log that was held out stays held
-out. Learning rates are constant, unless the schedules restart over the updates to come.
+Minibatches mix rows of the log and the member's own decisions. The held-out part of the log stays held out. Learning
+rates are constant, unless the schedules restart over the remaining updates.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def finetune(
     progress: bool | None = None,
     train: bool = True,
 ) -> Run:
-    """Go on in an environment, for `steps` decisions a seed, with every seed of a run that learnt from a log.
+    """Continue every seed of a run that learned from a log in an environment, for `steps` decisions per seed.
 
-    `offline` is the share of a minibatch that comes from the log, `updates` the updates a decision, `collect_every` the
-    decisions between updates. `training/runs/options.py` describes the other options. `train=False` returns the run
+    `offline` is the share of a minibatch that comes from the log, `updates` the updates per decision, `collect_every`
+    the decisions between updates. `training/runs/options.py` describes the other options. `train=False` returns the run
     before its first decision. Raises ConfigError, SpecError, EnvironmentFailure, DivergenceError.
     """
     use_cache()
@@ -88,22 +88,22 @@ def finetune(
     )
     for member in run.members:
         check_tunable(member.algorithm, record.spec)
-    places = places_for(env, 1, [member.seed for member in run.members], log_out is not None)
-    check_same_spaces(record.spec, places.spec, place_name(env, places))
-    players = _players([member.algorithm for member in run.members], record.scaler, tuning, options.steps)
-    planned = planned_updates(players[0], options.steps)
+    assignment = places_for(env, 1, [member.seed for member in run.members], log_out is not None)
+    check_same_spaces(record.spec, assignment.spec, place_name(env, assignment))
+    collectors = _collectors_of([member.algorithm for member in run.members], record.scaler, tuning, options.steps)
+    planned = planned_updates(collectors[0], options.steps)
     states = [began_anew(learner.state, planned) for learner in run.learners()]
-    learners = _learners(players, states, options, places, log_out, stores)
+    learners = _learners(collectors, states, options, assignment, log_out, stores)
     check_playable(run.policy(), episodes)
     if best is not None:
         losses = validation.names(run.members[0].algorithm, states[0]) if validation else []
         Selection(options).check([*reported(learners[0]), *losses, *evaluated(episodes, own)])
-    recorder = None if log_out is None else CollectedLog(log_out, places.spec, len(run.members))
-    if recorder is not None:
-        recorder.check_free()
+    collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(run.members))
+    if collected_log is not None:
+        collected_log.check_free()
     data = {
         **record.data,
-        "environment": place_name(env, places),
+        "environment": place_name(env, assignment),
         "named": isinstance(env, str),
         "finetuned_from": None if run.folder is None else str(run.folder.resolve()),
     }
@@ -113,17 +113,17 @@ def finetune(
         learners,
         options.steps,
         stores=stores,
-        places=places,
-        players=players,
+        places=assignment,
+        players=collectors,
         together=together,
-        recorder=recorder,
+        recorder=collected_log,
     )
     tuned = Run(begun, engine, new_folder(out, begun), validation=validation, evaluators=own, sinks=sinks)
     return tuned.train(progress) if train else tuned
 
 
-def _tuning(options: Options) -> Tuning:
-    """The mix of a run that goes on, from its options."""
+def _settings_of(options: Options) -> Tuning:
+    """Return the fine-tuning settings of a run from its options."""
     names = ("offline", "updates", "collect_every", "restart_schedules")
     return Tuning(**{name: getattr(options, name) for name in names})
 
@@ -140,28 +140,29 @@ def reopened_finetuning(
     checkpoint: int | None,
     together: bool | None,
 ) -> Run:
-    """A run that goes on in an environment, as its checkpoint left it."""
-    options, tuning = record.options, _tuning(record.options)
+    """Return a run that is being fine-tuned in an environment, in the state of its checkpoint."""
+    options, tuning = record.options, _settings_of(record.options)
     log_out = None if options.log_out is None else Path(options.log_out)
     members = as_members(algorithms, options.seeds)
     if env is None and not record.data["named"]:
         raise CheckpointError(
-            f"the run's environment, {record.environment}, has no name: pass it again, as in resume(folder, env=env)"
+            f"the run's environment {record.environment} has no registered name. fix: pass it again, as in "
+            "resume(folder, env=env)"
         )
     env = record.environment if env is None else env
-    places = places_for(env, 1, [member.seed for member in members], log_out is not None)
-    check_same_spaces(record.spec, places.spec, place_name(env, places))
-    players = _players([member.algorithm for member in members], record.scaler, tuning, options.steps)
-    planned = planned_updates(players[0], options.steps)
-    states = [player.init(record.spec, jax.random.key(0), planned) for player in players]
-    templates = _learners(players, states, options, places, log_out, stores)
-    found = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
-    recorder = None if log_out is None else CollectedLog(log_out, places.spec, len(members))
-    if recorder is not None:
-        recorder.go_on(int(found.learners[0].played.rounds))
+    assignment = places_for(env, 1, [member.seed for member in members], log_out is not None)
+    check_same_spaces(record.spec, assignment.spec, place_name(env, assignment))
+    collectors = _collectors_of([member.algorithm for member in members], record.scaler, tuning, options.steps)
+    planned = planned_updates(collectors[0], options.steps)
+    states = [player.init(record.spec, jax.random.key(0), planned) for player in collectors]
+    templates = _learners(collectors, states, options, assignment, log_out, stores)
+    snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
+    collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(members))
+    if collected_log is not None:
+        collected_log.go_on(int(snapshot.learners[0].played.rounds))
     learners = [
-        learner if places.source or found.environments[i] else _cut(learner)
-        for i, learner in enumerate(restored(places, players, found.learners, found.environments))
+        learner if assignment.source or snapshot.environments[i] else _with_truncated_end(learner)
+        for i, learner in enumerate(restored(assignment, collectors, snapshot.learners, snapshot.environments))
     ]
     together = options.together if together is None else together
     engine = Engine(
@@ -169,40 +170,49 @@ def reopened_finetuning(
         learners,
         options.steps,
         stores=stores,
-        places=places,
-        players=players,
-        position=found.position,
+        places=assignment,
+        players=collectors,
+        position=snapshot.position,
         together=together,
-        recorder=recorder,
+        recorder=collected_log,
     )
     rows = rows_until(path, engine.update)
     return Run(
-        record, engine, path, validation=validation, evaluators=own, sinks=sinks, metrics=rows, memory=found.memory
+        record,
+        engine,
+        path,
+        validation=validation,
+        evaluators=own,
+        sinks=sinks,
+        metrics=rows,
+        memory=snapshot.memory,
     )
 
 
 def began_anew(state: Any, updates: int) -> Any:
-    """The state with all of its schedules at their beginning, for so many updates to come."""
+    """Return the state with all schedules at their start, for `updates` more updates."""
     return state._replace(step=jnp.int32(0), updates=jnp.int32(updates))
 
 
 def check_same_spaces(ours: Spec, theirs: Spec, name: str) -> None:
-    """Raise SpecError, with what is different, unless an environment shows and takes what the log does."""
+    """Raise SpecError, with the difference, unless an environment has the observations and actions of the log."""
+    fix = "fix: fine-tune in an environment with the spaces of the log"
     if set(ours.observation) != set(theirs.observation):
-        raise SpecError(f"{name} shows {sorted(theirs.observation)}, the log has {sorted(ours.observation)}")
+        raise SpecError(
+            f"{name} has the observations {sorted(theirs.observation)}, expected those of the log, "
+            f"{sorted(ours.observation)}. {fix}"
+        )
     pairs = [(f"observation '{leaf}'", ours.observation[leaf], theirs.observation[leaf]) for leaf in ours.observation]
     for what, one, two in (*pairs, ("the action", ours.action, theirs.action)):
-        if _bare(one, two) != _bare(two, one):
-            raise SpecError(
-                f"{what} of the log is {one}, that of {name} is {two}: a run goes on where the spaces are the same"
-            )
+        if _comparable(one, two) != _comparable(two, one):
+            raise SpecError(f"{what} of the log is {one}, but that of {name} is {two}. {fix}")
     if ours.masked != theirs.masked:
-        has = {True: "says which actions are allowed", False: "does not say which actions are allowed"}
-        raise SpecError(f"the log {has[ours.masked]}, {name} {has[theirs.masked]}")
+        has = {True: "has action masks", False: "has no action masks"}
+        raise SpecError(f"the log {has[ours.masked]}, but {name} {has[theirs.masked]}. {fix}")
 
 
-def _bare(space: Any, other: Any) -> Any:
-    """A space without words that the other has none of, and with bounds that rounding does not tell apart."""
+def _comparable(space: Any, other: Any) -> Any:
+    """Return a space without the names that the other space lacks, and with bounds rounded to float32."""
     changes: dict[str, Any] = {}
     if isinstance(space, Vector | Discrete | Continuous | Codes) and not getattr(other, "names", ()):
         changes["names"] = ()
@@ -216,11 +226,12 @@ def _bare(space: Any, other: Any) -> Any:
 def _check_offline(record: Record) -> None:
     if record.environment is not None:
         raise ConfigError(
-            f"this run learns in {record.environment} already: resume it, or begin from a run that learnt from a log"
+            f"run: this run learns in the environment {record.environment} already, expected a run that learned from a "
+            "log. fix: resume this run, or pass a run of tl.fit"
         )
 
 
-def _players(algorithms: list[Any], scaler: Scaler, tuning: Tuning, steps: int) -> list[Any]:
+def _collectors_of(algorithms: list[Any], scaler: Scaler, tuning: Tuning, steps: int) -> list[Any]:
     scales = Scales(
         dict(scaler.mean), dict(scaler.std), np.float32(scaler.reward_scale), np.float32(scaler.reward_shift)
     )
@@ -231,20 +242,20 @@ def _players(algorithms: list[Any], scaler: Scaler, tuning: Tuning, steps: int) 
 
 
 def _learners(
-    players: list[Any],
+    collectors: list[Any],
     states: list[Any],
     options: Options,
-    places: EnvAssignment,
+    assignment: EnvAssignment,
     log_out: Any,
     stores: Stores,
 ) -> list[LearnerState]:
-    seeds = list(options.seeds) * (len(players) // len(options.seeds))
-    pairs = list(zip(players, seeds, strict=True))
-    return beginners(pairs, states, places.spec, places.source, log_out is not None, stores)
+    seeds = list(options.seeds) * (len(collectors) // len(options.seeds))
+    pairs = list(zip(collectors, seeds, strict=True))
+    return beginners(pairs, states, assignment.spec, assignment.source, log_out is not None, stores)
 
 
-def _cut(learner: LearnerState) -> LearnerState:
-    """The learner whose environment starts anew: its last decision is followed by nothing that comes."""
+def _with_truncated_end(learner: LearnerState) -> LearnerState:
+    """Mark the last stored decision of a learner as truncated, because its environment restarts."""
     own = learner.segments["own"]
     last = jnp.maximum(own.filled - 1, 0)
     truncated = own.columns["truncated"].at[last, -1].set(True)

@@ -1,4 +1,4 @@
-"""`fit`: from an algorithm and a log to a run."""
+"""`fit`: learn from a log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tidelog.training.runs.sinks import Sink
 from tidelog.training.runs.time_split import LISTS, TimeSplit, refuse_what_lists_lack
 from tidelog.types import Vector
 
-CLOSEST = 50  # updates between two reports of a run, at least, where `every` is not given
+CLOSEST = 50  # default minimum of updates between two reports
 
 
 def fit(
@@ -60,18 +60,18 @@ def fit(
     progress: bool | None = None,
     train: bool = True,
 ) -> Run:
-    """Learn from a log for `steps` updates a member; a list of algorithms is a population, trained side by side.
+    """Learn from a log for `steps` updates per member; a list of algorithms is a population, trained side by side.
 
     `training/runs/options.py` describes every option. `evaluate` maps environments to episodes, or names to functions
-    of the policy. `warm_start` maps parts of the state to run folders; a target network starts as the network that it
-    follows. Without `out` nothing is written. `train=False` returns the run before its first update: `run.stream()`
+    of the policy. `warm_start` maps parts of the state to run folders; a target network starts as a copy of its online
+    network. Without `out` nothing is written. `train=False` returns the run before its first update; `run.stream()`
     trains it chunk by chunk. Raises ConfigError, SpecError, LogError, DivergenceError.
     """
     use_cache()
     algorithms = as_algorithms(algorithm)
     if not isinstance(log, Log | Interactions):
         raise ConfigError(
-            f"expected a log, found {type(log).__name__}: read it first, as in tl.read_log(path, columns)"
+            f"log: expected a tl.Log, found {type(log).__name__}. fix: read it first, as in tl.read_log(path, columns)"
         )
     same_program(algorithms)
     check_source(algorithms[0], False)
@@ -130,23 +130,23 @@ def fit(
 
 
 def parts_of(log: Log | Interactions, held_out: float, seed: int) -> EpisodeSplit | TimeSplit:
-    """What is learnt from and what is held out: by episode, or by time."""
+    """Split a log into training and held-out parts: by episode, or by time for interactions."""
     return TimeSplit(log, held_out) if isinstance(log, Interactions) else EpisodeSplit(log, held_out, seed)
 
 
 def furnished(member: Member, learner: LearnerState, log: Interactions) -> LearnerState:
-    """A fresh learner with what the interactions say of their items."""
+    """Add the item statistics of the interactions to a fresh learner."""
     return learner._replace(state=member.algorithm.furnish(learner.state, log, member.seed))
 
 
 def validation_of(parts: EpisodeSplit | TimeSplit, algorithm: Any, scaler: Scaler) -> Validation | None:
-    """What measures held-out losses; None where nothing is held out."""
+    """Return the validation of the held-out part, or None if nothing is held out."""
     stores = parts.validation_stores(algorithm, scaler)
     return None if stores is None else Validation(stores)
 
 
 def _scale(scale: Scale | None, log: Log | Interactions) -> Scale:
-    """The scale that was asked for; by default named features (those of tables) are standardised."""
+    """Return the requested scale; the default standardises named features (those of tables)."""
     if scale is not None:
         return scale
     named = any(isinstance(leaf, Vector) and bool(leaf.names) for leaf in log.spec.observation.values())
@@ -154,26 +154,26 @@ def _scale(scale: Scale | None, log: Log | Interactions) -> Scale:
 
 
 def _sketches(parts: EpisodeSplit | TimeSplit, warm_start: Mapping[str, str | Path] | None) -> dict[str, Any]:
-    """What was learnt from, the episodes of runs that parts come from among it; nothing where one does not know."""
+    """Return sketches of the training episodes, with those of the warm-start runs; empty if any of them is unknown."""
     sketches = parts.sketches()
     for source in (warm_start or {}).values() if sketches else ():
-        theirs = Record.read(Path(source)).sketches.get("learnt_from")
-        mine = Sketch.from_json(sketches["learnt_from"])
-        joined = None if theirs is None else mine.joined(Sketch.from_json(theirs))
-        if joined is None:
+        other = Record.read(Path(source)).sketches.get("learnt_from")
+        own = Sketch.from_json(sketches["learnt_from"])
+        union = None if other is None else own.joined(Sketch.from_json(other))
+        if union is None:
             return {}
-        sketches["learnt_from"] = joined.to_json()
+        sketches["learnt_from"] = union.to_json()
     return sketches
 
 
 def warm_started(algorithm: Any, learner: LearnerState, warm_start: Mapping[str, str | Path]) -> LearnerState:
-    """A fresh learner with the named parts of other runs' last checkpoints.
+    """Load the named parts of a fresh learner from the last checkpoints of other runs.
 
-    A target network that is not named itself starts as a copy of the network that it follows, if that was named.
-    Raises ConfigError, CheckpointError.
+    A target network that is not named starts as a copy of its online network, if that network is named. Raises
+    ConfigError, CheckpointError.
     """
     for part, source in warm_start.items():
-        learner = _warmed(learner, part, source)
+        learner = _load_part(learner, part, source)
     state = learner.state
     unnamed = [target for target in target_names(state) if target not in warm_start]
     for target, path in followed_parts(algorithm, state, unnamed).items():
@@ -183,34 +183,38 @@ def warm_started(algorithm: Any, learner: LearnerState, warm_start: Mapping[str,
 
 
 def target_names(state: Any) -> list[str]:
-    """The target networks of a state: its parts called `target_...` that are there."""
+    """Return the names of the target networks in a state: all parts called `target_...` that are not None."""
     return [part for part in state._fields if part.startswith("target_") and getattr(state, part) is not None]
 
 
 def followed_parts(algorithm: Any, state: Any, targets: Sequence[str]) -> dict[str, str]:
-    """By target network, the dotted path of the network that it follows; ConfigError where that is not known.
+    """Map each target network to the dotted path of its online network; ConfigError if that network is unknown.
 
-    `target_critic` follows `critic`, unless the algorithm's `target_sources` names another path.
+    The online network of `target_critic` is `critic`, unless the algorithm's `target_sources` names another path.
     """
     named = getattr(algorithm, "target_sources", {})
-    found = {target: named.get(target, target.removeprefix("target_")) for target in targets}
-    for target, path in found.items():
+    paths = {target: named.get(target, target.removeprefix("target_")) for target in targets}
+    for target, path in paths.items():
         if path.split(".")[0] not in state._fields:
             raise ConfigError(
-                f"warm_start: '{target}' follows no part that is known: name it too, as in warm_start={{'{target}': "
-                f"run}}, or say what it follows in {type(algorithm).__name__}.target_sources"
+                f"warm_start: the online network of '{target}' is unknown; the state has no part '{path}'. fix: name "
+                f"the target too, as in warm_start={{'{target}': run}}, or set "
+                f"{type(algorithm).__name__}.target_sources"
             )
-    return found
+    return paths
 
 
-def _warmed(learner: LearnerState, part: str, source: str | Path) -> LearnerState:
+def _load_part(learner: LearnerState, part: str, source: str | Path) -> LearnerState:
     if part not in getattr(learner.state, "_fields", ()):
-        raise ConfigError(f"warm_start: the state has no part '{part}'; parts: {', '.join(learner.state._fields)}")
-    template = getattr(learner.state, part)
-    found = read_part(source, part)
-    wanted = named_arrays(template)
-    if set(found) != set(wanted):
-        raise CheckpointError(
-            f"warm_start: '{part}' of {source} has {len(found)} arrays, this algorithm's has {len(wanted)}"
+        raise ConfigError(
+            f"warm_start: the state has no part '{part}'. fix: use one of {', '.join(learner.state._fields)}"
         )
-    return learner._replace(state=learner.state._replace(**{part: fill(template, found, f"'{part}' of {source}")}))
+    template = getattr(learner.state, part)
+    arrays = read_part(source, part)
+    expected = named_arrays(template)
+    if set(arrays) != set(expected):
+        raise CheckpointError(
+            f"warm_start: '{part}' of {source} has {len(arrays)} arrays, expected the {len(expected)} of this "
+            "algorithm. fix: use a run with the same network sizes"
+        )
+    return learner._replace(state=learner.state._replace(**{part: fill(template, arrays, f"'{part}' of {source}")}))

@@ -1,4 +1,4 @@
-"""`learn`: from an algorithm and an environment to a run."""
+"""`learn`: learn in an environment."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ def learn(
     progress: bool | None = None,
     train: bool = True,
 ) -> Run:
-    """Learn in an environment from `steps` decisions a seed, rounded up to whole rollouts.
+    """Learn in an environment from `steps` decisions per seed, rounded up to whole rollouts.
 
-    `env` is what `tidelog.envs.make` takes; functional environments ("jax:...") run inside the compiled loop. A list of
-    algorithms is a population of members that differ in numbers. `training/runs/options.py` describes every option.
-    `start` is a policy (or a run): fresh members are distilled from it on decisions that it collects first. `evaluate`
-    plays deterministically; `"sampled:NAME"` samples the actions. `train=False` returns the run before its first
-    decision. Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
+    `env` is any argument of `tidelog.envs.make`; functional environments ("jax:...") run inside the compiled loop. A
+    list of algorithms is a population of members that differ in numbers. `training/runs/options.py` describes every
+    option. `start` is a policy (or a run): it collects decisions first, and fresh members are distilled from it on
+    these. `evaluate` acts deterministically; `"sampled:NAME"` samples the actions. `train=False` returns the run before
+    its first decision. Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
     """
     use_cache()
     out, log_out = as_path("out", out), as_path("log_out", log_out)
-    begin = Start.of(start, decisions=start_decisions, updates=start_updates)
+    start_from = Start.of(start, decisions=start_decisions, updates=start_updates)
     if isinstance(algorithm, Run):
         raise ConfigError("learn takes an algorithm, found a run. fix: use tl.finetune(run, env, steps)")
     algorithms = as_algorithms(algorithm)
     same_program(algorithms)
     check_source(algorithms[0], True)
-    _check_plays(env, algorithms[0])
-    if begin is not None:
+    _check_environment(env, algorithms[0])
+    if start_from is not None:
         check_begins(algorithms[0])
     episodes, own = evaluators(evaluate or {})
     options = Options(
@@ -98,44 +98,46 @@ def learn(
     )
     members = as_members(algorithms, options.seeds)
     storage = _storage(options, out, algorithms[0])
-    places = _places(env, members, log_out is not None)
-    if ahead and places.source is not None:
+    assignment = _assign_environments(env, members, log_out is not None)
+    if ahead and assignment.source is not None:
         raise ConfigError(
-            f"ahead=True needs a host environment; {place_name(env, places)} already runs inside the compiled loop. "
-            "fix: drop ahead"
+            f"ahead=True needs a host environment; {place_name(env, assignment)} already runs inside the compiled "
+            "loop. fix: drop ahead"
         )
     for one in algorithms:
-        check_fit(one, places.spec, "environment")
-    learners = fresh_players(members, places.spec, places.source, options.steps, log_out is not None, storage)
+        check_fit(one, assignment.spec, "environment")
+    learners = fresh_players(members, assignment.spec, assignment.source, options.steps, log_out is not None, storage)
     check_playable(
-        Policy(algorithms[0], places.spec, Scaler(), algorithms[0].policy_params(learners[0].state)), episodes
+        Policy(algorithms[0], assignment.spec, Scaler(), algorithms[0].policy_params(learners[0].state)), episodes
     )
     if best is not None:
         Selection(options).check([*reported(learners[0]), *evaluated(episodes, own)])
-    recorder = None if log_out is None else CollectedLog(log_out, places.spec, len(members))
-    if recorder is not None:
-        recorder.check_free()
+    collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(members))
+    if collected_log is not None:
+        collected_log.check_free()
     check_free(out)
-    learners, told = (learners, None) if begin is None else begun_as(begin, members, learners, places)
+    learners, distillation = (
+        (learners, None) if start_from is None else begun_as(start_from, members, learners, assignment)
+    )
     engine = Engine(
         members,
         learners,
         options.steps,
-        places=places,
+        places=assignment,
         together=together,
-        recorder=recorder,
+        recorder=collected_log,
         ahead=ahead,
         storage=storage,
     )
     data = {
-        "environment": place_name(env, places),
+        "environment": place_name(env, assignment),
         "named": isinstance(env, str),
     }
-    if told is not None:
-        data["start"] = told
-    record = Record.online(algorithms, options, places.spec, data)
-    if begin is not None:
-        record = replace(record, sketches=learnt_through(begin.policy))
+    if distillation is not None:
+        data["start"] = distillation
+    record = Record.online(algorithms, options, assignment.spec, data)
+    if start_from is not None:
+        record = replace(record, sketches=learnt_through(start_from.policy))
     run = Run(record, engine, new_folder(out, record), evaluators=own, sinks=sinks)
     return run.train(progress) if train else run
 
@@ -150,55 +152,59 @@ def reopened(
     checkpoint: int | None,
     together: bool | None,
 ) -> Run:
-    """A run that learns in an environment, as its checkpoint left it."""
+    """Return a run that learns in an environment, in the state of its checkpoint."""
     options, algorithms = record.options, record.algorithms(algorithm)
     options = options if together is None else replace(options, together=together)
     log_out = None if options.log_out is None else Path(options.log_out)
     members = as_members(algorithms, options.seeds)
     if env is None and not record.data["named"]:
         raise CheckpointError(
-            f"the run's environment, {record.environment}, has no name: pass it again, as in resume(folder, env=env)"
+            f"the run's environment {record.environment} has no registered name. fix: pass it again, as in "
+            "resume(folder, env=env)"
         )
-    places = _places(record.environment if env is None else env, members, log_out is not None)
-    if places.spec != record.spec:
-        raise CheckpointError(f"this is not the run's environment: it has {places.spec}, the run's had {record.spec}")
+    assignment = _assign_environments(record.environment if env is None else env, members, log_out is not None)
+    if assignment.spec != record.spec:
+        raise CheckpointError(
+            f"env: found an environment with {assignment.spec}, expected the run's {record.spec}. fix: pass the "
+            "environment of the run"
+        )
     storage = _storage(options, path, algorithms[0])
-    templates = fresh_players(members, record.spec, places.source, options.steps, log_out is not None, storage)
+    templates = fresh_players(members, record.spec, assignment.source, options.steps, log_out is not None, storage)
     params = (
         [m.algorithm.policy_params(t.state) for m, t in zip(members, templates, strict=True)] if options.ahead else []
     )
-    found = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint, params)
-    recorder = None if log_out is None else CollectedLog(log_out, record.spec, len(members))
-    if recorder is not None:
-        recorder.go_on(int(found.learners[0].played.rounds))
-    learners = restored(places, [member.algorithm for member in members], found.learners, found.environments)
+    snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint, params)
+    collected_log = None if log_out is None else CollectedLog(log_out, record.spec, len(members))
+    if collected_log is not None:
+        collected_log.go_on(int(snapshot.learners[0].played.rounds))
+    learners = restored(assignment, [member.algorithm for member in members], snapshot.learners, snapshot.environments)
     engine = Engine(
         members,
         learners,
         options.steps,
-        places=places,
-        position=found.position,
+        places=assignment,
+        position=snapshot.position,
         together=options.together,
-        recorder=recorder,
+        recorder=collected_log,
         ahead=options.ahead,
-        waiting=found.waiting,
+        waiting=snapshot.waiting,
         storage=storage,
     )
-    engine.put_back(found.deposited)
+    engine.put_back(snapshot.deposited)
     rows = rows_until(path, engine.update)
-    return Run(record, engine, path, evaluators=own, sinks=sinks, metrics=rows, memory=found.memory)
+    return Run(record, engine, path, evaluators=own, sinks=sinks, metrics=rows, memory=snapshot.memory)
 
 
-def _check_plays(env: Any, algorithm: Any) -> None:
-    """Raise SpecError, with what is offered instead, where a log was given in place of an environment."""
+def _check_environment(env: Any, algorithm: Any) -> None:
+    """Raise SpecError, with the alternatives, if a log is passed as the environment."""
     if not isinstance(env, Log | Interactions):
         return
-    name, able = type(algorithm).__name__, ", ".join(OFFLINE if isinstance(env, Log) else RANKING)
-    lacks = "" if isinstance(env, Interactions) or env.propensity is not None else " without propensities"
+    name, alternatives = type(algorithm).__name__, ", ".join(OFFLINE if isinstance(env, Log) else RANKING)
+    without = "" if isinstance(env, Interactions) or env.propensity is not None else " without propensities"
     raise SpecError(
-        f"{name} learns from its own play and the probability of every action in it, found a log of {env.steps:,} "
-        f"steps{lacks} in place of an environment: learn from that by {able} (tl.fit), and where there is an "
-        f"environment begin as what they learnt (tl.learn({name}(...), env, start=run))"
+        f"env: {name} needs an environment, because it learns from its own decisions and their probabilities; found a "
+        f"log of {env.steps:,} steps{without}. fix: learn from the log with {alternatives} (tl.fit); then, with an "
+        f"environment, start from that run (tl.learn({name}(...), env, start=run))"
     )
 
 
@@ -207,6 +213,6 @@ def _storage(options: Options, out: str | Path | None, algorithm: Any) -> Storag
     return storage_for(where, out, limit, options.keep, algorithm, options.together)
 
 
-def _places(env: Any, members: list[Member], recorded: bool) -> EnvAssignment:
+def _assign_environments(env: Any, members: list[Member], recorded: bool) -> EnvAssignment:
     count = members[0].algorithm.collection().environments
     return places_for(env, count, [member.seed for member in members], recorded)

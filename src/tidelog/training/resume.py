@@ -1,4 +1,4 @@
-"""`resume` and `load`: a run from its folder."""
+"""`resume` and `load`: read a run from its folder."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ def resume(
     checkpoint: int | None = None,
     progress: bool | None = None,
 ) -> Run:
-    """Go on with an interrupted run, bit-equal to one never interrupted (same versions, device and thread count).
+    """Continue an interrupted run, bit-equal to an uninterrupted one (same versions, device and thread count).
 
-    `log` where the run's log was made in memory, `env` where its environment has no name, `algorithm` where it had
-    parts of your own, `evaluate` where it had evaluators of your own, `checkpoint` for an older one than the last.
+    Pass `log` if the run's log was created in memory, `env` if its environment has no registered name, `algorithm` if
+    it has custom parts, `evaluate` if it has custom evaluators, `checkpoint` to start from an older checkpoint than the
+    last.
     """
-    found = load(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, sinks=sinks, checkpoint=checkpoint)
-    return found.train(progress)
+    run = load(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, sinks=sinks, checkpoint=checkpoint)
+    return run.train(progress)
 
 
 def load(
@@ -56,14 +57,14 @@ def load(
     checkpoint: int | None = None,
     together: bool | None = None,
 ) -> Run:
-    """A run as its checkpoint left it; `run.stream()` goes on, `run.policy()` acts."""
+    """Return a run in the state of its checkpoint; `run.stream()` continues it, `run.policy()` returns its policy."""
     use_cache()
     path = Path(folder)
     record = Record.read(path)
     _, own = evaluators(evaluate or {})
-    lacking = sorted(set(record.options.own_evaluators) - set(own))
-    if lacking:
-        raise ConfigError(f"the run had evaluators of your own, {', '.join(lacking)}: pass them again in evaluate=...")
+    missing = sorted(set(record.options.own_evaluators) - set(own))
+    if missing:
+        raise ConfigError(f"the run's custom evaluators are missing: {', '.join(missing)}. fix: pass them in evaluate=")
     if record.environment is not None and not record.is_finetuned:
         return reopened(path, record, env, algorithm, own, sinks, checkpoint, together)
     log = _same_log(log, record)
@@ -75,9 +76,11 @@ def load(
         validation = validation_of(parts, algorithms[0], record.scaler)
         return reopened_finetuning(path, record, algorithms, stores, validation, env, own, sinks, checkpoint, together)
     templates = fresh_learners(members, record.spec, stores, options.steps)
-    found = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
+    snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
     together = options.together if together is None else together
-    engine = Engine(members, found.learners, options.steps, stores=stores, position=found.position, together=together)
+    engine = Engine(
+        members, snapshot.learners, options.steps, stores=stores, position=snapshot.position, together=together
+    )
     validation = validation_of(parts, algorithms[0], record.scaler)
     return Run(
         record,
@@ -87,7 +90,7 @@ def load(
         evaluators=own,
         sinks=sinks,
         metrics=rows_until(path, engine.update),
-        memory=found.memory,
+        memory=snapshot.memory,
         weighing=parts.weighing() if isinstance(parts, TimeSplit) else None,
     )
 
@@ -95,11 +98,14 @@ def load(
 def _same_log(log: Log | Interactions | None, record: Record) -> Log | Interactions:
     if log is None:
         if record.data["origin"] is None:
-            raise CheckpointError("the run's log was made in memory: pass it again, as in resume(folder, log=log)")
+            raise CheckpointError(
+                "the run's log was created in memory and is not saved. fix: pass it, as in resume(folder, log=log)"
+            )
         log = reopen_any(record.data["origin"])
     if log.fingerprint() != record.data["fingerprint"]:
         raise LogError(
-            f"this is not the log that the run was trained on: it has {log.steps} steps and fingerprint "
-            f"{log.fingerprint()[:12]}, the run's had {record.data['steps']} and {record.data['fingerprint'][:12]}"
+            f"log: found {log.steps} steps with fingerprint {log.fingerprint()[:12]}, expected the run's "
+            f"{record.data['steps']} steps with fingerprint {record.data['fingerprint'][:12]}. fix: pass the log that "
+            "the run was trained on"
         )
     return log

@@ -72,7 +72,7 @@ def test_d4rl_without_next_observations_knows_nothing_after_a_timeout(tmp_path: 
 def test_d4rl_without_timeouts_breaks_where_next_observations_do(tmp_path: Path) -> None:
     log = read_d4rl(hdf5(tmp_path / "a.hdf5", "timeouts"))
     assert log.fingerprint() == EXPECTED.fingerprint()
-    assert "10 episodes end where next_observations break off" in notes(log)
+    assert "10 episodes end where next_observations are discontinuous" in notes(log)
     log = read_d4rl(hdf5(tmp_path / "b.hdf5", "timeouts", "next_observations"))
     np.testing.assert_array_equal(log.terminated, DIED)
     assert "only terminals end an episode" in notes(log)
@@ -343,7 +343,7 @@ def test_reagent_states_that_are_no_maps_are_not_filled(tmp_path: Path) -> None:
     for key in ("state_features", "next_state_features"):
         rows = decisions()
         rows[1][key] = [1.0, 2.0, 3.0]
-        with pytest.raises(LogError, match=f"1 lines whose {key} is no map"):
+        with pytest.raises(LogError, match=f"1 lines whose {key} is not a map"):
             read_reagent(written(tmp_path / "a.json", rows))
 
 

@@ -73,7 +73,7 @@ class Mixed(NamedTuple):
     def probabilities(self) -> jax.Array:
         """Return probabilities [B, A] of discrete actions."""
         if not isinstance(self.base, Categorical):
-            raise TypeError("continuous actions have no probabilities; fix: use sample() or discrete actions")
+            raise TypeError("continuous actions have no probabilities. fix: use sample() or discrete actions")
         greedy = jax.nn.one_hot(self.base.mode(), self.base.logits.shape[-1])
         return self.epsilon * self.base.probabilities() + (1.0 - self.epsilon) * greedy
 

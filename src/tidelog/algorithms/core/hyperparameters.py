@@ -79,7 +79,7 @@ def _check_on_construction(cls: type[Any], names: list[str]) -> None:
 
     def checking(self: Any, *args: Any, **kwargs: Any) -> None:
         if args:
-            raise ConfigError(f"{cls.__name__} accepts keyword arguments only; fix: {cls.__name__}({names[0]}=...)")
+            raise ConfigError(f"{cls.__name__} accepts keyword arguments only. fix: {cls.__name__}({names[0]}=...)")
         for name in kwargs:
             if name not in names:
                 raise ConfigError(f"{cls.__name__} has no hyper-parameter '{name}': {nearest(name, names)}")
@@ -98,7 +98,7 @@ def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
         return _checked_number(where, field, value)
     if field.metadata.get("own"):
         if not (value is None or callable(value)):
-            raise ConfigError(f"{where}: expected a function or None; fix: pass a function")
+            raise ConfigError(f"{where}: expected a function or None. fix: pass a function")
         return value
     choices = field.metadata["choices"]
     if choices is not None:
@@ -106,7 +106,7 @@ def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
             raise ConfigError(f"{where}: {nearest(value, choices)}")
         if not isinstance(value, str) and not callable(value):
             raise ConfigError(
-                f"{where}: expected a function or one of {', '.join(choices)}; fix: use a name from this list"
+                f"{where}: expected a function or one of {', '.join(choices)}. fix: use a name from this list"
             )
         return choices[value] if isinstance(value, str) else value
     return _checked_static(where, field, value)
@@ -116,7 +116,7 @@ def _checked_number(where: str, field: dataclasses.Field[Any], value: Any) -> fl
     if value is None and "None" in str(field.type):
         return None
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ConfigError(f"{where}: expected a number; fix: write it as in 0.5")
+        raise ConfigError(f"{where}: expected a number. fix: write it as in 0.5")
     least, most, open_ends = field.metadata["range"]
     inside = least < value < most if open_ends else least <= value <= most
     if not (inside and math.isfinite(value)):
@@ -174,7 +174,7 @@ def from_config(cls: type[T], values: Mapping[str, Any]) -> T:
     for name, value in values.items():
         if isinstance(value, Mapping) and "own" in value:
             raise ConfigError(
-                f"{cls.__name__}.{name} is '{value['own']}', your own function, and files cannot hold functions; "
+                f"{cls.__name__}.{name} is '{value['own']}', your own function, and files cannot hold functions. "
                 f"fix: pass the algorithm again: resume(..., algorithm={cls.__name__}({name}=...))"
             )
     return cls(**values)
@@ -186,7 +186,7 @@ def same_program(algorithms: list[Any]) -> None:
     for other in algorithms[1:]:
         if type(other) is not type(first):
             raise ConfigError(
-                f"a population needs one algorithm, but it has {type(first).__name__} and {type(other).__name__}; "
+                f"a population needs one algorithm, but it has {type(first).__name__} and {type(other).__name__}. "
                 "fix: train them as separate runs"
             )
         for field in dataclasses.fields(first):
@@ -195,7 +195,7 @@ def same_program(algorithms: list[Any]) -> None:
             if differs:
                 raise ConfigError(
                     f"members of a population can differ in numbers only, but {type(first).__name__}.{field.name} is "
-                    f"{one!r} in one and {two!r} in another; fix: train them as separate runs"
+                    f"{one!r} in one and {two!r} in another. fix: train them as separate runs"
                 )
 
 

@@ -121,7 +121,7 @@ class Prioritised:
         """Return the state with new priorities [B] of the drawn samples."""
         if priority is None:
             raise TypeError(
-                "prioritised sampling: the step returned no priorities; fix: return Feedback(metrics, priority)"
+                "prioritised sampling: the step returned no priorities. fix: return Feedback(metrics, priority)"
             )
         priority = jnp.abs(priority) + SMALLEST
         seen = jnp.stack([self._mass(priority), jnp.zeros(indices.shape)], axis=1)

@@ -38,7 +38,7 @@ class Batch(NamedTuple):
         expected = self.rows.shape if self.valid is None else self.valid.shape
         if errors.shape != expected:
             raise TypeError(
-                f"per-sample errors have shape {errors.shape}, expected {expected}; fix: return one error per sample"
+                f"per-sample errors have shape {errors.shape}, expected {expected}. fix: return one error per sample"
             )
         weighted = errors if self.weight is None else self.weight * errors
         return self._mean(weighted)
@@ -186,7 +186,7 @@ class NStep:
         """Return transitions at `rows` [B]; their steps end at row `limit` [B] or before."""
         if store.reward is None or store.terminated is None:
             raise TypeError(
-                "NStep needs the columns 'reward' and 'terminated'; fix: use StoreSpec(('reward', 'terminated'))"
+                "NStep needs the columns 'reward' and 'terminated'. fix: use StoreSpec(('reward', 'terminated'))"
             )
         last = self.last(store, rows, limit)
         reward = store.reward[rows]

@@ -144,7 +144,7 @@ class Epochs:
     def init(self, count: int, key: jax.Array | None = None) -> Shuffled:
         """Return the order of the first epoch, from the key only."""
         if key is None:
-            raise TypeError("Epochs.init needs a key, got None; fix: pass key=jax.random.key(seed)")
+            raise TypeError("Epochs.init needs a key, got None. fix: pass key=jax.random.key(seed)")
         return Shuffled(_shuffled(key, count), jnp.int32(0), key)
 
     def draw(
@@ -205,7 +205,7 @@ class Passes:
     def init(self, count: int, key: jax.Array | None = None) -> Passed:
         """Return the state before the first pass."""
         if key is None:
-            raise TypeError("Passes.init needs a key, got None; fix: pass key=jax.random.key(seed)")
+            raise TypeError("Passes.init needs a key, got None. fix: pass key=jax.random.key(seed)")
         return Passed(jnp.int32(0), key)
 
     def draw(
@@ -235,7 +235,7 @@ def check_divides(what: str, part: int, whole: str, count: int) -> None:
     """Raise ConfigError unless `part` divides `count`."""
     if count % part:
         raise ConfigError(
-            f"{what} = {part} does not divide {whole} = {count}, but every epoch uses every step once; "
+            f"{what} = {part} does not divide {whole} = {count}, but every epoch uses every step once. "
             f"fix: choose a divisor of {count}"
         )
 
@@ -250,7 +250,7 @@ def check_lives(config: Any, store: str, updates: int) -> None:
     if capacity < config.environments:
         raise ConfigError(
             f"{owner}.{store}_capacity = {capacity} is less than environments = {config.environments}; "
-            "a collection adds one segment per environment; "
+            "a collection adds one segment per environment. "
             f"fix: use at least {config.environments}"
         )
     each = -(-config.minibatch // config.environments)
@@ -258,11 +258,11 @@ def check_lives(config: Any, store: str, updates: int) -> None:
         raise ConfigError(
             f"{owner}.{store}_max_use = {most} and update_per_collect = {config.update_per_collect}: a minibatch has "
             f"{config.minibatch} segments and draws each of {config.environments} new segments up to "
-            f"{each} times per update; the {store} store could be empty before the next collection; "
+            f"{each} times per update; the {store} store could be empty before the next collection. "
             f"fix: allow at least {updates * each + 1} uses"
         )
     if oldest is not None and oldest < updates:
         raise ConfigError(
             f"{owner}.{store}_max_staleness = {oldest} and update_per_collect = {config.update_per_collect}: the "
-            f"{store} store would be empty before the next collection; fix: allow at least {updates} updates"
+            f"{store} store would be empty before the next collection. fix: allow at least {updates} updates"
         )

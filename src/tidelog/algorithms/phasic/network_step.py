@@ -42,7 +42,7 @@ def fresh_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int |
     )
     if recurrent_size is None and isinstance(network, Phasic) and network.start(1) is not None:
         raise ConfigError(
-            f"{type(config).__name__}.network is recurrent; custom recurrent networks are not supported; "
+            f"{type(config).__name__}.network is recurrent; custom recurrent networks are not supported. "
             "fix: use PPG(recurrent_size=64)"
         )
     return network

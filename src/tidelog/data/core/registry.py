@@ -64,11 +64,11 @@ def examine(raw: RawLog) -> Report:
 
 def findings(raw: RawLog) -> list[tuple[Check, Finding]]:
     """The findings of the reader and of every check, each with all its rows."""
-    found = [(CHECKS[name], finding) for name, finding in raw.found]
+    results = [(CHECKS[name], finding) for name, finding in raw.found]
     for one in CHECKS.values():
         if one.run is not None and (raw.rows or (one.name == "empty log" and not raw.found)):
-            found += [(one, finding) for finding in one.run(raw)]
-    return found
+            results += [(one, finding) for finding in one.run(raw)]
+    return results
 
 
 def report_of(raw: Numbered, found: Iterable[tuple[Check, Finding]]) -> Report:

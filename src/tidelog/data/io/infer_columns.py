@@ -209,12 +209,12 @@ def _ends(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
 
 def _cluster(named: Sequence[Field], rows: int, nested: Callable[[str, str], bool], proposal: Proposal) -> None:
     """Assign the first unused column with the name of a person, session or store that repeats over episodes."""
-    taken = roles_of(proposal.mapping)
+    used = roles_of(proposal.mapping)
     episodes = {one.name: one.unique for one in named}.get(proposal.mapping.get("episode", ""), rows)
     called = [
         one
         for one in named
-        if one.name not in taken
+        if one.name not in used
         and kind_of(one.name) == "group"
         and one.kind in ("whole number", "word")
         and not one.empty
@@ -238,17 +238,17 @@ def _misfit(role: str, one: Field) -> str:
 
 
 def _several(named: Iterable[Field], proposal: Proposal, belongs: Callable[[list[str], Field], bool]) -> list[Field]:
-    taken = roles_of(proposal.mapping)
-    return [one for one in named if one.name not in taken and belongs(_words(one.name), one)]
+    used = roles_of(proposal.mapping)
+    return [one for one in named if one.name not in used and belongs(_words(one.name), one)]
 
 
 def _masks(named: Sequence[Field], proposal: Proposal) -> None:
     def allowed(words: list[str], one: Field) -> bool:
         return bool(_MASK & set(words)) and one.kind in ("flag", "list")
 
-    found = _several(named, proposal, allowed)
-    later = [one for one in found if _NEXT & set(_words(one.name))]
-    now = [one for one in found if one not in later]
+    masks = _several(named, proposal, allowed)
+    later = [one for one in masks if _NEXT & set(_words(one.name))]
+    now = [one for one in masks if one not in later]
     for role, several in (("action_mask", now), ("next_action_mask", later if now else [])):
         if several:
             proposal.mapping[role] = several[0].name if len(several) == 1 else [one.name for one in several]
@@ -279,13 +279,13 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
     if one.kind == "word":
         return
     if one.kind == "number" or amounts:
-        shown = [low, high]
-        (proposal.mapping if amounts else {})["bounds"] = shown
-        proposal.hints += [] if amounts else [f"bounds = {shown}   # the logged range; change it if more is possible"]
+        limits = [low, high]
+        (proposal.mapping if amounts else {})["bounds"] = limits
+        proposal.hints += [] if amounts else [f"bounds = {limits}   # the logged range; change it if more is possible"]
         proposal.notes.append(f"'{one.name}' is read as an amount from {low:g} to {high:g}: change `bounds` if wrong")
     elif "action_mask" not in proposal.mapping:
-        seen = f"the logged range is {int(low)} to {int(high)}; change it if there are more"
-        proposal.hints.append(f"actions = {int(high) + 1}   # {seen}")
+        hint = f"the logged range is {int(low)} to {int(high)}; change it if there are more"
+        proposal.hints.append(f"actions = {int(high) + 1}   # {hint}")
 
 
 def _declare_several(several: Sequence[Field], proposal: Proposal) -> None:
@@ -343,19 +343,19 @@ def _interactions(named: Sequence[Field], proposal: Proposal) -> None:
         called = [one.name for one in named if _plain(one) in known]
         roles |= dict.fromkeys([role], called[0]) if called else {}
     proposal.interactions = roles
-    found = ", ".join(f"{role} '{name}'" for role, name in roles.items())
-    proposal.notes.insert(0, f"this looks like an interaction log ({found}): it holds who chose what, not what was "
+    listed = ", ".join(f"{role} '{name}'" for role, name in roles.items())
+    proposal.notes.insert(0, f"this looks like an interaction log ({listed}): it holds who chose what, not what was "
                          "seen, offered or declined; a mapping makes users episodes and items actions")  # fmt: skip
     if items[0].kind == "list":
         proposal.notes.insert(1, f"'{items[0].name}' holds several items per row: split them, one item per row")
 
 
 def _note_the_rest(named: Sequence[Field], proposal: Proposal) -> None:
-    taken = roles_of(proposal.mapping)
-    unused = [one.name for one in named if one.name not in taken and one.name not in proposal.interactions.values()]
+    used = roles_of(proposal.mapping)
+    unused = [one.name for one in named if one.name not in used and one.name not in proposal.interactions.values()]
     if unused:
         proposal.notes.append(f"not used: {_some(unused)}; `extra` keeps columns in the log")
-    empty = [one for one in named if one.empty and one.name in taken]
+    empty = [one for one in named if one.empty and one.name in used]
     if empty:
         counted = [f"{one.empty:,} in '{one.name}'" for one in empty]
         proposal.notes.append(f"empty cells are errors unless the mapping has a rule for them: {_some(counted)}")

@@ -119,9 +119,9 @@ class _Filling:
     def _words(self, now: Column, then: Column | None, absent: Values, after: Values, rule: str) -> Filled:
         """Fill codes: the empty text becomes a category, or the last known value of the episode is used."""
         if rule == "forward":
-            values, found = self._carried(now.values, absent)
-            self._say(now, found, f"{int(found.sum()):,} empty cells, filled by the rule 'forward'")
-            left = absent & ~found
+            values, was_filled = self._carried(now.values, absent)
+            self._say(now, was_filled, f"{int(was_filled.sum()):,} empty cells, filled by the rule 'forward'")
+            left = absent & ~was_filled
             later, unknown = self._after(values, left, then, after, 0.0, rule)
             open_end = np.flatnonzero(unknown | ~self.followed)
             now = replace(now, values=values, missing=np.flatnonzero(left))
@@ -147,10 +147,10 @@ class _Filling:
         places = np.arange(len(rows))
         known = np.maximum.accumulate(np.where(empty, -1, places))
         starts = places - self.order.step
-        found = empty & (known >= starts)
+        has_value = empty & (known >= starts)
         carried, marked = values.copy(), np.zeros(len(rows), bool)
-        carried[rows[found]] = values[rows[known[found]]]
-        marked[rows[found]] = True
+        carried[rows[has_value]] = values[rows[known[has_value]]]
+        marked[rows[has_value]] = True
         return carried, marked
 
     def _after(

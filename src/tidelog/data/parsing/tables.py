@@ -162,8 +162,8 @@ def _present(table: Table, selected: str | Sequence[str] | bool | None) -> list[
 
 
 def _one(table: Table, name: str | bool | None, read: Callable[[pl.Series], Column]) -> Column | None:
-    found = _present(table, name)
-    return read(_single(found[0])) if found else None
+    series = _present(table, name)
+    return read(_single(series[0])) if series else None
 
 
 def _single(series: pl.Series) -> pl.Series:
@@ -172,8 +172,8 @@ def _single(series: pl.Series) -> pl.Series:
 
 
 def _mask(table: Table, selected: str | Sequence[str] | None) -> Column | None:
-    found = _present(table, selected)
-    return parse.mask(found) if found and len(found) == len(names(selected)) else None
+    series = _present(table, selected)
+    return parse.mask(series) if series and len(series) == len(names(selected)) else None
 
 
 def _extra(series: pl.Series, columns: Columns) -> Column:
@@ -186,8 +186,8 @@ def _unused(table: Table, columns: Columns) -> tuple[Column, ...]:
     if columns.cluster is not None:
         return ()
     used = {name for several in columns.used().values() for name in several}
-    found = [table.series(name) for name in unused_names(sorted(table.names), used) if "\x00" not in name]
-    return tuple(_codes(series) for series in found if not series.dtype.is_nested())
+    several_series = [table.series(name) for name in unused_names(sorted(table.names), used) if "\x00" not in name]
+    return tuple(_codes(one) for one in several_series if not one.dtype.is_nested())
 
 
 def _codes(series: pl.Series) -> Column:
@@ -211,15 +211,15 @@ def _is_word(series: pl.Series, columns: Columns) -> bool:
 
 def _action(table: Table, columns: Columns) -> RawAction | None:
     selected = names(columns.action)
-    found = _present(table, columns.action)
-    if len(found) != len(selected):
+    series = _present(table, columns.action)
+    if len(series) != len(selected):
         return None
     sizes, bounds = declared_actions(columns.actions, columns.bounds)
     words = columns.words.get(selected[0])
-    if len(found) == 1 and (words or (sizes is None and bounds is None and _is_word(found[0], columns))):
+    if len(series) == 1 and (words or (sizes is None and bounds is None and _is_word(series[0], columns))):
         count = None if words is None else (len(words),)
-        return RawAction("discrete", tuple(parse.categories(found[0], words=words)), count)
-    return decide_action(tuple(map(parse.number, found)), sizes, bounds)
+        return RawAction("discrete", tuple(parse.categories(series[0], words=words)), count)
+    return decide_action(tuple(map(parse.number, series)), sizes, bounds)
 
 
 def decide_action(

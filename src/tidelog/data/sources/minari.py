@@ -38,7 +38,7 @@ def raw_minari(source: Any) -> RawLog:
         columns |= _infos(episodes, lengths)
     except _BROKEN as error:
         raise _refused(str(source), f"episodes that cannot be read ({error})", "download or create it again") from error
-    declared, action, found = _action(dataset.action_space, actions)
+    declared, action, note = _action(dataset.action_space, actions)
     raw = from_arrays(
         f"minari data set {dataset.id}",
         observation=observation,
@@ -49,7 +49,7 @@ def raw_minari(source: Any) -> RawLog:
         **declared,
         **columns,
     )
-    return raw if found is None else replace(raw, found=(*raw.found, ("converted", found)))
+    return raw if note is None else replace(raw, note=(*raw.found, ("converted", note)))
 
 
 _FIELDS = {"reward": "rewards", "terminated": "terminations", "truncated": "truncations"}

@@ -66,12 +66,12 @@ class _Groups(NamedTuple):
 
 def _columns(raw: RawLog) -> list[Values]:
     """The compared columns: observations, actions, rewards, times, propensities, ends, mask; [N, ...] in file order."""
-    found = [column.values for feature in raw.observation.values() for column in feature.columns]
-    found += [column.values for column in (raw.action.columns if raw.action else ())]
-    found += [column.values for column in raw.reward or ()]
+    arrays = [column.values for feature in raw.observation.values() for column in feature.columns]
+    arrays += [column.values for column in (raw.action.columns if raw.action else ())]
+    arrays += [column.values for column in raw.reward or ()]
     single = (raw.time, raw.propensity, raw.terminated, raw.truncated, raw.action_mask)
-    found += [column.values for column in single if column is not None]
-    return [values for values in found if values.size]
+    arrays += [column.values for column in single if column is not None]
+    return [values for values in arrays if values.size]
 
 
 def _distinctive(raw: RawLog, columns: list[Values]) -> list[Values]:

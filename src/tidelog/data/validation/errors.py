@@ -333,12 +333,12 @@ def _contradictions(raw: RawLog, now: Column, following: Column, known: Values) 
         yield Finding(following.name, rows[bad], found, "the following row's value", advice)
 
 
-def differences(said: Values, seen: Values) -> Values:
+def differences(stated: Values, actual: Values) -> Values:
     """[B] bool: rows whose numbers differ by more than rounding errors."""
-    said, seen = tame(said), tame(seen)
-    differs = np.abs(said - seen) > 1e-6 * np.maximum(1.0, np.abs(seen))
-    found: Values = differs.reshape(len(said), -1).any(axis=1)
-    return found
+    stated, actual = tame(stated), tame(actual)
+    differs = np.abs(stated - actual) > 1e-6 * np.maximum(1.0, np.abs(actual))
+    rows: Values = differs.reshape(len(stated), -1).any(axis=1)
+    return rows
 
 
 def _terminated_rows(raw: RawLog) -> Values:

@@ -39,9 +39,9 @@ def quarantine(source: Any, columns: Columns | Mapping[str, Any] | str | Path, p
     except LogError as error:
         report: Report = error.report
         return report
-    found = findings(raw)
-    write_offending(table, found, target)
-    return report_of(raw, found)
+    results = findings(raw)
+    write_offending(table, results, target)
+    return report_of(raw, results)
 
 
 def write_offending(table: Table, found: Iterable[tuple[Check, Finding]], target: Path) -> None:

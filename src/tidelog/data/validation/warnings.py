@@ -276,20 +276,20 @@ def rounded(raw: RawLog) -> Iterable[Finding]:
 
 
 def _unbalanced(
-    name: str, taken: Values, counts: Values, size: int, words: tuple[str, ...] | None
+    name: str, present: Values, counts: Values, size: int, words: tuple[str, ...] | None
 ) -> Iterator[Finding]:
-    """Find actions of one dimension (of `size`) that were never taken, and those that are rare by `counts`."""
-    spoken = (lambda action: words[action]) if words else str
+    """Find actions of one dimension (of `size`) that were never present, and those that are rare by `counts`."""
+    label = (lambda action: words[action]) if words else str
     rows = int(counts.sum())
-    rare = taken[((counts < _RARE_ROWS) | (counts < _RARE_SHARE * rows)) & (counts < 0.1 * rows / size)]
-    missing = size - len(taken)
+    rare = present[((counts < _RARE_ROWS) | (counts < _RARE_SHARE * rows)) & (counts < 0.1 * rows / size)]
+    missing = size - len(present)
     if missing:
-        first = np.setdiff1d(np.arange(min(size, len(taken) + 6)), taken)[:6].tolist()
-        found = f"{missing:,} of {size:,} actions never taken: {_named(list(map(spoken, first)), missing)}"
+        first = np.setdiff1d(np.arange(min(size, len(present) + 6)), present)[:6].tolist()
+        found = f"{missing:,} of {size:,} actions never present: {_named(list(map(label, first)), missing)}"
         advice = "declare only actions in the log, mask the others, or use an algorithm that stays near the log"
         yield Finding(name, None, found, "every action in the log", advice)
     if len(rare):
-        found = f"{len(rare):,} of {size:,} actions in very few rows: {_named(list(map(spoken, rare.tolist())))}"
+        found = f"{len(rare):,} of {size:,} actions in very few rows: {_named(list(map(label, rare.tolist())))}"
         yield Finding(name, None, found, "at least ten rows of each", "merge rare actions, or distrust their values")
 
 

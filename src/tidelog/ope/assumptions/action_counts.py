@@ -1,7 +1,7 @@
-"""How often the target takes each action in an episode, beside how often logged episodes do.
+"""Action counts per episode of the target, compared with those of logged episodes.
 
-Ratios of visits need an observation that tells all that matters. A test on the log can only find effects of histories
-that the log holds: if every logged episode sends nine times, nothing shows what the twentieth send leads to.
+Occupancy ratios need an observation that is a Markov state. A test on the log can find only effects of histories in the
+log: if every logged episode sends nine times, nothing shows the effect of a twentieth send.
 
 Letters: `N` steps, `E` episodes.
 """
@@ -15,33 +15,33 @@ import numpy as np
 from tidelog.ope.estimators.ratios import wanted
 from tidelog.ope.evidence.evidence import Evidence
 
-TIMES = 1.5  # ratio of frequencies from which a policy outside of the logged range is refused
-ENDS = (0.01, 0.99)  # quantiles of logged episodes
+TIMES = 1.5  # ratio of frequencies from which a policy outside the logged range is refused
+ENDS = (0.01, 0.99)  # quantiles over logged episodes
 
 
 class Habit(NamedTuple):
     """The action whose frequency is furthest from the log's."""
 
     action: int
-    mean: float  # times that the target takes it in an episode, by ratios of visits
-    low: float  # times in logged episodes, at the 1 % quantile,
-    high: float  # and at the 99 % quantile
-    outside: bool  # whether the mean is outside of these
-    beyond: bool  # and differs from the nearest logged frequency, of taking or of leaving it, by a factor of `TIMES`
+    mean: float  # count per episode of the target, by occupancy ratios
+    low: float  # 1 % quantile of the count in logged episodes
+    high: float  # 99 % quantile
+    outside: bool  # whether the mean is outside this range
+    beyond: bool  # whether its frequency (or that of not taking it) also differs by a factor of at least `TIMES`
 
 
 def new_habit(evidence: Evidence) -> Habit:
-    """The discrete action that the target takes most unusually often, or rarely, in an episode."""
-    nothing = Habit(0, 0.0, 0.0, 0.0, outside=False, beyond=False)
+    """The discrete action whose count per episode differs most from logged episodes."""
+    usual = Habit(0, 0.0, 0.0, 0.0, outside=False, beyond=False)
     if evidence.occupancy is None or evidence.action is None:
-        return nothing
+        return usual
     weights, first = wanted(evidence, "occupancy"), evidence.starts[:-1]
-    steps = float(np.add.reduceat(weights, first).mean())  # of the target's episodes
-    furthest, found = 0.0, nothing
+    steps = float(np.add.reduceat(weights, first).mean())  # per episode of the target
+    furthest, habit = 0.0, usual
     for action in np.unique(evidence.action):
-        taken = (evidence.action == action).astype(np.float64)
-        logged = np.add.reduceat(taken, first)
-        mean = float(np.add.reduceat(taken * weights, first).mean())
+        indicator = (evidence.action == action).astype(np.float64)
+        logged = np.add.reduceat(indicator, first)
+        mean = float(np.add.reduceat(indicator * weights, first).mean())
         low, high = (float(x) for x in np.quantile(logged, ENDS))
         away = max(mean - high, low - mean) / max(float(logged.std()), 1e-9)
         if away > furthest:
@@ -49,5 +49,5 @@ def new_habit(evidence: Evidence) -> Habit:
             shares = mean / max(steps, 1e-9), near / logged_steps
             one, two = (np.clip(share, 1e-9, 1.0 - 1e-9) for share in shares)
             apart = max(one / two, two / one) >= TIMES or max((1 - one) / (1 - two), (1 - two) / (1 - one)) >= TIMES
-            furthest, found = away, Habit(int(action), mean, low, high, outside=True, beyond=bool(apart))
-    return found
+            furthest, habit = away, Habit(int(action), mean, low, high, outside=True, beyond=bool(apart))
+    return habit

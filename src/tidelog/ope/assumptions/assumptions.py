@@ -1,17 +1,17 @@
-"""Tests of what estimators take for granted: that an observation is a state, and that the logger stayed the same.
+"""Tests of the estimators' assumptions: the observation is a Markov state, and the logger does not change over time.
 
-Each question is one of conditional independence: given what is observed (and done), does anything else predict what
-follows? It is asked about rewards, terminations and next observations given observation and action, and about the
-logger's actions given the observation. The candidates are the history of the episode (counts of past actions, past
-rewards, the last step, the step number) or the calendar time of the row.
+Each test is one of conditional independence: given the observation (and the action), does anything else predict the
+outcome? Outcomes are rewards, terminations and next observations given observation and action, and the logger's actions
+given the observation. The candidates are the history of the episode (counts of past actions, past rewards, the last
+step, the step number) or the calendar time of the row.
 
 Method: the generalised covariance measure (Shah & Peters 2020, "The hardness of conditional independence testing and
-the generalised covariance measure", arXiv:1804.07203). Outcome and candidate are regressed on the observation by models
-of other folds; under independence the mean product of the residuals is 0. The largest of all standardised products is
+the generalised covariance measure", arXiv:1804.07203). Models of other folds regress outcome and candidate on the
+observation; under independence the mean product of the residuals is 0. The largest of all standardised products is
 compared with its distribution under Gaussian multipliers of whole episodes or clusters, so one level holds for all
-pairs at once. The regression is a table where the log has one, else a ridge on random features. An inexact regression
-leaves a little of the observation in both residuals: a candidate that adds less than `LEAST` to the explained variance
-is ignored, unless noise dominates.
+pairs simultaneously. The regression is a table if the log has one, otherwise a ridge regression on random features. An
+inexact regression leaves a part of the observation in both residuals: a candidate that adds less than `LEAST` to the
+explained variance is ignored, unless noise dominates.
 
 Letters: `N` rows, `E` episodes, `U` units (clusters or episodes), `P` outcomes, `Q` candidates, `D` features.
 """
@@ -33,15 +33,15 @@ from tidelog.ope.evidence.target import Floats, ends_by_clock
 from tidelog.ope.models.tabular import States
 from tidelog.types import Codes, Continuous, Discrete
 
-LEVEL = 0.0025  # of each of at most four questions: 1 % together
-LEAST = 1e-3  # added share of explained variance: below it the regression's own error is as likely a cause,
-NOISY = 0.2  # unless this share of the variance is unexplained by what is seen
+LEVEL = 0.0025  # of each of at most four tests: 1 % together
+LEAST = 1e-3  # smallest added share of explained variance; below it the regression's error is an equally likely cause,
+NOISY = 0.2  # unless at least this share of the variance is not explained by the observation
 MOST_ROWS, MOST_COLUMNS, MOST_ACTIONS = 40_000, 12, 12
 FEATURES, RIDGE, DRAWS = 160, 1e-4, 1_000
 SAME = "the same action"
-EXACT = 1e-10  # share of the variance: an outcome that is explained but for rounding has no residual
-ROUNDING = 1e-6  # of a column's largest value: observations have 32 bits
-CELL = 10  # rows of other folds that make a cell's mean: the errors of rarer ones tie many units together
+EXACT = 1e-10  # share of the variance up to which a residual counts as rounding
+ROUNDING = 1e-6  # share of a column's largest value up to which variation counts as rounding (32-bit observations)
+CELL = 10  # smallest number of rows of other folds for a cell's mean; errors of smaller cells correlate many units
 FEWEST_UNITS, MOST_UNITS = 20, 2_000
 
 
@@ -49,25 +49,25 @@ REWARDS, ENDS, NEXT, LOGGER = "rewards", "terminations", "next observations", "t
 
 
 class Named(NamedTuple):
-    """Columns with the names that a person knows them by."""
+    """Columns with readable names."""
 
     names: list[str]
     values: Floats  # [N, columns]
 
 
 class Dependence(NamedTuple):
-    """What was found about one question."""
+    """Result of one test."""
 
-    outcome: str  # what follows: one of REWARDS, ENDS, NEXT, LOGGER
-    cause: str  # the candidate with the largest standardised covariance
+    outcome: str  # one of REWARDS, ENDS, NEXT, LOGGER
+    cause: str  # candidate with the largest standardised covariance
     p_value: float  # of the largest over all pairs
-    added: float  # share of the outcome's variance that the candidate explains beyond what is seen
+    added: float  # share of the outcome's variance that the candidate explains beyond the observation
     correlation: float  # of the residuals
-    fails: bool  # whether independence is rejected and the effect is more than the regression's own error
+    fails: bool  # whether independence is rejected and the effect exceeds the regression's error
 
     @property
     def sentence(self) -> str:
-        """The finding in plain words."""
+        """The result as a sentence."""
         return (
             f"{self.cause} still predicts {self.outcome} when the observation is known (partial correlation "
             f"{self.correlation:+.2f}, p {'< 0.001' if self.p_value < 1e-3 else f'= {self.p_value:.3f}'})"
@@ -75,31 +75,31 @@ class Dependence(NamedTuple):
 
 
 def history_dependence(log: Log, folds: Ordinals, states: States | None, *, seed: int = 0) -> list[Dependence]:
-    """Whether the history of an episode adds anything to what follows; empty for one-step episodes.
+    """Test whether the history of an episode predicts later outcomes; empty for one-step episodes.
 
-    One answer for each of rewards, terminations, next observations and the logger's actions that varies at all.
+    One result for each of rewards, terminations, next observations and the logger's actions that is not constant.
     """
     if int(np.diff(log.starts).max()) < 2:
         return []
     rows = _some_rows(log, seed)
     past = _history(log, rows)
-    return _asked(log, folds, states, rows, past, seed, skip_first=True)
+    return _tests(log, folds, states, rows, past, seed, skip_first=True)
 
 
 def time_dependence(log: Log, folds: Ordinals, states: States | None, *, seed: int = 0) -> list[Dependence]:
-    """Whether calendar time adds anything to rewards or to the logger's actions; empty without a time column."""
+    """Test whether calendar time predicts rewards or the logger's actions; empty without a time column."""
     when = relative_time(log)
     if when is None:
         return []
     rows = _some_rows(log, seed)
     basis = time_basis(when[rows])
     names = ["the time of the row"] * basis.shape[1]
-    found = _asked(log, folds, states, rows, Named(names, basis), seed, skip_first=False)
-    return [one for one in found if one.outcome in (REWARDS, LOGGER)]
+    results = _tests(log, folds, states, rows, Named(names, basis), seed, skip_first=False)
+    return [one for one in results if one.outcome in (REWARDS, LOGGER)]
 
 
 def relative_time(log: Log) -> Floats | None:
-    """[N]: the row's time as a share of the log's ranks, 0 to 1; None without times or where all are equal."""
+    """[N]: the row's time as a share of the log's ranks, 0 to 1; None without times or if all are equal."""
     if log.time is None:
         return None
     time = np.asarray(log.time)
@@ -113,32 +113,32 @@ def relative_time(log: Log) -> Floats | None:
 
 
 def time_basis(when: Floats) -> Floats:
-    """[N, 5]: a line and two waves of the relative time: slow changes and changes back."""
+    """[N, 5]: linear term and two harmonics of the relative time, for slow and for periodic changes."""
     waves = [f(2.0 * np.pi * k * when) for k in (1, 2) for f in (np.sin, np.cos)]
     return np.stack([when - 0.5, *waves], axis=1)
 
 
-def _asked(
+def _tests(
     log: Log, folds: Ordinals, states: States | None, rows: Ordinals, candidates: Named, seed: int, *, skip_first: bool
 ) -> list[Dependence]:
-    """Every question about these candidates, each with its own regression."""
+    """All tests of these candidates, each with its own regression."""
     seen, seen_and_done = _features(log, folds, states, rows, seed)
     units, fold = _units(log, rows), fold_of_steps(log, folds)[rows]
     names, own = candidates
     later = np.asarray(log.step)[rows] > 0 if skip_first else np.ones(len(rows), bool)
-    found = []
+    results = []
     for name, outcome, given, known in _outcomes(log, rows, seen, seen_and_done):
         of = np.flatnonzero(known & later)
         if len(np.unique(units[of])) < FEWEST_UNITS or not np.ptp(outcome[of], axis=0).any():
             continue
-        asked = [i for i, one in enumerate(names) if given is not seen or SAME not in one]
-        past = Named([names[i] for i in asked], own[of][:, asked])
-        found.append(_tested(name, outcome[of], past, given.of(of), fold[of], units[of], seed))
-    return found
+        columns = [i for i, one in enumerate(names) if given is not seen or SAME not in one]
+        past = Named([names[i] for i in columns], own[of][:, columns])
+        results.append(_covariance_test(name, outcome[of], past, given.of(of), fold[of], units[of], seed))
+    return results
 
 
 class _Given(NamedTuple):
-    """What is regressed on: cells of a table [N], or features [N, D]."""
+    """Conditioning variables of a regression: cells of a table [N], or features [N, D]."""
 
     cells: NDArray[np.int64] | None
     features: Floats | None
@@ -149,8 +149,8 @@ class _Given(NamedTuple):
         )
 
     def residuals(self, values: Floats, fold: NDArray[np.int64]) -> Floats:
-        """[N, columns]: values less what rows of other folds predict; NaN where other folds hold a cell too rarely."""
-        found = np.empty_like(values)
+        """[N, columns]: values minus predictions from other folds; NaN if other folds have too few rows of a cell."""
+        residuals = np.empty_like(values)
         for one in np.unique(fold):
             mine, others = fold == one, fold != one
             if self.cells is not None:
@@ -159,17 +159,17 @@ class _Given(NamedTuple):
                 count = np.bincount(cells[others], minlength=size)
                 sums = np.stack([np.bincount(cells[others], column, size) for column in values[others].T], axis=1)
                 mean = np.where(count[:, None] >= CELL, sums / np.maximum(count, 1)[:, None], np.nan)
-                found[mine] = values[mine] - mean[cells[mine]]
+                residuals[mine] = values[mine] - mean[cells[mine]]
             elif self.features is not None:
                 x = self.features[others]
                 penalty = RIDGE * float(np.square(x).sum()) / x.shape[1] * np.eye(x.shape[1])
-                found[mine] = values[mine] - self.features[mine] @ np.linalg.solve(
+                residuals[mine] = values[mine] - self.features[mine] @ np.linalg.solve(
                     x.T @ x + penalty, x.T @ values[others]
                 )
-        return found
+        return residuals
 
     def independent_squares(self, left: Floats, right: Floats) -> Floats:
-        """[P * Q]: the expected sum of squared products of residuals under independence within each cell.
+        """[P * Q]: expected sum of squared products of residuals under independence within each cell.
 
         If two rare events coincide in few rows, the observed sum underestimates the variance of the products.
         """
@@ -183,37 +183,37 @@ class _Given(NamedTuple):
         return np.asarray(squares[0].T @ (squares[1] / count[:, None])).ravel()
 
 
-def _tested(
+def _covariance_test(
     name: str, outcome: Floats, candidates: Named, given: _Given, fold: Any, units: Any, seed: int
 ) -> Dependence:
-    """The largest standardised covariance of residuals over all pairs of columns."""
+    """Largest standardised covariance of residuals over all pairs of columns."""
     both = given.residuals(np.concatenate([outcome, candidates.values], axis=1), fold)
-    kept = np.isfinite(both).all(1)
-    _, unit = np.unique(units[kept], return_inverse=True)
+    valid = np.isfinite(both).all(1)
+    _, unit = np.unique(units[valid], return_inverse=True)
     count = int(unit.max(initial=-1)) + 1
     if count < FEWEST_UNITS:
         return Dependence(name, candidates.names[0], 1.0, 0.0, 0.0, fails=False)
-    left, right = both[kept, : outcome.shape[1]], both[kept, outcome.shape[1] :]
-    left = np.where(_has_residual(left, outcome[kept]), left, 0.0)
-    right = np.where(_has_residual(right, candidates.values[kept]), right, 0.0)
+    left, right = both[valid, : outcome.shape[1]], both[valid, outcome.shape[1] :]
+    left = np.where(_has_residual(left, outcome[valid]), left, 0.0)
+    right = np.where(_has_residual(right, candidates.values[valid]), right, 0.0)
     if count > MOST_UNITS:
         unit, count = unit * MOST_UNITS // count, MOST_UNITS
     within = sparse.coo_array((np.ones(len(unit)), (unit, np.arange(len(unit)))), shape=(count, len(unit))).tocsr()
     sums = np.concatenate([within @ (column[:, None] * right) for column in left.T], axis=1)  # [U, P * Q]
     energy = np.sqrt(np.outer(np.square(left).sum(0), np.square(right).sum(0))).ravel()
-    independent = given.of(np.flatnonzero(kept)).independent_squares(left, right)
-    spread = np.sqrt(np.maximum(np.square(sums).sum(0), independent))
-    real = spread > 1e-9 * np.maximum(energy, 1e-300)
-    statistic = np.where(real, sums.sum(0) / np.where(real, spread, 1.0), 0.0)
+    independent = given.of(np.flatnonzero(valid)).independent_squares(left, right)
+    error = np.sqrt(np.maximum(np.square(sums).sum(0), independent))
+    real = error > 1e-9 * np.maximum(energy, 1e-300)
+    statistic = np.where(real, sums.sum(0) / np.where(real, error, 1.0), 0.0)
     best = int(np.abs(statistic).argmax())
     signs = np.random.default_rng([seed, 8]).standard_normal((DRAWS, count))
-    drawn = np.abs(signs @ np.where(real, sums / np.where(real, spread, 1.0), 0.0)).max(1)
+    drawn = np.abs(signs @ np.where(real, sums / np.where(real, error, 1.0), 0.0)).max(1)
     largest = float(abs(statistic[best]))
-    normal = min(1.0, 2.0 * float(ndtr(-largest)) * len(statistic))  # Bonferroni, beyond what the draws can resolve
+    normal = min(1.0, 2.0 * float(ndtr(-largest)) * len(statistic))  # Bonferroni, for p-values too small for the draws
     p_value = min(float((1 + (drawn >= largest).sum()) / (DRAWS + 1)), max(normal, 1e-12))
     p, q = divmod(best, right.shape[1])
     correlation = float(sums[:, best].sum() / energy[best]) if energy[best] > 0 else 0.0
-    total = float(np.square(outcome[kept, p] - outcome[kept, p].mean()).sum())
+    total = float(np.square(outcome[valid, p] - outcome[valid, p].mean()).sum())
     unexplained = float(np.square(left[:, p]).sum()) / total if total > 0 else 0.0
     added = correlation**2 * min(unexplained, 1.0)
     fails = p_value < LEVEL and (added >= LEAST or unexplained >= NOISY)
@@ -221,30 +221,30 @@ def _tested(
 
 
 def _has_residual(residuals: Floats, values: Floats) -> NDArray[np.bool_]:
-    """[columns]: whether more is left of each column than rounding leaves of a column that is fully explained."""
+    """[columns]: whether the residual of each column exceeds the rounding error of a fully explained column."""
     exact = EXACT * np.square(values - values.mean(0)).sum(0) + np.square(ROUNDING * values).sum(0)
     return np.asarray(np.square(residuals).sum(0) > exact)
 
 
 def _outcomes(log: Log, rows: Ordinals, seen: _Given, done: _Given) -> list[tuple[str, Floats, _Given, Any]]:
-    """What may depend on more than is seen: name, values [N, P], what it is given, and which rows are known."""
+    """The tested outcomes: name, values [N, P], conditioning variables, and which rows are known."""
     always = np.ones(len(rows), bool)
     position, after = np.asarray(log.position)[rows], np.asarray(log.next_position)[rows]
     columns = _observed(log)
     reward = np.zeros((len(rows), 1)) if log.reward is None else np.asarray(log.reward, np.float64)[rows, None]
     ended = np.asarray(log.terminated)[rows, None].astype(np.float64)
-    found = [(REWARDS, _unit_scale(reward), done, always)]
-    found += [] if ends_by_clock(log) else [(ENDS, ended, done, always)]
+    outcomes = [(REWARDS, _unit_scale(reward), done, always)]
+    outcomes += [] if ends_by_clock(log) else [(ENDS, ended, done, always)]
     going = (after != position) & ~np.asarray(log.terminated)[rows]
-    found.append((NEXT, _unit_scale(columns[after] - columns[position]), done, going))
-    return [*found, (LOGGER, _actions(log, rows).values, seen, always)]
+    outcomes.append((NEXT, _unit_scale(columns[after] - columns[position]), done, going))
+    return [*outcomes, (LOGGER, _actions(log, rows).values, seen, always)]
 
 
 def _unit_scale(values: Floats) -> Floats:
-    """Values at a standard deviation of 1; 0 in columns that vary by no more than rounding does."""
-    spread = values.std(0)
-    varies = spread > ROUNDING * np.abs(values).max(0, initial=0.0)
-    return np.where(varies, values / np.where(varies, spread, 1.0), 0.0)
+    """Values scaled to a standard deviation of 1; 0 in columns that vary only by rounding."""
+    std = values.std(0)
+    varies = std > ROUNDING * np.abs(values).max(0, initial=0.0)
+    return np.where(varies, values / np.where(varies, std, 1.0), 0.0)
 
 
 def _standardised(values: Floats) -> Floats:
@@ -264,7 +264,7 @@ def _actions(log: Log, rows: Ordinals) -> Named:
 
 
 def _history(log: Log, rows: Ordinals) -> Named:
-    """What came before in the episode: sums of past actions and rewards, the last step, the number of the step."""
+    """The episode's history: sums of past actions and rewards, the last step, the number of the step."""
     everything = np.arange(log.steps)
     actions = _actions(log, everything)
     reward = np.zeros(log.steps) if log.reward is None else np.asarray(log.reward, np.float64)
@@ -298,7 +298,7 @@ def _history(log: Log, rows: Ordinals) -> Named:
 
 
 def _observed(log: Log) -> Floats:
-    """[M, columns]: what is seen as numbers, at most `MOST_COLUMNS`: more are projected at random."""
+    """[M, columns]: observations as numbers, at most `MOST_COLUMNS` columns; more are projected at random."""
     leaves = Scaler.fit(log).observation({n: np.asarray(leaf) for n, leaf in log.observation.items()})
     parts: list[NDArray[Any]] = []
     for name, leaf in sorted(leaves.items()):
@@ -315,7 +315,7 @@ def _observed(log: Log) -> Floats:
 
 
 def _features(log: Log, folds: Ordinals, states: States | None, rows: Ordinals, seed: int) -> tuple[_Given, _Given]:
-    """What is seen, and what is seen and done, as a regression reads it."""
+    """Regression inputs: the observation, and the observation with the action."""
     position = np.asarray(log.position)[rows]
     if states is not None and isinstance(log.spec.action, Discrete):
         here = states.stored[position].astype(np.int64)
@@ -324,15 +324,15 @@ def _features(log: Log, folds: Ordinals, states: States | None, rows: Ordinals, 
     seen, actions = _observed(log)[position], _actions(log, rows).values
     actions = _standardised(actions) if isinstance(log.spec.action, Continuous) else actions
 
-    def made(x: Floats) -> Floats:
+    def features(x: Floats) -> Floats:
         directions = generator.standard_normal((x.shape[1], FEATURES)) / np.sqrt(x.shape[1])
         waves = np.cos(x @ directions + generator.uniform(0.0, 2.0 * np.pi, FEATURES))
         return np.concatenate([np.ones((len(x), 1)), x, np.square(x), waves], axis=1)
 
-    alone = made(seen)
+    alone = features(seen)
     if isinstance(log.spec.action, Discrete) and actions.shape[1] <= 4:
         return _Given(None, alone), _Given(None, np.concatenate([alone * a[:, None] for a in actions.T], axis=1))
-    return _Given(None, alone), _Given(None, made(np.concatenate([seen, actions], axis=1)))
+    return _Given(None, alone), _Given(None, features(np.concatenate([seen, actions], axis=1)))
 
 
 def _units(log: Log, rows: Ordinals) -> Ordinals:
@@ -341,7 +341,7 @@ def _units(log: Log, rows: Ordinals) -> Ordinals:
 
 
 def _some_rows(log: Log, seed: int) -> Ordinals:
-    """Rows of as many whole episodes, drawn at random, as fit into `MOST_ROWS`."""
+    """Rows of random whole episodes, as many as fit into `MOST_ROWS`."""
     if log.steps <= MOST_ROWS:
         return np.arange(log.steps)
     order = np.random.default_rng([seed, 11]).permutation(len(log.episode_ids))
@@ -351,5 +351,5 @@ def _some_rows(log: Log, seed: int) -> Ordinals:
 
 
 def failing(found: Sequence[Dependence], outcomes: Sequence[str]) -> list[Dependence]:
-    """Those of these outcomes that depend on more than is seen, the strongest first."""
+    """Failed tests of these outcomes, the strongest effect first."""
     return sorted((one for one in found if one.fails and one.outcome in outcomes), key=lambda one: -one.added)

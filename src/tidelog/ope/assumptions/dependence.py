@@ -1,4 +1,4 @@
-"""Episodes that belong together although the log does not say so: found, and resampled together.
+"""Detection of dependent episodes in a log without a cluster column; they are resampled together.
 
 Letters: `N` rows, `E` episodes.
 """
@@ -14,44 +14,45 @@ from numpy.typing import NDArray
 from tidelog.data.log import Log
 from tidelog.data.validation.clusters import ClusterCandidate, cluster_candidates, codes_of, day_labels
 
-ENOUGH = 30  # clusters: with so many, to resample them costs little if episodes are independent after all
+ENOUGH = 30  # smallest number of clusters; resampling this many costs little if episodes are independent
 SIGNIFICANT = 0.01
-COPIES = "duplicated rows"  # the warning of the readers
+COPIES = "duplicated rows"  # check name of the readers' warning
 
 
 class Dependent(NamedTuple):
-    """The log with its clusters, and what has to be said about them."""
+    """The log with its clusters, and notes about them."""
 
     log: Log
     notes: tuple[str, ...] = ()
 
 
 def with_found_clusters(log: Log) -> Dependent:
-    """The log with clusters that were found in it, where it names none.
+    """The log with detected clusters, if it has no cluster column.
 
-    Exact copies that the readers warned of are one cluster each. Else a column that looks like a person, a session, a
-    store or a day is the cluster if it has enough values. One with fewer is only pointed out: so few units show little,
-    and where the logger draws each action anew, rewards that rise and fall with the day do no harm.
+    Exact copies that the readers warned about form one cluster each. Otherwise a column that looks like a person, a
+    session, a store or a day is the cluster if it has enough values. A column with fewer values is only reported: so
+    few units show little, and if the logger samples each action independently, rewards that vary with the day are
+    harmless.
     """
     if log.cluster is not None:
         return Dependent(log)
     if any(problem.check == COPIES for problem in log.report.warnings):
         codes = _copies(log)
         if len(np.unique(codes)) < len(codes):
-            said = "episodes that are exact copies of one another are counted as one cluster, not as independent ones"
-            return Dependent(_clustered(log, codes), (f"{said}. fix: remove the copies",))
-    found = sorted(cluster_candidates(log), key=lambda one: (not one.p_value < SIGNIFICANT, -one.correlation))
-    for one in found:
+            note = "episodes that are exact copies of one another are counted as one cluster, not as independent ones"
+            return Dependent(_clustered(log, codes), (f"{note}. fix: remove the copies",))
+    candidates = sorted(cluster_candidates(log), key=lambda one: (not one.p_value < SIGNIFICANT, -one.correlation))
+    for one in candidates:
         if one.values >= ENOUGH:
             why = f"returns correlate within it: {one.correlation:.2g}" if one.p_value < SIGNIFICANT else "by its name"
-            said = f"episodes with the same '{one.name}' are counted as one cluster, not as independent ones ({why})"
-            return Dependent(_clustered(log, _codes(log, one)), (f"{said}. fix: {one.fix}",))
-    notes = (f"'{one.name}' may say which episodes belong together ({one.found}). fix: {one.fix}" for one in found)
+            note = f"episodes with the same '{one.name}' are counted as one cluster, not as independent ones ({why})"
+            return Dependent(_clustered(log, _codes(log, one)), (f"{note}. fix: {one.fix}",))
+    notes = (f"'{one.name}' may identify dependent episodes ({one.found}). fix: {one.fix}" for one in candidates)
     return Dependent(log, tuple(notes))
 
 
 def _clustered(log: Log, codes: NDArray[Any]) -> Log:
-    """Codes [E] as a column; unknown ones (negative) stand alone."""
+    """Codes [E] as a column; each unknown (negative) code is its own cluster."""
     alone = codes < 0
     codes = np.where(alone, codes.max(initial=0) + 1 + np.arange(len(codes)), codes)
     _, dense = np.unique(codes, return_inverse=True)
@@ -59,7 +60,7 @@ def _clustered(log: Log, codes: NDArray[Any]) -> Log:
 
 
 def _codes(log: Log, one: ClusterCandidate) -> NDArray[Any]:
-    """[E]: the code of each episode's value."""
+    """[E]: code of each episode's value."""
     first = log.starts[:-1]
     if one.name in log.extra:
         return np.asarray(codes_of(np.asarray(log.extra[one.name])[first]))

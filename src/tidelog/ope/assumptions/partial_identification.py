@@ -1,15 +1,15 @@
-"""What a policy is worth if everything that the log cannot show is the worst (or the best) that the log has seen.
+"""Bounds of a policy's value if unshown actions earn the worst (or the best) return of the log.
 
-An action that the logger never takes leaves no trace in importance weights: self-normalised estimates give its share to
-the actions that were logged. Its value is not identified, only bounded (Manski 1990, "Nonparametric bounds on treatment
-effects"). Here each such action earns, from then on, the worst return that any logged episode went on to earn at that
-step or later; a model's value elsewhere. Sequential doubly robust estimation with these values,
+An action that the logger never takes does not appear in importance weights: self-normalised estimates give its share to
+the logged actions. Its value is not identified, only bounded (Manski 1990, "Nonparametric bounds on treatment
+effects"). Here each such action earns, from then on, the worst return to go of any logged episode at that step or
+later; other actions have the model's value. Sequential doubly robust estimation with these values,
 
     sum_t discount^t (rho_t (r_t - Q_t) + rho_t-1 V_t),
 
-corrects Q for every action that the logger takes, whatever Q says, and leaves it as it is for all others. So its mean
-is the bound. An action counts as shown only where other folds hold it often enough: to take a shown action for an
-unshown one costs precision and no validity. Weights are not normalised: what they lack of 1 is the missing part.
+corrects Q for every action that the logger takes, for any Q, and leaves it unchanged for all others. Its mean is
+therefore the bound. An action counts as shown only if other folds hold it often enough: treating a shown action as
+unshown costs precision but not validity. Weights are not normalised: 1 minus their mean is the missing part.
 
 Letters: `N` steps, `E` episodes, `A` actions, `T` steps of the longest episode.
 """
@@ -23,11 +23,11 @@ import numpy as np
 from tidelog.ope.estimators.ratios import wanted
 from tidelog.ope.evidence.evidence import Evidence, Floats
 
-UNKNOWN = 0.5  # share of logged actions that other episodes do not show: from there on nothing is known of support
+UNKNOWN = 0.5  # share of logged actions that other episodes do not show, from which support counts as unknown
 
 
 def unshown_share(evidence: Evidence) -> float:
-    """Mean share of what the target does that other episodes do not show the logger doing; 1 if nothing is known."""
+    """Mean share of the target's actions that other episodes do not show the logger taking; 1 if unknown."""
     if evidence.supported is None:
         return 1.0
     if evidence.supported.shape[1] == 1 or evidence.target_all is None:
@@ -36,10 +36,10 @@ def unshown_share(evidence: Evidence) -> float:
 
 
 def excess_unshown(evidence: Evidence) -> float:
-    """By how much the target does more than the logger itself of what other episodes do not show; 0 if unknown.
+    """Excess of the target over the logger in the share of actions that other episodes do not show; 0 if unknown.
 
-    The logger, too, takes actions that are in no other episode: the rarer its contexts, the more. What the target does
-    beyond that share is not for lack of rows.
+    The logger also takes actions that are in no other episode, more often in rare contexts. A lack of rows does not
+    explain the target's excess over that share.
     """
     if evidence.supported is None or evidence.target_all is None or evidence.action is None:
         return 0.0
@@ -48,9 +48,9 @@ def excess_unshown(evidence: Evidence) -> float:
 
 
 def extreme_values(evidence: Evidence, *, best: bool = False, known: float | None = None) -> Evidence:
-    """The same evidence with the worst (or `best`) return in place of the model's value where the log shows nothing.
+    """The same evidence with the worst (or `best`) return instead of the model's value for unshown actions.
 
-    `known` is the least (or largest) return that an episode can have, where somebody knows it; else the log's own.
+    `known` is the lowest (or highest) possible return of an episode, if known; None: that of the log.
     """
     step = np.arange(len(evidence.reward)) - np.repeat(evidence.starts[:-1], evidence.lengths)
     extreme = extreme_returns(evidence, best)[step] if known is None else np.full(len(step), float(known))
@@ -78,7 +78,7 @@ def extreme_values(evidence: Evidence, *, best: bool = False, known: float | Non
 
 
 def extreme_returns(evidence: Evidence, best: bool = False) -> Floats:
-    """[T]: the least (or largest) return to go of any episode at each step or a later one."""
+    """[T]: lowest (or highest) return to go of any episode at each step or a later one."""
     returns, lengths = np.array(evidence.reward, np.float64), evidence.lengths
     for before in range(1, evidence.horizon):
         rows = evidence.starts[1:][lengths > before] - 1 - before

@@ -1,16 +1,16 @@
-"""The worst that an estimate can be if one unrecorded cause swayed one decision of each episode.
+"""Sensitivity analysis: the worst estimate if one unrecorded cause changed one decision of each episode.
 
-The logger's true propensity `mu'` of a logged action may differ from the `mu` that was estimated by a factor of up to
-`odds` in odds: `1 / mu'` lies in `[1 + (1 / mu - 1) / odds, 1 + (1 / mu - 1) odds]` (Tan 2006; Zhao, Small &
-Bhattacharya 2019, arXiv:1711.11286). One decision an episode is swayed, nobody knows which (Namkoong et al. 2020,
-arXiv:2003.05623): the episode's weights are multiplied by one factor between the smallest and the largest `mu / mu'` of
-its steps. For weights of whole episodes that is exact; in stepwise estimators it moves the weights before the swayed
-decision too. Of densities no odds can be taken; their ratio lies in `[1 / odds, odds]`.
+The logger's true propensity `mu'` of a logged action may differ from the estimated `mu` by a factor of up to `odds` in
+odds: `1 / mu'` lies in `[1 + (1 / mu - 1) / odds, 1 + (1 / mu - 1) odds]` (Tan 2006; Zhao, Small & Bhattacharya 2019,
+arXiv:1711.11286). One unknown decision per episode is affected (Namkoong et al. 2020, arXiv:2003.05623): the episode's
+weights are multiplied by one factor between the smallest and the largest `mu / mu'` of its steps. For weights of whole
+episodes this is exact; in stepwise estimators it also changes the weights before the affected decision. Densities have
+no odds; their ratio lies in `[1 / odds, odds]`.
 
-An estimate falls most if an episode gets its largest factor where it pulls the estimate down, and its smallest where it
-pulls it up. Which way it pulls depends on the estimate, so the two are alternated until nothing changes; for a
-self-normalised mean that is exact (Dinkelbach 1967), for sums of several ratios it is the worst of a search that may
-miss worse ones.
+The estimate is lowest if each episode that lowers it has its largest factor, and each episode that raises it its
+smallest. The direction of an episode's effect depends on the estimate, so the two steps alternate until nothing
+changes. For a self-normalised mean this is exact (Dinkelbach 1967); for sums of several ratios the search may miss
+worse values.
 
 Letters: `E` episodes, `N` steps, `K` ratios.
 """
@@ -33,7 +33,7 @@ ROUNDS = 100
 def factor_bounds(evidence: Evidence, odds: float, *, densities: bool = False) -> tuple[Floats, Floats]:
     """Smallest and largest factor of each episode's weights, [E] and [E]."""
     if not (np.isfinite(odds) and odds >= 1.0):
-        raise ConfigError(f"odds must be at least 1 (nothing unrecorded), found {odds}")
+        raise ConfigError(f"odds = {odds}: expected a finite number of at least 1 (1: no unrecorded cause)")
     if densities:
         return np.full(evidence.episodes, 1.0 / odds), np.full(evidence.episodes, float(odds))
     behaviour = np.minimum(np.asarray(evidence.behaviour, np.float64), 1.0)
@@ -46,16 +46,16 @@ def factor_bounds(evidence: Evidence, odds: float, *, densities: bool = False) -
 def worst_factors(
     evidence: Evidence, estimator: Estimator, odds: float, *, highest: bool = False, densities: bool = False
 ) -> Floats:
-    """Factors of the episodes' weights, [E], that make the estimate as low (or as high) as it can be.
+    """Factors of the episodes' weights, [E], that minimise (or maximise) the estimate.
 
-    `estimator` may be a difference of estimates; it must use weights as they are, neither cut nor shrunk.
+    `estimator` may be a difference of estimates; it must use unchanged weights, neither clipped nor shrunk.
     """
     low, high = factor_bounds(evidence, odds, densities=densities)
-    fixed, given = estimator(shifted(evidence, np.zeros(len(low)))), estimator(evidence)
-    if len(given) != evidence.episodes:
-        raise SpecError(f"factors need an estimate by episode, found {len(given)} groups; judge fewer episodes")
-    numerators, denominators = given.numerators - fixed.numerators, given.denominators - fixed.denominators
-    weighted = numerators.any(0) | denominators.any(0)  # the other ratios do not move
+    fixed, plain = estimator(shifted(evidence, np.zeros(len(low)))), estimator(evidence)
+    if len(plain) != evidence.episodes:
+        raise SpecError(f"found {len(plain)} groups: expected one row per episode. fix: judge fewer episodes")
+    numerators, denominators = plain.numerators - fixed.numerators, plain.denominators - fixed.denominators
+    weighted = numerators.any(0) | denominators.any(0)  # the other ratios do not change
     numerators, denominators = numerators[:, weighted], denominators[:, weighted]
     still = fixed.numerators[:, weighted].sum(0), fixed.denominators[:, weighted].sum(0)
     factors = worst = np.ones(len(low))
@@ -63,9 +63,9 @@ def worst_factors(
     for _ in range(ROUNDS):
         totals = still[1] + factors @ denominators  # [K]
         ratios = quotients(still[0] + factors @ numerators, totals)
-        found = -ratios.sum() if highest else ratios.sum()
-        if found < value:
-            worst, value = factors, found
+        current = -ratios.sum() if highest else ratios.sum()
+        if current < value:
+            worst, value = factors, current
         pull = numerators @ quotients(1.0, totals) - denominators @ quotients(ratios, totals)  # [E]
         new = np.where((pull > 0) == highest, high, low)
         if (new == factors).all():

@@ -131,7 +131,7 @@ def estimate(
     check_kind(log)
     needed = {part for name in chosen or ESTIMATORS for part in ESTIMATORS[name].needs}
     known = as_policy(policy, log.spec)
-    found = gather(
+    evidence = gather(
         known,
         log,
         sample=sample or isinstance(known, Foreign),
@@ -144,7 +144,7 @@ def estimate(
         tests=False,
         progress=progress,
     ).policy
-    return table(found, chosen, method, confidence)
+    return table(evidence, chosen, method, confidence)
 
 
 def table(

@@ -23,7 +23,7 @@ from tidelog.ope.evidence.evidence import Floats
 from tidelog.policies.statistics import Interval
 
 MOST_GROUPS = 10_000
-CHUNK = 250  # replicates whose counts are in memory at once
+CHUNK = 250  # replicates whose counts are in memory together
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Confidence:
         if self.replicates < 1:
             raise ConfigError(f"replicates = {self.replicates}: expected at least 1. fix: use 1000")
         if self.bounds is not None and not self.bounds[0] < self.bounds[1]:
-            raise ConfigError(f"bounds = {self.bounds}: expected the lower before the higher. fix: swap them")
+            raise ConfigError(f"bounds = {self.bounds}: expected (low, high) with low < high")
         if not self.widening >= 1.0:
             raise ConfigError(f"widening = {self.widening}: expected at least 1. fix: use 1.0")
 

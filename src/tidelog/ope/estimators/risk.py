@@ -1,24 +1,24 @@
-"""Risk: the distribution of episode returns under a policy, from a log, with bands that hold all at once.
+"""Risk: the distribution of episode returns under a policy, from a log, with simultaneous bands.
 
 The distribution function is the self-normalised form of UnO (Chandak, Niekum, da Silva, Learned-Miller, Brunskill &
-Thomas 2021, "Universal Off-Policy Evaluation", arXiv:2104.12820): each episode counts with the product of its
-probability ratios. It rises from 0 to 1 by construction. Quantiles, CVaR and the probability of a bad outcome are
-read from it, and their intervals from its band, so one statement of confidence covers all of them (as in that paper).
+Thomas 2021, "Universal Off-Policy Evaluation", arXiv:2104.12820): the weight of an episode is the product of its
+probability ratios. It rises from 0 to 1 by construction. It gives quantiles, CVaR and the probability of a bad outcome,
+and its band gives their intervals, so one confidence level covers all of them (as in that paper).
 
-The band is not the paper's: bounds at key points need a bound on the weights and are several times wider on logs of
-usual size (`benchmarks/risk_bands.py` measures both, and how often this band holds). Here a bootstrap over episodes, or
-clusters of them, says how large the largest standardised error becomes over all returns, for policy, logger,
+The band differs from the paper's: bounds at key points need a bound on the weights and are several times wider on logs
+of usual size (`benchmarks/risk_bands.py` measures both, and how often this band holds). Here a bootstrap over episodes,
+or clusters of them, gives the distribution of the largest standardised error over all returns, for policy, logger,
 difference and CVaR together; its upper quantile `c` is the half-width of the band. The error of a distribution
 function is standardised by the binomial likelihood ratio `sqrt(2 m KL(estimate, truth))` (Owen 1995, "Nonparametric
-likelihood confidence bands for a distribution function"), `m` the effective sample size at that return, which keeps
-the band honest in the tails, where a normal standard error is 0. The difference of two distribution functions, and
+likelihood confidence bands for a distribution function"), where `m` is the effective sample size at that return. This
+keeps the band valid in the tails, where a normal standard error is 0. The difference of two distribution functions, and
 CVaR, are standardised by their standard errors.
 
-What no episode earned cannot be in the distribution: intervals end at the lowest and the highest return of the log,
-and `Risk.unseen` says how probable a worse outcome may still be.
+The distribution contains only returns of the log: intervals end at the lowest and the highest of them, and
+`Risk.unseen` is the largest plausible probability of a worse outcome.
 
-Letters: `E` episodes, `C` clusters, `M` different returns, `L` levels at which the bootstrap looks, `B` replicates,
-`P` points of a picture. Level `m` of a distribution function is its value between the m-th and the next return.
+Letters: `E` episodes, `C` clusters, `M` different returns, `L` levels of the bootstrap, `B` replicates, `P` points of a
+chart. Level `m` of a distribution function is its value between the m-th and the next return.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.verdict.limits import Limits
 from tidelog.policies.statistics import Interval
 
-UNSUPPORTED = "the verdict is unsupported: what the log cannot say of the mean, it cannot say of the worst episodes"
+UNSUPPORTED = "the verdict is unsupported: a log that cannot show the mean cannot show the worst episodes either"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 ALPHA = 0.1
-PSEUDO = 4.0  # episodes by which local effective sample sizes are drawn towards the overall one
-MOST_RETURNS = 10_000  # more different returns are rounded to so many
-LEVELS = 150  # levels at which the bootstrap looks for the largest error, for policy and logger each
-POINTS = 100  # of a picture
-CHANCE = 1.96  # standard errors by which the mean weight may lack without being called missing
-RESAMPLED = 1.0 / 3.0  # of the error that is allowed, what resampled returns may use up
-CERTAIN = 1e-12  # a standard error as small as this is rounding: policy and logger weigh alike
-RULE_OF_THREE = 3.0  # an outcome of probability 3 / m is missing from m episodes once in 20 times
+PSEUDO = 4.0  # pseudo-episodes that shrink local effective sample sizes towards the overall one
+MOST_RETURNS = 10_000  # more different returns are rounded to this number
+LEVELS = 150  # levels at which the bootstrap evaluates errors, for policy and logger each
+POINTS = 100  # of a chart
+CHANCE = 1.96  # standard errors by which the mean weight may be below 1 before weight counts as missing
+RESAMPLED = 1.0 / 3.0  # share of the allowed error for resampled returns
+CERTAIN = 1e-12  # a smaller standard error is rounding: policy and logger have equal weights
+RULE_OF_THREE = 3.0  # an outcome of probability 3 / m is absent from m episodes with probability 1 / 20
 
 Integers = NDArray[np.int64]
 
 
 class Compared(NamedTuple):
-    """One number of the policy, of the logger, and their difference, with intervals."""
+    """One number for the policy, for the logger, and their difference, with intervals."""
 
     policy: Interval
     logger: Interval
@@ -67,12 +67,12 @@ class Compared(NamedTuple):
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Compared:
-        """Read what `to_json` wrote; KeyError, TypeError or ValueError where it is damaged."""
+        """Read the output of `to_json`; KeyError, TypeError or ValueError if it is damaged."""
         return cls(*(Interval(*(_number(content[name][end]) for end in Interval._fields)) for name in cls._fields))
 
 
 class Band(NamedTuple):
-    """A distribution function, or a difference of two, with the band that holds over all returns at once, each [P]."""
+    """A distribution function, or a difference of two, with its simultaneous band over all returns, each [P]."""
 
     estimate: Floats
     low: Floats
@@ -81,35 +81,35 @@ class Band(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Risk:
-    """The distribution of episode returns under a policy and under the logger. All intervals hold at once.
+    """Distribution of episode returns under a policy and under the logger. All intervals hold simultaneously.
 
     Returns are discounted sums of an episode's rewards. CVaR at `alpha` is the mean return of the worst share `alpha`
-    of episodes. Returns below `lowest` or above `highest`, which no episode of the log earned, count as these.
+    of episodes. Returns below `lowest` or above `highest`, which the log does not contain, count as these.
     """
 
-    alpha: float  # the share of episodes that CVaR is about
-    level: float  # the confidence with which everything here holds at once
+    alpha: float  # share of episodes for CVaR
+    level: float  # simultaneous confidence level
     cvar: Compared
     quantiles: tuple[tuple[float, Compared], ...]  # by share, of `QUANTILES`
-    bad_outcome: float | None  # the largest return that counts as bad, if one was named,
-    probability: Compared | None  # and how probable it is
+    bad_outcome: float | None  # largest return that counts as bad, if set
+    probability: Compared | None  # of a bad outcome
     points: Floats  # [P]: returns, rising
-    policy: Band  # P(return <= point) under the policy,
-    logger: Band  # under the logger,
-    difference: Band  # and policy minus logger
-    lowest: float  # the lowest return in the log
+    policy: Band  # P(return <= point) under the policy
+    logger: Band  # P(return <= point) under the logger
+    difference: Band  # policy minus logger
+    lowest: float  # lowest return in the log
     highest: float
-    unseen: float  # outcomes below `lowest` as rare as this under the policy cannot be excluded
-    missing: float  # share of the policy's weight that the log lacks beyond chance: it may lie anywhere
+    unseen: float  # probability under the policy up to which outcomes below `lowest` cannot be excluded
+    missing: float  # share of the policy's weight that the log lacks beyond chance; it may lie at any return
     episodes: int
     effective_sample_size: float
-    clusters: int  # units that were resampled
-    critical: float  # the band's half-width, in standard errors
+    clusters: int  # number of resampled units
+    critical: float  # half-width of the band, in standard errors
     estimated: bool  # whether the logger's propensities were estimated
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What a person should know, one sentence each."""
+        """Summary for a reader, one fact per sentence."""
         return tuple(_sentences(self))
 
     def to_json(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Risk:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Risk:
-        """Read what `to_json` wrote; KeyError, TypeError or ValueError where it is damaged."""
+        """Read the output of `to_json`; KeyError, TypeError or ValueError if it is damaged."""
         bad, probability = content["bad_outcome"], content["probability"]
         points = _numbers(content["points"])
 
@@ -172,12 +172,12 @@ def risk_of(
     confidence: Confidence | None = None,
     groups: int = MOST_GROUPS,
 ) -> Risk:
-    """The risk of the evidence's target policy beside the logger's.
+    """Risk of the evidence's target policy and of the logger.
 
-    `alpha` is the share of episodes that CVaR is about, `bad_outcome` a return at or below which an episode is bad.
-    `clusters` [E] names which episodes are resampled together (the same patient, the same user); without, each is
-    alone. At most `groups` groups of neighbouring clusters are resampled. Raises ConfigError for numbers out of range,
-    SpecError where clusters do not fit or no episode has any weight under the policy.
+    `alpha` is the share of episodes for CVaR; an episode with a return of at most `bad_outcome` is bad. `clusters` [E]
+    are the episodes that are resampled together (the same patient, the same user); None: each episode alone. At most
+    `groups` groups of neighbouring clusters are resampled. Raises ConfigError for numbers out of range, SpecError if
+    clusters do not fit or no episode has weight under the policy.
     """
     check_risk(alpha, bad_outcome)
     confidence = confidence or Confidence()
@@ -186,7 +186,7 @@ def risk_of(
 
 
 def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | None, level: float) -> Risk:
-    """What the bands say of CVaR, quantiles and a bad outcome, with a picture of at most about a hundred points."""
+    """CVaR, quantiles and a bad outcome's probability from the bands; the chart has at most about a hundred points."""
     bad = None if bad_outcome is None else int(np.searchsorted(sample.values, _shortened(bad_outcome), side="right"))
     shown = _picture_levels(sample, bad)
     pictures = [Band(*(part[shown] for part in band)) for band in (bands.policy, bands.logger, bands.difference)]
@@ -214,33 +214,33 @@ def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | Non
 
 
 def check_risk(alpha: float, bad_outcome: float | None) -> None:
-    """Raise ConfigError where the share of worst episodes or the bad outcome cannot be meant."""
+    """Raise ConfigError for an invalid share of worst episodes or an invalid bad outcome."""
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0.0 < alpha < 1.0:
         raise ConfigError(
-            f"cvar = {alpha!r}: expected a share of episodes between 0 and 1; fix: cvar=0.1 for the worst tenth"
+            f"cvar = {alpha!r}: expected a share of episodes between 0 and 1. fix: use cvar=0.1 for the worst 10 %"
         )
     if bad_outcome is None:
         return
     if isinstance(bad_outcome, bool) or not isinstance(bad_outcome, int | float) or not np.isfinite(bad_outcome):
         raise ConfigError(
-            f"bad_outcome = {bad_outcome!r}: expected a finite return; fix: bad_outcome=-5.0, or leave it out"
+            f"bad_outcome = {bad_outcome!r}: expected a finite return. fix: use bad_outcome=-5.0, or remove it"
         )
 
 
 class Sample(NamedTuple):
-    """Episodes sorted into levels of return; a distribution function has `M + 1` levels, the first 0, the last 1."""
+    """Episodes sorted by return; a distribution function has `M + 1` levels, the first 0, the last 1."""
 
     values: Floats  # [M]: different returns, rising
-    place: Integers  # [E]: which of them an episode earned
-    policy: Floats  # [E]: shares of the policy's weight, which sum to 1,
-    logger: Floats  # [E]: and of the logger's, all alike
-    unit: Integers  # [E]: the cluster of each episode, 0 to C - 1
+    place: Integers  # [E]: index of each episode's return in `values`
+    policy: Floats  # [E]: shares of the policy's weight; they sum to 1
+    logger: Floats  # [E]: shares of the logger's weight; all equal
+    unit: Integers  # [E]: cluster of each episode, 0 to C - 1
     clusters: int
-    groups: int  # of neighbouring clusters, which are resampled
+    groups: int  # number of resampled groups of neighbouring clusters
     policy_cdf: Floats  # [M + 1]
     logger_cdf: Floats
     size: float  # effective sample size of the policy's weights, over clusters
-    heavy: tuple[float, float, float]  # what a cluster may count that was not seen: policy, logger, difference
+    heavy: tuple[float, float, float]  # plausible weight of an unseen cluster: policy, logger, difference
     missing: float  # share of the policy's weight that the log lacks
     estimated: bool  # whether propensities were estimated
 
@@ -248,17 +248,19 @@ class Sample(NamedTuple):
     def of(cls, evidence: Evidence, clusters: NDArray[Any] | None = None, groups: int = MOST_GROUPS) -> Sample:
         """Weigh and sort episodes; arguments and errors as in `risk_of`."""
         if groups < 2:
-            raise ConfigError(f"groups = {groups}: expected at least 2 groups to resample; fix: leave groups out")
+            raise ConfigError(f"groups = {groups}: expected at least 2 groups to resample. fix: remove groups")
         logs, unit = log_weights(evidence), _units(evidence.episodes, clusters)
         if not np.isfinite(logs.max()):
-            raise SpecError("no episode of the log has any probability under the policy; expected at least one")
+            raise SpecError(
+                "all episodes of the log have probability 0 under the policy: expected at least one above 0"
+            )
         weight = np.exp(logs - logs.max())
         policy = weight / weight.sum()
         values, place = np.unique(_shortened(returns(evidence)), return_inverse=True)
         if len(values) > MOST_RETURNS:
-            kept = np.unique(np.linspace(0, len(values) - 1, MOST_RETURNS).round().astype(np.int64))
-            nearest = np.searchsorted((kept[1:] + kept[:-1]) / 2, np.arange(len(values)))
-            values, place = values[kept], nearest[place]
+            grid = np.unique(np.linspace(0, len(values) - 1, MOST_RETURNS).round().astype(np.int64))
+            nearest = np.searchsorted((grid[1:] + grid[:-1]) / 2, np.arange(len(values)))
+            values, place = values[grid], nearest[place]
         logger = np.full(evidence.episodes, 1.0 / evidence.episodes)
         whole = [np.asarray(np.bincount(unit, share), np.float64) for share in (policy, logger)]  # [C] each
         apart = _heavy(np.abs(whole[0] - whole[1]), np.maximum(*whole))
@@ -281,8 +283,8 @@ class Sample(NamedTuple):
     def variance(self, of_policy: float, of_logger: float) -> Floats:
         """Variance over clusters of `of_policy` times the policy's curve plus `of_logger` times the logger's, [M + 1].
 
-        With `a` [E] the weighted sum of both shares, a cluster's influence at a level is its `a` up to there minus its
-        part of what the curves are there; sums of squares run along the sorted returns.
+        `a` [E] is the weighted sum of both shares. A cluster's influence at a level is its `a` up to that level minus
+        its part of the curves' values there; sums of squares run along the sorted returns.
         """
         if self.clusters < 2:
             return np.full(len(self.values) + 1, np.inf)
@@ -294,25 +296,25 @@ class Sample(NamedTuple):
         before = np.cumsum(sorted_) - sorted_
         first = np.searchsorted(self.unit[order], np.arange(self.clusters))
         before -= before[first][self.unit[order]]
-        found = self._summed(order, sorted_ * (2.0 * before + sorted_))
+        variance = self._summed(order, sorted_ * (2.0 * before + sorted_))
         for curve, part in zip(level, whole, strict=True):
-            found -= 2.0 * curve * self._summed(order, sorted_ * part[self.unit[order]])
+            variance -= 2.0 * curve * self._summed(order, sorted_ * part[self.unit[order]])
         for curve, part in zip(level, whole, strict=True):
-            found += sum(curve * other * (part @ also) for other, also in zip(level, whole, strict=True))
-        return np.asarray(np.maximum(found, 0.0) * self.clusters / (self.clusters - 1))
+            variance += sum(curve * other * (part @ also) for other, also in zip(level, whole, strict=True))
+        return np.asarray(np.maximum(variance, 0.0) * self.clusters / (self.clusters - 1))
 
     def _summed(self, order: Integers, values: Floats) -> Floats:
         return np.concatenate([[0.0], np.cumsum(np.bincount(self.place[order], values, len(self.values)))])
 
 
 def _quantile_of(sample: Sample, curve: Floats, share: float) -> float:
-    """The smallest return at which a curve [M + 1] reaches a share, or the nearest one in the log."""
+    """Smallest return at which a curve [M + 1] reaches a share, or the nearest one in the log."""
     level = int(np.searchsorted(curve, share - 1e-12))
     return float(sample.values[min(max(level, 1), len(sample.values)) - 1])
 
 
 def _risen(place: Integers, share: Floats, many: int) -> Floats:
-    """The distribution function of shares of weight, [M + 1]."""
+    """Distribution function of shares of weight, [M + 1]."""
     rising = np.minimum(np.cumsum(np.bincount(place, share, many)), 1.0)
     rising[-1] = 1.0
     return np.concatenate([[0.0], rising])
@@ -329,7 +331,7 @@ class Bands(NamedTuple):
 
 
 def bands_of(sample: Sample, alpha: float, confidence: Confidence) -> Bands:
-    """The joint bands of both distribution functions and their difference; what is missing may lie anywhere."""
+    """Simultaneous bands of both distribution functions and their difference; missing weight may lie at any return."""
     curves, which = (sample.policy_cdf, sample.logger_cdf), ((1.0, 0.0), (0.0, 1.0))
     sizes = [
         _local_sizes(curve, sample.variance(*of), heavy)
@@ -351,16 +353,16 @@ def bands_of(sample: Sample, alpha: float, confidence: Confidence) -> Bands:
 
 
 def _heavy(values: Floats, weight: Floats) -> float:
-    """What all but a twentieth of the weight does not exceed: what an episode may count that the log has not seen."""
+    """Weighted 95 % quantile of the weights: a plausible weight of an episode that the log does not contain."""
     order = np.argsort(values)
     reached = np.cumsum(weight[order])
     return float(values[order][np.searchsorted(reached, 0.95 * reached[-1])])
 
 
 def _local_sizes(cdf: Floats, variance: Floats, heavy: float) -> Floats:
-    """How many episodes of its own would tell each level as well, [M + 1].
+    """Effective number of episodes at each level, [M + 1].
 
-    In the tails few episodes were seen, and those may have been light by chance: a few that count `heavy` are added.
+    The tails have few episodes, which may have small weights by chance: `PSEUDO` episodes of weight `heavy` are added.
     """
     return np.asarray((cdf * (1.0 - cdf) + PSEUDO * heavy) / (variance + PSEUDO * heavy**2))
 
@@ -368,21 +370,21 @@ def _local_sizes(cdf: Floats, variance: Floats, heavy: float) -> Floats:
 def _critical(
     sample: Sample, alpha: float, sizes: list[Floats], error: Floats, confidence: Confidence
 ) -> tuple[float, tuple[float, float, float]]:
-    """The quantile over replicates of the largest standardised error, and the standard errors of CVaR.
+    """Quantile over replicates of the largest standardised error, and the standard errors of CVaR.
 
     The errors are those of all three curves at all levels, and of CVaR. Two thirds of the error that the level allows
-    are kept for what lies between the logged returns and beyond them, where resampled returns never are; the share was
-    chosen by `benchmarks/risk_bands.py`.
+    are reserved for returns between and beyond the logged ones, which resampling never produces;
+    `benchmarks/risk_bands.py` chose this share.
     """
     levels = _bootstrap_levels(sample)
     group = sample.unit * sample.groups // sample.clusters
     cell = np.searchsorted(levels, sample.place, side="right")
     shape, shares = (len(levels) + 1, sample.groups), (sample.policy, sample.logger)
-    tables = [csr_array((share, (cell, group)), shape) for share in shares]  # [L + 1, G], few of them not 0
+    tables = [csr_array((share, (cell, group)), shape) for share in shares]  # [L + 1, G], mostly 0
     curves = [cdf[levels] for cdf in (sample.policy_cdf, sample.logger_cdf)]
     nearest = np.searchsorted((levels[1:] + levels[:-1]) / 2, np.arange(1, len(sample.values)))
-    width = np.bincount(nearest, np.diff(sample.values), len(levels))  # [L]: of returns, at each level
-    known = error[levels] > CERTAIN  # else policy and logger weigh alike
+    width = np.bincount(nearest, np.diff(sample.values), len(levels))  # [L]: range of returns at each level
+    known = error[levels] > CERTAIN  # else policy and logger have equal weights
     largest, tails = [], []
     for counts in resampled_counts(sample.groups, confidence.replicates, confidence.seed):
         drawn = []
@@ -391,48 +393,48 @@ def _critical(
             rising = np.cumsum(np.asarray(table @ times).T, axis=1)
             total = np.where(rising[:, -1:] > 0, rising[:, -1:], np.nan)
             drawn.append(np.clip(rising[:, :-1] / total, 0.0, 1.0))
-        found = [np.sqrt(2.0 * m[levels] * _divergence(p, q)) for p, q, m in zip(drawn, curves, sizes, strict=True)]
-        found.append(np.abs(drawn[0] - drawn[1] - curves[0] + curves[1])[:, known] / error[levels][known])
-        largest.append(np.max(np.hstack(found), axis=1, initial=0.0))
+        errors_at = [np.sqrt(2.0 * m[levels] * _divergence(p, q)) for p, q, m in zip(drawn, curves, sizes, strict=True)]
+        errors_at.append(np.abs(drawn[0] - drawn[1] - curves[0] + curves[1])[:, known] / error[levels][known])
+        largest.append(np.max(np.hstack(errors_at), axis=1, initial=0.0))
         off = [
             (np.minimum(q, alpha) - np.minimum(p, alpha)) @ width / alpha for p, q in zip(drawn, curves, strict=True)
         ]
         tails.append(np.stack([*off, off[0] - off[1]], axis=1))
-    cvar = np.concatenate(tails)  # [B, 3]: what resampling adds to each CVaR
+    cvar = np.concatenate(tails)  # [B, 3]: deviation of each resampled CVaR
     errors = np.sqrt(np.nanmean(np.square(cvar), axis=0) + PSEUDO * np.square(_heavy_tails(sample, alpha)))
     errors[errors <= CERTAIN * np.ptp(sample.values)] = 0.0
     standard = np.abs(cvar) / np.where(errors > 0, errors, np.inf)
     worst = np.maximum(np.concatenate(largest), standard.max(axis=1))
     worst = np.where(np.isnan(worst), np.inf, worst)
     critical = float(np.quantile(worst, 1.0 - RESAMPLED * (1.0 - confidence.level), method="higher"))
-    critical = max(critical, float(-ndtri((1.0 - confidence.level) / 4.0)))  # as for a single point
+    critical = max(critical, float(-ndtri((1.0 - confidence.level) / 4.0)))  # that of a single point
     return critical, (float(errors[0]), float(errors[1]), float(errors[2]))
 
 
 def _heavy_tails(sample: Sample, alpha: float) -> list[float]:
-    """How much one cluster that was not seen could change CVaR: one that is heavy, at the lowest return, [3]."""
-    share = min(2.0 * alpha, 1.0)  # a wider tail, since the quantile of alpha may be the lowest return itself
+    """Change of CVaR by one unseen cluster of large weight at the lowest return, [3]."""
+    share = min(2.0 * alpha, 1.0)  # a wider tail, because the quantile of alpha may be the lowest return
     low = float(sample.values[0])
     far = [(_quantile_of(sample, cdf, share) - low) / alpha for cdf in (sample.policy_cdf, sample.logger_cdf)]
     return [heavy * reach for heavy, reach in zip(sample.heavy, (*far, max(far)), strict=True)]
 
 
 def _bootstrap_levels(sample: Sample) -> Integers:
-    """Levels between 0 and 1, evenly spread over shares and denser in the lower tail, [L]."""
+    """Levels between 0 and 1, evenly spaced in shares and denser in the lower tail, [L]."""
     shares = np.concatenate([np.linspace(0.0, 1.0, LEVELS * 2 // 3), np.geomspace(1e-4, 0.2, LEVELS // 3)])
-    found = [np.searchsorted(cdf, shares) for cdf in (sample.policy_cdf, sample.logger_cdf)]
-    levels = np.unique(np.concatenate(found))
+    candidates = [np.searchsorted(cdf, shares) for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    levels = np.unique(np.concatenate(candidates))
     return levels[(levels > 0) & (levels < len(sample.values))].astype(np.int64)
 
 
 def _divergence(p: Floats, q: Floats) -> Floats:
-    """Kullback-Leibler divergence of binary outcomes of probability p from probability q, element by element."""
+    """Elementwise Kullback-Leibler divergence of binary outcomes of probability p from probability q."""
     inner = np.clip(q, 1e-300, 1.0 - 1e-16)
     return np.asarray(np.maximum(xlogy(p, p / inner) + xlogy(1.0 - p, (1.0 - p) / (1.0 - inner)), 0.0))
 
 
 def _likelihood_band(cdf: Floats, size: Floats, critical: float) -> tuple[Floats, Floats]:
-    """Ends [M + 1] of all truths whose likelihood ratio `sqrt(2 m KL)` is at most critical, made to rise."""
+    """Ends [M + 1] of all truths whose likelihood ratio `sqrt(2 m KL)` is at most critical, made monotone."""
     most = critical**2 / (2.0 * size)
     ends = []
     for side in (0.0, 1.0):
@@ -448,27 +450,27 @@ def _likelihood_band(cdf: Floats, size: Floats, critical: float) -> tuple[Floats
 
 
 def _units(episodes: int, clusters: NDArray[Any] | None) -> Integers:
-    """The cluster of each episode, [E], counted from 0."""
+    """Cluster of each episode, [E], counted from 0."""
     if clusters is None:
         return np.arange(episodes)
     kind = np.asarray(clusters).dtype
     if np.shape(clusters) != (episodes,) or not np.issubdtype(kind, np.integer):
         raise SpecError(
-            f"clusters has shape {np.shape(clusters)} and type {kind}; expected one whole number an episode, "
-            f"[{episodes}]; fix: np.unique(names, return_inverse=True)[1]"
+            f"clusters has shape {np.shape(clusters)} and type {kind}: expected one whole number per episode, "
+            f"[{episodes}]. fix: use np.unique(names, return_inverse=True)[1]"
         )
     return np.asarray(np.unique(clusters, return_inverse=True)[1], np.int64)
 
 
 def _shortened(values: Any) -> Floats:
-    """Numbers to twelve digits: returns that were added up in another order are the same."""
+    """Numbers rounded to twelve digits; returns summed in another order become equal."""
     values = np.asarray(values, np.float64)
     mantissa, exponent = np.frexp(values)
     return np.asarray(np.ldexp(np.round(mantissa, 12), exponent)) + 0.0
 
 
 def _missing_weight(logs: Floats, unit: Integers) -> float:
-    """What the mean weight lacks of 1, where chance among clusters does not explain it; else 0."""
+    """1 minus the mean weight, if chance among clusters does not explain it; else 0."""
     weight = np.exp(np.minimum(logs, LARGEST_LOG))
     mean, clusters = float(weight.mean()), int(unit.max()) + 1
     if clusters < 2 or mean >= 1.0:
@@ -483,7 +485,7 @@ def _at(band: Band, level: int) -> Interval:
 
 
 def _quantile(sample: Sample, bands: Bands, share: float) -> Compared:
-    """The smallest return that a share of episodes does not exceed; a high curve means a low quantile."""
+    """Smallest return that a share of episodes does not exceed; a high curve means a low quantile."""
     policy, logger = (
         Interval(*(_quantile_of(sample, curve, share) for curve in (band.estimate, band.high, band.low)))
         for band in bands[:2]
@@ -495,14 +497,14 @@ def _quantile(sample: Sample, bands: Bands, share: float) -> Compared:
 
 
 def _cvar(sample: Sample, bands: Bands, alpha: float) -> Compared:
-    """Mean return of the worst share alpha of episodes: what the bands allow, and within so many standard errors.
+    """Mean return of the worst share alpha of episodes; intervals from the bands and from standard errors.
 
-    `CVaR(F) = max_t (t - 1/alpha * integral of F up to t)`, reached at the quantile of alpha (Rockafellar & Uryasev
-    2000). So with D the policy's curve minus the logger's, `- 1/alpha * integral of D` up to the policy's quantile is
-    at least the difference of both CVaR, and up to the logger's quantile at most: the difference's interval follows
-    from the band of D, which knows what policy and logger share, and from the intervals of both quantiles. The
-    errors of CVaR are in the family of errors whose largest is bounded, so all hold at once. Where weight is missing
-    only the bands count.
+    `CVaR(F) = max_t (t - 1/alpha * integral of F up to t)`, attained at the quantile of alpha (Rockafellar & Uryasev
+    2000). With D the policy's curve minus the logger's, `- 1/alpha * integral of D` up to the policy's quantile is at
+    least the difference of both CVaR, and up to the logger's quantile at most. The difference's interval therefore
+    follows from the band of D, which accounts for the dependence of policy and logger, and from the intervals of both
+    quantiles. The errors of CVaR belong to the family whose largest error is bounded, so all intervals hold
+    simultaneously. With missing weight only the bands are used.
     """
     width = np.diff(sample.values)  # [M - 1]: level m lasts from value m to value m + 1
 
@@ -513,7 +515,7 @@ def _cvar(sample: Sample, bands: Bands, alpha: float) -> Compared:
         return float((mass @ sample.values + rest * sample.values[-1]) / alpha)
 
     def least_and_most(of_band: Band, curve: Floats) -> tuple[float, float]:
-        """Of minus the integral of a curve over alpha, up to each return that may be the quantile."""
+        """Range of minus the integral of a curve over alpha, up to each plausible quantile."""
         risen = np.concatenate([[0.0], np.cumsum(curve[1:-1] * width)])
         first, last = (np.searchsorted(part, alpha - 1e-12) for part in (of_band.high, of_band.low))
         most = len(sample.values)
@@ -536,14 +538,14 @@ def _narrowed(interval: Interval, half: float) -> Interval:
 
 
 def _picture_levels(sample: Sample, bad: int | None) -> Integers:
-    """At most about a hundred levels: all, or those evenly spread over shares and returns, [P]."""
+    """At most about a hundred levels: all, or levels evenly spaced in shares and returns, [P]."""
     count = len(sample.values)
     if count <= POINTS:
         return np.arange(1, count + 1)
     shares = np.linspace(0.0, 1.0, POINTS // 3)
-    found = [np.searchsorted(cdf, shares) for cdf in (sample.policy_cdf, sample.logger_cdf)]
-    found.append(np.searchsorted(sample.values, np.linspace(sample.values[0], sample.values[-1], POINTS // 4)) + 1)
-    levels = np.concatenate([*found, [1, count], [] if bad is None else [bad]])
+    candidates = [np.searchsorted(cdf, shares) for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    candidates.append(np.searchsorted(sample.values, np.linspace(sample.values[0], sample.values[-1], POINTS // 4)) + 1)
+    levels = np.concatenate([*candidates, [1, count], [] if bad is None else [bad]])
     return np.unique(np.clip(levels, 1, count)).astype(np.int64)
 
 
@@ -555,7 +557,7 @@ def _number(value: Any) -> float:
 
 def _numbers(values: Any, count: int | None = None) -> Floats:
     if not isinstance(values, list) or (count is not None and len(values) != count):
-        raise TypeError(f"expected a list of {'some' if count is None else count} numbers")
+        raise TypeError(f"expected a list of {'' if count is None else f'{count} '}numbers")
     return np.array([_number(value) for value in values])
 
 
@@ -569,17 +571,17 @@ def risk_beside(
     limits: Limits,
     seed: int,
 ) -> tuple[Risk | None, str | None]:
-    """The risk that goes with a verdict, or None and why; `visits` says whether ratios of visits decided."""
+    """The risk for a verdict, or None and the reason; `visits`: occupancy ratios decided."""
     if decision == "unsupported":
         return None, UNSUPPORTED
     if visits:
         reason = (
             f"episodes have up to {evidence.horizon:,} decisions; the distribution of returns needs products of ratios "
-            f"along whole episodes, which say nothing beyond {limits.horizon}"
+            f"over whole episodes, which carry no information beyond {limits.horizon} decisions"
         )
         return None, reason
     confidence = Confidence(limits.level, limits.replicates, seed)
-    found = risk_of(
+    risk = risk_of(
         evidence,
         alpha=alpha,
         bad_outcome=bad_outcome,
@@ -587,42 +589,44 @@ def risk_beside(
         confidence=confidence,
         groups=limits.groups,
     )
-    return found, None
+    return risk, None
 
 
 def tail_sentence(decision: str, risk: Risk | None) -> str:
-    """What the worst episodes add to a verdict on the mean, or nothing where they agree with it."""
+    """Sentence on the worst episodes if they disagree with the verdict on the mean; else empty."""
     if risk is None or decision not in ("better", "no difference shown"):
         return ""
     difference = risk.cvar.difference
-    mean = "It is better on average" if decision == "better" else "No difference of means is shown"
+    mean = "The policy is better on average" if decision == "better" else "No difference of means is shown"
     worst = f"its worst {100 * risk.alpha:.4g} % of episodes"
     earn = f"{worst} earn {_span(difference, signed=True)} compared with the logger's"
     if difference.high < 0:
-        return f"{mean}, but it is worse in its tail: {earn}."
+        return f"{mean}, but its bad episodes are worse: {earn}."
     if difference.low > 0 and decision != "better":
-        return f"{mean}, but it is better in its tail: {earn}."
+        return f"{mean}, but its bad episodes are better: {earn}."
     if difference.estimate < 0 and decision == "better":
         return f"{mean}, but {worst} may be worse: the difference there is {_span(difference, signed=True)}."
     return ""
 
 
 def tail_refusal(risk: Risk | None, reason: str | None, tolerance: float = 0.0) -> str | None:
-    """Why a gate that also asks for the tail stays closed, or None where it may open.
+    """Why a gate that also checks the tail stays closed, or None if it may open.
 
-    It opens where CVaR is not shown to be worse (the upper end of the difference's interval is not below 0) and its
-    estimate is not worse by more than the tolerance, a return. To ask for a lower end above 0 would demand a better
-    tail, which few logs can show; to ask for the upper end alone would let a wide interval open it.
+    It opens if CVaR is not shown to be worse (the upper end of the difference's interval is not below 0) and its
+    estimate is not worse by more than the tolerance, a return. A required lower end above 0 would demand a better
+    tail, which few logs can show; the upper end alone would let a wide interval open the gate.
     """
     if risk is None:
         return f"the tail cannot be judged: {reason or 'the log does not support it'}"
     share, difference = f"{100 * risk.alpha:.4g} %", risk.cvar.difference
-    told = f"the CVaR difference of the worst {share} is {_span(difference, signed=True)}"
+    number = f"the CVaR difference of the worst {share} is {_span(difference, signed=True)}"
     if difference.high < 0:
-        return f"{told}: the policy's tail is shown to be worse than the logger's; expected an upper end of at least 0"
+        return (
+            f"{number}: the policy's tail is shown to be worse than the logger's; expected an upper end of at least 0"
+        )
     if difference.estimate < -tolerance:
         return (
-            f"{told}: the estimate is worse than the logger's by more than the tolerance of {tolerance:g}; "
+            f"{number}: the estimate is worse than the logger's by more than the tolerance of {tolerance:g}. "
             "fix: judge on more episodes, or set --cvar-tolerance to a loss that you accept"
         )
     return None
@@ -630,33 +634,33 @@ def tail_refusal(risk: Risk | None, reason: str | None, tolerance: float = 0.0) 
 
 def _sentences(risk: Risk) -> list[str]:
     share, cvar = f"{100 * risk.alpha:.4g} %", risk.cvar
-    found = [
+    sentences = [
         f"In the worst {share} of its episodes the policy earns {_span(cvar.policy)} on average, the logger "
         f"{_span(cvar.logger)}; the difference is {_span(cvar.difference, signed=True)}."
     ]
-    found.append(_tail_outcome(risk))
+    sentences.append(_tail_outcome(risk))
     if risk.probability is not None:
         bad = risk.probability
-        found.append(
+        sentences.append(
             f"A return of {risk.bad_outcome:.6g} or less has a probability of {_percent(bad.policy)} under the policy "
             f"and of {_percent(bad.logger)} under the logger."
         )
     size = f"{risk.episodes:,} episodes"
     if risk.effective_sample_size < 0.95 * risk.episodes:
-        size += f", which say as much about the policy as {risk.effective_sample_size:,.0f} of its own"
-    found.append(
-        f"No return below {risk.lowest:.6g} was seen in {size}; a worse outcome of a probability of up to "
-        f"{100 * risk.unseen:.2g} % under the policy cannot be excluded, and its size is not in any number here."
+        size += f" (effective sample size {risk.effective_sample_size:,.0f})"
+    sentences.append(
+        f"No return below {risk.lowest:.6g} was seen in {size}; a worse outcome with a probability of up to "
+        f"{100 * risk.unseen:.2g} % under the policy cannot be excluded, and no number here includes it."
     )
     if risk.missing:
-        found.append(
+        sentences.append(
             f"The log lacks {100 * risk.missing:.2g} % of the policy's weight; the intervals count it as the lowest "
             "return at one end and as the highest at the other."
         )
     if risk.estimated:
-        found.append("The logger's probabilities were estimated; the intervals do not include the error of that.")
-    found.append(f"With {100 * risk.level:.4g} % confidence all intervals of this part hold at once.")
-    return found
+        sentences.append("The logger's probabilities were estimated; the intervals do not include that error.")
+    sentences.append(f"With {100 * risk.level:.4g} % confidence all intervals of this part hold simultaneously.")
+    return sentences
 
 
 def _tail_outcome(risk: Risk) -> str:

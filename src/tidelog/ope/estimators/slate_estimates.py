@@ -1,8 +1,8 @@
-"""What a ranking policy's lists are worth: a table of estimates from a log of slots, and how such a log is assembled.
+"""Estimates of a ranking policy's value from a log of slots, and the assembly of such a log.
 
-A log has one reward a slot and the probability with which the logger put its item there, given the items above.
+A log has one reward per slot and the logger's probability of its item there, given the items above.
 
-Letters: `N` lists, `K` slots, `A` items, `R` rows of a log with one row a slot.
+Letters: `N` lists, `K` slots, `A` items, `R` rows of a log with one row per slot.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from tidelog.ope.evidence.weights import support_of
 from tidelog.ope.verdict.results import Estimate, Estimates, Support
 
 Integers = NDArray[np.int64]
-# name -> what it lets a slot's reward depend on
+# name -> the items on which a slot's reward may depend
 SLATE_ESTIMATORS: dict[str, str] = {
     "independent": "the slot's own item",
-    "sn_independent": "the slot's own item; over the sum of weights",
+    "sn_independent": "the slot's own item; divided by the sum of weights",
     "reward_interaction": "the items down to the slot",
-    "sn_reward_interaction": "the items down to the slot; over the sum of weights",
-    "cascade_dr": "the items down to the slot; a model, corrected",
-    "sn_cascade_dr": "the items down to the slot; a model, corrected over the sum of weights",
+    "sn_reward_interaction": "the items down to the slot; divided by the sum of weights",
+    "cascade_dr": "the items down to the slot; a corrected model",
+    "sn_cascade_dr": "the items down to the slot; a corrected model, divided by the sum of weights",
 }
-SHRINKAGE = 10.0  # lists by which an item's mean is drawn to its slot's
+SHRINKAGE = 10.0  # pseudo-lists that shrink an item's mean towards its slot's mean
 
 
 def estimate_slates(
@@ -51,14 +51,13 @@ def estimate_slates(
     replicates: int = 1000,
     seed: int = 0,
 ) -> Estimates:
-    """The mean total reward of a list under a target policy, one row an estimator with interval and support.
+    """Estimate the mean total reward of a list under a target policy, one row per estimator with interval and support.
 
-    `reward`, `target` and `behaviour` are [N, K]: a slot's reward, and how likely target and logger were to put its
-    item there, given the items above. `model` and `model_target` [N, K], as `slot_model` makes them, are needed for
-    "cascade_dr". `logged` [N, K] says which slots are in the log (None: all); where some are not, only "independent"
-    has an answer, each slot over the lists that logged it. `estimated` says that `behaviour` was estimated.
-    Intervals resample lists. Raises ConfigError for unknown names, SpecError where arrays do not fit or an estimator
-    asked for by name has no answer.
+    `reward`, `target` and `behaviour` are [N, K]: a slot's reward, and the target's and the logger's probability of its
+    item there, given the items above. "cascade_dr" needs `model` and `model_target` [N, K] from `slot_model`. `logged`
+    [N, K] marks the slots in the log (None: all); if some are missing, only "independent" can be computed, each slot
+    over the lists that logged it. `estimated`: `behaviour` was estimated. Intervals resample lists. Raises ConfigError
+    for unknown names, SpecError if arrays do not fit or a named estimator cannot be computed.
     """
     chosen = _check_names(names)
     check_seed(seed)
@@ -68,25 +67,25 @@ def estimate_slates(
     known = _checked(reward, target, behaviour, logged)
     whole = bool(known.logged.all())
     if (model is None) != (model_target is None):
-        raise SpecError("model and model_target belong together, found one of them; fix: pass both, or none")
+        raise SpecError("found only one of model and model_target: expected both or none. fix: pass both")
     for name in chosen or ():
-        lacking = _lacking(name, whole, model is not None)
-        if lacking:
-            raise SpecError(f"'{name}' has no answer here: {lacking}")
+        obstacle = _obstacle(name, whole, model is not None)
+        if obstacle:
+            raise SpecError(f"'{name}' cannot be computed: {obstacle}")
     rows = []
-    for name in chosen or [name for name in SLATE_ESTIMATORS if not _lacking(name, whole, model is not None)]:
+    for name in chosen or [name for name in SLATE_ESTIMATORS if not _obstacle(name, whole, model is not None)]:
         ratios = _ratios(name, known, model, model_target)
-        found = interval(ratios.grouped(MOST_GROUPS), method, confidence)
+        ends = interval(ratios.grouped(MOST_GROUPS), method, confidence)
         support, note = _support(name, known)
         how = f"{method}, {replicates:,} replicates" if method in ("bca", "percentile") else method
-        note = note if np.isfinite(found.estimate) else "no weight is left in some slot"
-        rows.append(Estimate(name, *found, how, level, support, estimated, ratios.contributions, note))
+        note = note if np.isfinite(ends.estimate) else "no weight is left in some slot"
+        rows.append(Estimate(name, *ends, how, level, support, estimated, ratios.contributions, note))
     return Estimates(rows)
 
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """Checked arrays, [N, K] each; a slot that was not logged has reward 0 and equal probabilities of 1."""
+    """Checked arrays, [N, K] each; a slot that was not logged has reward 0 and both probabilities 1."""
 
     reward: Floats
     target: Floats
@@ -97,47 +96,45 @@ class _Known:
 def _checked(reward: Any, target: Any, behaviour: Any, logged: Any) -> _Known:
     shapes = [np.shape(part) for part in (reward, target, behaviour)]
     if len(set(shapes)) > 1 or len(shapes[0]) != 2 or 0 in shapes[0]:
-        raise SpecError(f"reward, target and behaviour must all be [lists, slots], found {shapes}")
+        raise SpecError(f"reward, target and behaviour have shapes {shapes}: expected equal shapes [lists, slots]")
     there = np.ones(shapes[0], bool) if logged is None else np.asarray(logged)
     if there.shape != shapes[0] or there.dtype != np.bool_:
-        raise SpecError(
-            f"logged has shape {there.shape} and type {there.dtype}; expected {shapes[0]} of true and false"
-        )
+        raise SpecError(f"logged has shape {there.shape} and type {there.dtype}: expected {shapes[0]} of type bool")
     if not there.any(0).all():
         slot = int(np.flatnonzero(~there.any(0))[0])
-        raise SpecError(f"slot {slot + 1} was never logged; expected at least one list a slot; fix: drop that slot")
+        raise SpecError(f"slot {slot + 1} was never logged: expected at least one list per slot. fix: drop that slot")
     parts = []
     for name, values, absent in (("reward", reward, 0.0), ("target", target, 1.0), ("behaviour", behaviour, 1.0)):
         numbers = np.where(there, np.asarray(values, np.float64), absent)
         if not np.isfinite(numbers).all():
             row, slot = np.argwhere(~np.isfinite(numbers))[0]
             raise SpecError(
-                f"{name} is {numbers[row, slot]} in list {row}, slot {slot + 1}; expected a finite number; fix: mark "
+                f"{name} is {numbers[row, slot]} in list {row}, slot {slot + 1}: expected a finite number. fix: mark "
                 "slots that were not logged in `logged`"
             )
         parts.append(numbers)
     if not (parts[2] > 0).all() or (parts[2] > 1 + 1e-9).any() or (parts[1] < 0).any() or (parts[1] > 1 + 1e-9).any():
-        raise SpecError("behaviour must be above 0 and at most 1, target from 0 to 1, slot by slot")
+        raise SpecError("target or behaviour is out of range: expected behaviour in (0, 1], target in [0, 1], per slot")
     return _Known(parts[0], parts[1], parts[2], there)
 
 
 def _check_names(names: Sequence[str] | str | None) -> list[str] | None:
     if names is None:
         return None
-    asked = list(dict.fromkeys([names] if isinstance(names, str) else names))
-    for name in asked:
+    chosen = list(dict.fromkeys([names] if isinstance(names, str) else names))
+    for name in chosen:
         if name not in SLATE_ESTIMATORS:
-            raise ConfigError(f"there is no slate estimator '{name}': {nearest(str(name), SLATE_ESTIMATORS)}")
-    if not asked:
-        raise ConfigError(f"no slate estimator was named; known names: {', '.join(SLATE_ESTIMATORS)}")
-    return asked
+            raise ConfigError(f"unknown slate estimator '{name}': {nearest(str(name), SLATE_ESTIMATORS)}")
+    if not chosen:
+        raise ConfigError(f"no slate estimator was named: expected one or more of {', '.join(SLATE_ESTIMATORS)}")
+    return chosen
 
 
-def _lacking(name: str, whole: bool, modelled: bool) -> str | None:
+def _obstacle(name: str, whole: bool, modelled: bool) -> str | None:
     if not whole and "independent" not in name:
-        return "some slots were not logged, so what stood above a slot is not known; fix: use 'independent'"
+        return "some slots were not logged, so the items above a slot are unknown. fix: use 'independent'"
     if "cascade" in name and not modelled:
-        return "it needs model= and model_target= [lists, slots]; fix: make them by slot_model"
+        return "it needs model= and model_target= [lists, slots]. fix: compute them with slot_model"
     return None
 
 
@@ -154,52 +151,54 @@ def _ratios(name: str, known: _Known, model: Any, model_target: Any) -> Ratios:
 
 
 def _support(name: str, known: _Known) -> tuple[Support, str]:
-    """The support of whole lists; for independent slots that of the slot with the least."""
+    """Support of whole lists; for independent slots that of the slot with the lowest effective sample size."""
     count, slots = known.reward.shape
     if "independent" not in name:
         starts = np.arange(count + 1) * slots
         return support_of(Evidence(starts, known.reward.ravel(), known.target.ravel(), known.behaviour.ravel())), ""
-    found = []
+    supports = []
     for slot in range(slots):
         there = known.logged[:, slot]
         reward, target, behaviour = (part[there, slot] for part in (known.reward, known.target, known.behaviour))
-        found.append(support_of(Evidence(np.arange(len(reward) + 1), reward, target, behaviour)))
-    least = int(np.argmin([support.effective_sample_size for support in found]))
+        supports.append(support_of(Evidence(np.arange(len(reward) + 1), reward, target, behaviour)))
+    least = int(np.argmin([support.effective_sample_size for support in supports]))
     note = f"support is that of slot {least + 1}, which has the least" if slots > 1 else ""
-    return replace(found[least], horizon=slots), note
+    return replace(supports[least], horizon=slots), note
 
 
 def slot_model(
     reward: NDArray[Any], item: NDArray[Any], target_all: NDArray[Any], *, folds: int = 5, seed: int = 0
 ) -> tuple[Floats, Floats]:
-    """A cross-fitted model for "cascade_dr": `model` and `model_target`, [N, K] each.
+    """Cross-fitted model for "cascade_dr": `model` and `model_target`, [N, K] each.
 
-    A table of slots by items, from the last slot up: the mean over lists with that item in that slot of the slot's
-    reward plus what the model expects of the slots below under the target, drawn to the slot's mean as if by ten more
-    lists. Lists are rated by tables of the other folds. `item` [N, K] counts from 0, `target_all` [N, K, A] is the
-    target's probability of every item in each slot, given the items above. Raises SpecError where arrays do not fit.
+    A table of slots by items, from the last slot up: the mean, over lists with that item in that slot, of the slot's
+    reward plus the model's expected reward of the slots below under the target. Ten pseudo-lists shrink it towards the
+    slot's mean. Each list uses the tables of the other folds. `item` [N, K] counts from 0, `target_all` [N, K, A] is
+    the target's probability of every item in each slot, given the items above. Raises SpecError if arrays do not fit.
     """
     earned, chosen, chances = np.asarray(reward, np.float64), np.asarray(item), np.asarray(target_all, np.float64)
     if earned.ndim != 2 or chosen.shape != earned.shape or chances.shape[:-1] != earned.shape or chances.ndim != 3:
         shapes = (earned.shape, chosen.shape, chances.shape)
-        raise SpecError(f"reward, item and target_all must be [N, K], [N, K] and [N, K, A], found {shapes}")
+        raise SpecError(f"reward, item and target_all have shapes {shapes}: expected [N, K], [N, K] and [N, K, A]")
     items = chances.shape[2]
     if not np.issubdtype(chosen.dtype, np.integer) or chosen.min() < 0 or chosen.max() >= items:
-        raise SpecError(f"item must be whole numbers from 0 to {items - 1}, one for each column of target_all")
+        raise SpecError(
+            f"item is out of range: expected whole numbers from 0 to {items - 1}, one for each column of target_all"
+        )
     if not np.isfinite(chances).all() or (chances < 0).any() or (np.abs(chances.sum(2) - 1) > 1e-4).any():
-        raise SpecError("target_all must be probabilities that sum to 1 in each slot")
+        raise SpecError("target_all is invalid: expected probabilities that sum to 1 in each slot")
     if not 2 <= folds <= len(earned):
-        raise ConfigError(f"folds = {folds}: expected from 2 to the number of lists ({len(earned)})")
+        raise ConfigError(f"folds = {folds}: expected 2 to the number of lists ({len(earned)})")
     fold = np.random.default_rng(seed).permutation(len(earned)) % folds
     model, model_target = np.zeros(earned.shape), np.zeros(earned.shape)
     for one in range(folds):
         learnt, rated = fold != one, fold == one
-        ahead = np.zeros(int(learnt.sum()))  # [learnt]: what the slots below are worth under the target
+        ahead = np.zeros(int(learnt.sum()))  # [learnt]: value of the slots below under the target
         for slot in range(earned.shape[1])[::-1]:
-            worth = earned[learnt, slot] + ahead
+            returns = earned[learnt, slot] + ahead
             counts = np.bincount(chosen[learnt, slot], minlength=items)
-            sums = np.bincount(chosen[learnt, slot], worth, items)
-            table = (sums + SHRINKAGE * worth.mean()) / (counts + SHRINKAGE)  # [A]
+            sums = np.bincount(chosen[learnt, slot], returns, items)
+            table = (sums + SHRINKAGE * returns.mean()) / (counts + SHRINKAGE)  # [A]
             ahead = chances[learnt, slot] @ table
             model[rated, slot], model_target[rated, slot] = table[chosen[rated, slot]], chances[rated, slot] @ table
     return model, model_target
@@ -207,24 +206,24 @@ def slot_model(
 
 @dataclass(frozen=True, eq=False)
 class Slates:
-    """Lists [N, K] from a log with one row a slot; `row` says where each cell came from, -1 where it was not logged."""
+    """Lists [N, K] from a log with one row per slot; `row` is the source of each cell, -1 if it was not logged."""
 
     lists: NDArray[Any]  # [N]: list ids, rising
     positions: NDArray[Any]  # [K]: positions, rising
     row: Integers  # [N, K]
     logged: NDArray[np.bool_]  # [N, K]
-    reward: Floats  # [N, K]; 0 where not logged
-    behaviour: Floats  # [N, K]: the logger's propensity; 1 where not logged
-    item: NDArray[Any] | None  # [N, K]; the first row's item where not logged
+    reward: Floats  # [N, K]; 0 if not logged
+    behaviour: Floats  # [N, K]: the logger's propensity; 1 if not logged
+    item: NDArray[Any] | None  # [N, K]; the first row's item if not logged
 
     def arrange(self, values: NDArray[Any], absent: Any = 0.0) -> NDArray[Any]:
-        """Values of the log's rows [R, ...] as [N, K, ...], `absent` where a slot was not logged."""
-        found = np.asarray(values)
-        if len(found) <= self.row.max():
+        """Values of the log's rows [R, ...] as [N, K, ...], `absent` if a slot was not logged."""
+        rows = np.asarray(values)
+        if len(rows) <= self.row.max():
             raise SpecError(
-                f"values has {len(found):,} rows; expected one a row of the log, more than {self.row.max():,}"
+                f"values has {len(rows):,} rows: expected one per row of the log, more than {self.row.max():,}"
             )
-        cells = found[np.maximum(self.row, 0)]
+        cells = rows[np.maximum(self.row, 0)]
         there = self.logged.reshape(*self.logged.shape, *[1] * (cells.ndim - 2))
         return np.where(there, cells, absent)
 
@@ -238,12 +237,12 @@ def assemble_slates(
     *,
     incomplete: bool = False,
 ) -> Slates:
-    """Lists from the columns of a log with one row a slot, all [R].
+    """Assemble lists from the columns of a log with one row per slot, all [R].
 
-    `list_id` says which rows were shown together; None: each row is one slot of a list whose others were not logged,
-    which needs `incomplete`. `position` orders slots from the top; every list must have every position unless
-    `incomplete`. Raises SpecError for a position that is missing or comes twice in a list, for columns that do not fit,
-    and for propensities that are not above 0 and at most 1.
+    `list_id` identifies the rows that were shown together; None: each row is one slot of a list whose other slots were
+    not logged, which requires `incomplete`. `position` orders slots from the top; every list must have every position
+    unless `incomplete`. Raises SpecError for a position that is missing or repeated in a list, for columns that do not
+    fit, and for propensities that are not above 0 and at most 1.
     """
     places = np.asarray(position)
     ids = np.arange(len(places)) if list_id is None else np.asarray(list_id)
@@ -251,7 +250,7 @@ def assemble_slates(
     named |= {} if item is None else {"item": item}
     shapes = {name: np.shape(values) for name, values in named.items()}
     if len(set(shapes.values())) > 1 or places.ndim != 1 or not len(places):
-        raise SpecError(f"columns must all have the same number of rows, [R], found {shapes}")
+        raise SpecError(f"columns have shapes {shapes}: expected the same number of rows in each, [R]")
     earned, chance = np.asarray(reward, np.float64), np.asarray(propensity, np.float64)
     for name, values, right in (
         ("reward", earned, np.isfinite(earned)),
@@ -261,7 +260,7 @@ def assemble_slates(
             row = int(np.flatnonzero(~right)[0])
             expected = "a finite number" if name == "reward" else "above 0 and at most 1"
             raise SpecError(
-                f"{name} is {values[row]} in row {row}; expected {expected}; fix: repair or leave out that list"
+                f"{name} is {values[row]} in row {row}: expected {expected}. fix: correct or remove that list"
             )
     lists, of_list = np.unique(ids, return_inverse=True)
     positions, slot = np.unique(places, return_inverse=True)
@@ -270,34 +269,34 @@ def assemble_slates(
     _check_cells(times, lists, positions, incomplete, list_id is None)
     rows = np.full(times.size, -1, np.int64)
     rows[cell] = np.arange(len(places))
-    found = Slates(lists, positions, rows.reshape(times.shape), times > 0, earned[:0], chance[:0], None)
+    slates = Slates(lists, positions, rows.reshape(times.shape), times > 0, earned[:0], chance[:0], None)
     return replace(
-        found,
-        reward=found.arrange(earned),
-        behaviour=found.arrange(chance, 1.0),
-        item=None if item is None else found.arrange(np.asarray(item), np.asarray(item)[0]),
+        slates,
+        reward=slates.arrange(earned),
+        behaviour=slates.arrange(chance, 1.0),
+        item=None if item is None else slates.arrange(np.asarray(item), np.asarray(item)[0]),
     )
 
 
 def _check_cells(times: Integers, lists: Any, positions: Any, incomplete: bool, alone: bool) -> None:
-    """Each position at most once in a list, and exactly once unless lists may be incomplete."""
+    """Raise SpecError unless each position occurs at most once per list, and exactly once unless `incomplete`."""
     if times.max() > 1:
         one, slot = np.argwhere(times > 1)[0]
-        more = f"; {int((times > 1).any(1).sum()):,} lists are like that"
+        more = f" ({int((times > 1).any(1).sum()):,} lists have this problem)"
         raise SpecError(
-            f"list {lists[one]} has position {positions[slot]} {times[one, slot]} times; expected once{more}; fix: use "
-            "an id that differs from one showing to the next, or drop repeated rows"
+            f"list {lists[one]} has position {positions[slot]} {times[one, slot]} times: expected once{more}. fix: use "
+            "an id that is different for each showing of a list, or drop repeated rows"
         )
     if incomplete or times.min() == 1:
         return
     if alone:
         raise SpecError(
-            "list_id is None, so each row is one slot of a list whose others were not logged; fix: pass the column "
-            "that says which rows were shown together, or incomplete=True, which leaves the 'independent' estimator"
+            "list_id = None: each row is one slot of a list whose other slots were not logged. fix: pass the column "
+            "that identifies rows shown together, or incomplete=True (then only 'independent' can be estimated)"
         )
     one, slot = np.argwhere(times == 0)[0]
     raise SpecError(
-        f"list {lists[one]} lacks position {positions[slot]}; expected all of {positions.tolist()[:10]} in every list; "
-        f"{int((times == 0).any(1).sum()):,} of {len(lists):,} lists lack some; fix: leave those lists out, or pass "
-        "incomplete=True, which leaves the 'independent' estimator"
+        f"list {lists[one]} lacks position {positions[slot]}: expected all of {positions.tolist()[:10]} in every list "
+        f"({int((times == 0).any(1).sum()):,} of {len(lists):,} lists lack some). fix: remove those lists, or pass "
+        "incomplete=True (then only 'independent' can be estimated)"
     )

@@ -1,4 +1,4 @@
-"""What estimators read: a log's steps, how likely logger and target chose what was done, and a model's values.
+"""Input of the estimators: a log's steps, the logger's and the target's probabilities, and a model's values.
 
 Letters: `N` steps, `E` episodes, `A` actions, `T` steps of the longest episode.
 """
@@ -20,30 +20,30 @@ Floats = NDArray[np.float64]
 class Evidence:
     """Steps in episode order under one target policy; densities where actions are continuous.
 
-    `target_all`, `behaviour_all` and `model_all` are there for discrete actions only. Model values are cross-fitted:
-    the model that rates an episode never saw it. What is None was not asked for or is not known.
+    `target_all`, `behaviour_all` and `model_all` exist only for discrete actions. Model values are cross-fitted: an
+    episode's values come from a model that never saw it. None means not requested or not known.
     """
 
-    starts: NDArray[np.int64]  # [E + 1]: the first row of each episode, and N
+    starts: NDArray[np.int64]  # [E + 1]: first row of each episode, then N
     reward: Floats  # [N]
     target: Floats  # [N]: probability or density of the logged action under the target policy
     behaviour: Floats  # [N]: the same under the logger
     discount: float = 1.0
-    model: Floats | None = None  # [N]: the model's value of the logged action
-    model_target: Floats | None = None  # [N]: the model's mean value over the target's actions
+    model: Floats | None = None  # [N]: model value of the logged action
+    model_target: Floats | None = None  # [N]: mean model value over the target's actions
     target_all: Floats | None = None  # [N, A]
-    behaviour_all: Floats | None = None  # [N, A], estimated even where the logged action's propensity is recorded
+    behaviour_all: Floats | None = None  # [N, A], always estimated, also for recorded propensities
     model_all: Floats | None = None  # [N, A]
     estimated: bool = False  # whether `behaviour` was estimated from the log
-    occupancy: Floats | None = None  # [N]: cross-fitted ratio of the target's visits to (state, action) to the log's
-    action: NDArray[np.int64] | None = None  # [N]: the logged action, where actions are discrete
+    occupancy: Floats | None = None  # [N]: cross-fitted occupancy ratio of (state, action), target over log
+    action: NDArray[np.int64] | None = None  # [N]: the logged action, if actions are discrete
     supported: NDArray[np.bool_] | None = None  # [N, A]: other episodes show the logger taking it; [N, 1]: all of them
-    clusters: NDArray[np.int64] | None = None  # [E]: episodes that belong together, 0 .. C-1; None: each is alone
+    clusters: NDArray[np.int64] | None = None  # [E]: cluster of each episode, 0 .. C-1; None: each is its own cluster
 
     def __post_init__(self) -> None:
         steps = len(self.reward)
         if len(self.starts) < 2 or self.starts[0] != 0 or self.starts[-1] != steps or (np.diff(self.starts) < 1).any():
-            raise SpecError(f"starts must rise from 0 to the number of steps ({steps}), without empty episodes")
+            raise SpecError(f"invalid starts: expected numbers rising from 0 to {steps} (the number of steps)")
         for name in ("reward", "target", "behaviour", "model", "model_target", "occupancy"):
             _check(name, getattr(self, name), (steps,))
         for name in ("target_all", "behaviour_all", "model_all"):
@@ -52,9 +52,9 @@ class Evidence:
         for name, rows in (("action", steps), ("supported", steps), ("clusters", len(self.starts) - 1)):
             values = getattr(self, name)
             if values is not None and len(values) != rows:
-                raise SpecError(f"{name} must have {rows} rows, found {len(values)}")
+                raise SpecError(f"{name} has {len(values)} rows: expected {rows}")
         if (self.target < 0).any() or not (self.behaviour > 0).all():
-            raise SpecError("target probabilities must be at least 0 and propensities above 0, step by step")
+            raise SpecError("target or behaviour is out of range: expected target >= 0 and behaviour > 0 in every step")
 
     @property
     def episodes(self) -> int:
@@ -63,7 +63,7 @@ class Evidence:
 
     @property
     def units(self) -> int:
-        """Number of independent units: clusters where episodes belong together, else episodes."""
+        """Number of independent units: clusters if there are any, else episodes."""
         return self.episodes if self.clusters is None else int(self.clusters.max()) + 1
 
     @property
@@ -81,6 +81,6 @@ def _check(name: str, values: Any, shape: tuple[int, ...]) -> None:
     if values is None:
         return
     if np.shape(values) != shape:
-        raise SpecError(f"{name} must have shape {shape}, found {np.shape(values)}")
+        raise SpecError(f"{name} has shape {np.shape(values)}: expected {shape}")
     if not np.isfinite(values).all():
-        raise SpecError(f"{name} must be finite, found {values[~np.isfinite(values)][0]}")
+        raise SpecError(f"{name} contains {values[~np.isfinite(values)][0]}: expected finite numbers")

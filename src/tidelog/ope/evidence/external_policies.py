@@ -1,4 +1,4 @@
-"""Policies that are not tidelog's own: whatever tells the probabilities of discrete actions can be judged.
+"""Policies from outside tidelog: any object with probabilities of discrete actions can be judged.
 
 Letters: `B` batch, `A` number of actions.
 """
@@ -20,70 +20,74 @@ from tidelog.types import Discrete, Spec
 
 @runtime_checkable
 class Tells(Protocol):
-    """A policy of any make: `probabilities(observation, mask)` [B, A] for observations by leaf and a mask or None."""
+    """An external policy: `probabilities(observation, mask)` [B, A] for observations by leaf and a mask or None."""
 
     def probabilities(self, observation: Mapping[str, NDArray[Any]], mask: NDArray[np.bool_] | None) -> NDArray[Any]:
-        """How likely each action is in each row."""
+        """Probability of each action in each row."""
         ...
 
 
 class Foreign:
-    """A policy of any make as the judge asks one of tidelog's; it is judged by its probabilities as they are."""
+    """An external policy with the interface of a tidelog policy; it is judged by its unchanged probabilities."""
 
     is_recurrent = False
 
     def __init__(self, tells: Tells, spec: Spec) -> None:
         if not isinstance(spec.action, Discrete):
             raise SpecError(
-                f"a policy that only tells probabilities is for discrete actions, this log has "
-                f"{type(spec.action).__name__} ones"
+                f"an external policy supports only discrete actions; this log has {type(spec.action).__name__} actions"
             )
         self._tells, self.spec, self.origin = tells, spec, dict[str, Any]()
         self.actions, self.kind = spec.action.n, type(tells).__name__
 
     def probabilities(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, memory: Any = None) -> NDArray[Any]:
-        """Probabilities [B, A] as they were told; SpecError where they are none."""
-        found = np.asarray(self._tells.probabilities(leaves, mask), np.float64)
-        wanted = (len(next(iter(leaves.values()))), self.actions)
-        if found.shape != wanted:
-            raise SpecError(f"the policy's probabilities have shape {found.shape}, expected [rows, actions] = {wanted}")
-        sums = found.sum(axis=1)
-        if not (found >= 0).all() or not np.allclose(sums, 1.0, atol=1e-3):
-            row = int(np.flatnonzero(~((found >= 0).all(axis=1) & np.isclose(sums, 1.0, atol=1e-3)))[0])
-            raise SpecError(f"the policy's probabilities must be at least 0 and add up to 1, row {row} is {found[row]}")
-        return found
+        """The external policy's probabilities [B, A]; SpecError if they are invalid."""
+        chances = np.asarray(self._tells.probabilities(leaves, mask), np.float64)
+        expected = (len(next(iter(leaves.values()))), self.actions)
+        if chances.shape != expected:
+            raise SpecError(
+                f"the policy's probabilities have shape {chances.shape}: expected [rows, actions] = {expected}"
+            )
+        sums = chances.sum(axis=1)
+        if not (chances >= 0).all() or not np.allclose(sums, 1.0, atol=1e-3):
+            row = int(np.flatnonzero(~((chances >= 0).all(axis=1) & np.isclose(sums, 1.0, atol=1e-3)))[0])
+            raise SpecError(
+                f"the policy's probabilities in row {row} are {chances[row]}: expected numbers of at least 0 that add "
+                "up to 1"
+            )
+        return chances
 
     def __call__(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, memory: Any = None) -> NDArray[Any]:
-        """The likeliest action [B]."""
+        """The most likely action [B]."""
         return np.asarray(self.probabilities(leaves, mask).argmax(axis=1))
 
 
 def as_policy(policy: Any, spec: Spec) -> Any:
-    """The policy itself, or one of another make made askable; SpecError where it is no policy."""
+    """The policy itself, or an external policy wrapped as `Foreign`; SpecError if it is not a policy."""
     if isinstance(policy, Policy):
         return policy
     if isinstance(policy, type) or not isinstance(policy, Tells):
-        found = policy.__name__ if isinstance(policy, type) else type(policy).__name__
+        kind = policy.__name__ if isinstance(policy, type) else type(policy).__name__
         raise SpecError(
-            f"expected a policy, found {found}: pass run.policy(), tl.load_policy(...), or an object with "
+            f"expected a policy, found {kind}. fix: pass run.policy(), tl.load_policy(...), or an object with "
             "probabilities(observation, mask)"
         )
     return Foreign(policy, spec)
 
 
 def check_log(log: Log, discount: float) -> None:
-    """Raise SpecError where a log has no reward or several, ConfigError where the discount is none."""
+    """Raise SpecError if a log has no reward or several, ConfigError for an invalid discount."""
     if log.reward is None:
-        raise SpecError("this log has no rewards, so there is nothing to judge by: map a reward column")
+        raise SpecError("this log has no rewards: expected one reward column. fix: map a reward column")
     if log.spec.rewards is not None:
         raise SpecError(
-            f"this log has {log.spec.rewards} rewards and a judgement is about one: name one column as reward in the "
-            'mapping, as in reward = "survived", or add up a weighted one before the log is read'
+            f"this log has {log.spec.rewards} rewards: expected one. fix: name one column as reward in the mapping, as "
+            'in reward = "survived", or compute a weighted sum before reading the log'
         )
     if isinstance(discount, bool) or not isinstance(discount, int | float) or not 0.0 <= discount <= 1.0:
-        raise ConfigError(f"discount = {discount!r}: expected a number in [0, 1]")
+        raise ConfigError(f"discount = {discount!r}: expected a number in [0, 1]. fix: use 0.99")
 
 
 def check_fit(policy: Any, log: Log) -> None:
-    """Raise SpecError where the policy sees or does something else than the log shows, tried on its first episode."""
+    """Raise SpecError if the policy's observations or actions differ from the log's; checks the first episode."""
     target_of(policy, log.take_episodes([0]))

@@ -1,11 +1,11 @@
-"""Everything that estimators read about a policy and a log, gathered once: the one function behind every judgement.
+"""Gather the evidence about a policy on a log: the common function of every judgement.
 
-The estimand throughout is the discounted return up to the recorded end of an episode: a truncation is an end. Models of
-the logger and of the values are cross-fitted over the same folds of episodes: what is said about an episode comes from
-models that never saw it. One-step logs are no special case: their values are regressions of the reward.
+The estimand is always the discounted return up to the recorded end of an episode: a truncation is an end. Models of the
+logger and of the values are cross-fitted over the same folds: an episode's numbers come from models that never saw it.
+One-step logs need no special case: their values are regressions of the reward.
 
-Which model: a table (`tabular`) where the log has discrete actions and few different observations, each visited often;
-else networks (`neural`); `none` where values are not asked for, or not possible (several choices at once).
+The model is a table (`tabular`) if the log has discrete actions and few different observations, each visited often;
+otherwise networks (`neural`); `none` if values are not needed, or not possible (several simultaneous choices).
 
 Letters: `N` steps, `E` episodes, `F` folds.
 """
@@ -33,10 +33,10 @@ from tidelog.policies.policy import Policy
 from tidelog.types import Continuous, Discrete, MultiDiscrete
 
 Model = Literal["tabular", "neural", "none"]
-Progress = Callable[[str, float], None]  # what has been done, and the share of all there is to do
+Progress = Callable[[str, float], None]  # name of the finished part, and the finished share of the work
 MODELS = ("tabular", "neural", "none")
-SUSPECTED = 0.05  # p-value of a drift from which models of the logger see the time
-TABLE_FOLDS, NETWORK_FOLDS = 5, 2  # tables are fitted in no time; networks take theirs
+SUSPECTED = 0.05  # p-value of a drift below which models of the logger read the time
+TABLE_FOLDS, NETWORK_FOLDS = 5, 2  # fitting a table is fast, fitting a network is slow
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,23 +44,23 @@ class Gathered:
     """Evidence about the policy, and about behaviour cloning on the same folds, propensities and models."""
 
     policy: Evidence
-    cloning: Evidence | None  # None where the logger could not be modelled, or was not asked for
-    folds: Ordinals  # [E]: the fold of each episode
+    cloning: Evidence | None  # None if the logger could not be modelled, or was not requested
+    folds: Ordinals  # [E]: fold of each episode
     model: Model
-    bandwidth: float | None  # of the kernel around deterministic continuous actions, where one was used,
-    smoothing: float | None  # and by how much, by the model, the smoothed policy's value exceeds the policy's own
-    notes: tuple[str, ...] = ()  # what a reader of the numbers has to know
-    propensities_by: str | None = None  # what propensities were estimated by, if they were
-    history: tuple[Dependence, ...] = ()  # whether the history of an episode adds to what is seen,
-    drift: tuple[Dependence, ...] = ()  # and whether the time of the row does
+    bandwidth: float | None  # of the kernel around deterministic continuous actions, if used
+    smoothing: float | None  # value of the smoothed policy minus that of the policy, by the model
+    notes: tuple[str, ...] = ()  # for the reader of the numbers
+    propensities_by: str | None = None  # how propensities were estimated, if they were
+    history: tuple[Dependence, ...] = ()  # whether the episode's history adds information to the observation
+    drift: tuple[Dependence, ...] = ()  # whether the time of the row adds information to the observation
 
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What was settled before anything is fitted."""
+    """Choices made before any model is fitted."""
 
     model: Model
-    states: States | None  # of the table, where one is used
+    states: States | None  # of the table, if one is used
     folds: Ordinals
 
 
@@ -79,13 +79,13 @@ def gather(
     tests: bool = True,
     progress: Progress | None = None,
 ) -> Gathered:
-    """Evidence about a policy on a log that it never saw, and about behaviour cloning beside it.
+    """Gather evidence about a policy on a log that it never saw, and about behaviour cloning for comparison.
 
-    `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded where there are
-    any), "logged", "estimated", numbers [N] or a `LoggerModel`; `model` is "tabular", "neural", "none" or None (chosen
-    by the log); `folds` None means 5 with tables and 2 with networks; `bandwidth` is that of the kernel around
-    deterministic continuous actions; `tests` tests what is assumed of history and time. Raises SpecError where policy
-    and log do not fit, ConfigError for settings out of range.
+    `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded if there are any),
+    "logged", "estimated", numbers [N] or a `LoggerModel`; `model` is "tabular", "neural", "none" or None (chosen by the
+    log); `folds` None means 5 for tables and 2 for networks; `bandwidth` is that of the kernel around deterministic
+    continuous actions; `tests` tests the assumptions on history and time. Raises SpecError if policy and log do not
+    fit, ConfigError for settings out of range.
     """
     check_log(log, discount)
     weighted, log = log.weight is not None, replace(log, weight=None)
@@ -104,13 +104,13 @@ def gather(
     exact = [] if target.bandwidth is None else [[target_of(policy, log)] * count]
     values = _values(log, plan, candidates + exact, discount, seed, tell)
     pairs = zip(candidates, values, strict=False)
-    found = [_evidence(log, plan, targets, known, value, discount, seed) for targets, value in pairs]
+    evidence = [_evidence(log, plan, targets, known, value, discount, seed) for targets, value in pairs]
     smoothing = _gap(log, values[0], values[-1]) if exact else None
     tell("models", 1.0)
-    cloned = found[1] if len(found) > 1 else None
+    cloned = evidence[1] if len(evidence) > 1 else None
     notes = _notes(log, target, smoothing, weighted)
     return Gathered(
-        found[0],
+        evidence[0],
         cloned,
         plan.folds,
         plan.model,
@@ -124,7 +124,7 @@ def gather(
 
 
 class LoggerModel(NamedTuple):
-    """What is known of the logger whatever policy is judged: made once for several policies."""
+    """Model of the logger, independent of the judged policy; computed once for several policies."""
 
     propensities: Propensities
     history: tuple[Dependence, ...]
@@ -132,7 +132,7 @@ class LoggerModel(NamedTuple):
 
 
 def logger_model(log: Log, plan: ModelChoice, asked: Any, seed: int, *, tests: bool = True) -> LoggerModel:
-    """Propensities, from models that see the time where the logger changed with it, and the tests of assumptions."""
+    """Propensities and tests of assumptions; models read the time if the logger changed with it."""
     history = tuple(history_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     drift = tuple(time_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     when = relative_time(log)
@@ -154,16 +154,17 @@ def logger_model(log: Log, plan: ModelChoice, asked: Any, seed: int, *, tests: b
 
 
 def planned(log: Log, model: str | None, folds: int | None, seed: int) -> ModelChoice:
-    """The model and the folds that are taken for a log."""
+    """Choose the model and the folds for a log."""
     if model is not None and model not in MODELS:
         raise ConfigError(f"model = {model!r}: {nearest(str(model), MODELS)}")
     discrete = isinstance(log.spec.action, Discrete)
     if model == "tabular" and not discrete:
         raise SpecError(
-            f"a table needs discrete actions, this log has {type(log.spec.action).__name__} ones: use model='neural'"
+            f"model = 'tabular': expected discrete actions, found {type(log.spec.action).__name__}. fix: use "
+            "model='neural'"
         )
     if model == "neural" and isinstance(log.spec.action, MultiDiscrete):
-        raise SpecError("no network rates several choices at once: use model='none'")
+        raise SpecError("model = 'neural' does not support several simultaneous choices. fix: use model='none'")
     states = distinct(log) if discrete and model != "neural" else None
     tabular = states is not None and (model == "tabular" or is_tabular(log, states))
     chosen: Model = "tabular" if tabular else "neural" if not isinstance(log.spec.action, MultiDiscrete) else "none"
@@ -185,9 +186,9 @@ def _values(
 
 
 def _centred(log: Log, discount: float) -> tuple[Log, Floats | float]:
-    """Where all episodes are equally long: rewards without their mean, and what that is worth from each step on, [N].
+    """If all episodes have the same length: rewards minus their mean, and the value of that mean from each step, [N].
 
-    A model then never learns a constant that everybody earns, so that adding one to every reward changes no comparison.
+    The model then does not learn a common constant, and a constant added to every reward changes no comparison.
     """
     lengths = np.diff(log.starts)
     if lengths.min() != lengths.max():
@@ -247,9 +248,9 @@ def _evidence(
 def _occupancy(
     log: Log, plan: ModelChoice, targets: list[Target], known: Propensities, discount: float, seed: int
 ) -> Floats | None:
-    """Marginal ratios; None without a model, or where the target has no density.
+    """Occupancy ratios; None without a model, or if the target has no density.
 
-    Where every episode is one step, target and logger see the same observations: what is left is the actions' ratio.
+    With one-step episodes, target and logger see the same observations: only the ratio of the actions remains.
     """
     if plan.model == "none" or not any(one.logged.any() for one in targets):
         return None
@@ -261,7 +262,7 @@ def _occupancy(
 
 
 def _gap(log: Log, one: Values | None, two: Values | None) -> float | None:
-    """By how much the mean first value of one exceeds that of two; None without a model."""
+    """Mean first value of `one` minus that of `two`; None without a model."""
     if one is None or two is None:
         return None
     first = np.asarray(log.starts[:-1])
@@ -271,11 +272,11 @@ def _gap(log: Log, one: Values | None, two: Values | None) -> float | None:
 def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool) -> tuple[str, ...]:
     notes = ["the log's weights are not used: each episode counts once"] if weighted else []
     if target.bandwidth is not None:
-        by = "by an unknown amount" if smoothing is None else f"by {smoothing:+.3g}, says the model"
+        by = "by an unknown amount" if smoothing is None else f"by {smoothing:+.3g} (model estimate)"
         notes.append(
             f"the deterministic policy is judged with noise of {target.bandwidth:g} half-ranges around its actions, "
             f"which changes its value {by}"
         )
     if isinstance(log.spec.action, Continuous) and target.bandwidth is None and not target.logged.any():
-        notes.append("a deterministic choice among continuous actions has no density: give a bandwidth, or sample")
+        notes.append("a deterministic continuous action has no density. fix: set bandwidth=, or sample=True")
     return tuple(notes)

@@ -1,4 +1,4 @@
-"""Support where steps are weighed by ratios of visits, for episodes too long for products of probabilities.
+"""Support of estimators with occupancy ratios, for episodes that are too long for products of probabilities.
 
 Letters: `N` steps, `E` episodes.
 """
@@ -16,18 +16,18 @@ from tidelog.ope.verdict.results import Support
 
 
 def visits_support(evidence: Evidence) -> Support:
-    """Support where steps are weighed by visits: an episode weighs as much as its steps together.
+    """Support with occupancy ratios: an episode's weight is the sum of its steps' ratios.
 
-    In place of the mean weight stands what must be 1 as well: how often the target's episodes end (at discount 1, the
-    sum of ratios over last steps; else of `w (1 - gamma)` over the others too), a mean over episodes.
+    The mean weight is replaced by the occupancy-weighted terminations, whose mean over episodes must also be 1 (at
+    discount 1, the sum of ratios over last steps; else also of `w (1 - gamma)` over the other steps).
     """
     visits = wanted(evidence, "occupancy")
-    found = support_of(evidence, weights=np.maximum(_added_up(evidence, visits), 0.0))
+    support = support_of(evidence, weights=np.maximum(_episode_sums(evidence, visits), 0.0))
     last = np.zeros(len(visits))
     last[evidence.starts[1:] - 1] = 1.0
-    ends = _added_up(evidence, visits * (1.0 - evidence.discount * (1.0 - last)))
-    return replace(found, mean_weight=float(ends.mean()), mean_weight_error=standard_error(ends, evidence.clusters))
+    ends = _episode_sums(evidence, visits * (1.0 - evidence.discount * (1.0 - last)))
+    return replace(support, mean_weight=float(ends.mean()), mean_weight_error=standard_error(ends, evidence.clusters))
 
 
-def _added_up(evidence: Evidence, values: Floats) -> Floats:
+def _episode_sums(evidence: Evidence, values: Floats) -> Floats:
     return np.asarray(np.add.reduceat(values, evidence.starts[:-1]))

@@ -1,20 +1,19 @@
-"""How likely the logger took what it took: as recorded, or estimated by models that never saw the episode.
+"""Propensities: the logger's probabilities of its actions, recorded or estimated by cross-fitted models.
 
-Where propensities were recorded they are used, and the chances of all actions are estimated beside them. Otherwise each
-fold of episodes gets a model of the logger learnt from the other folds:
+Recorded propensities are used if there are any; the probabilities of all actions are always estimated. Otherwise each
+fold of episodes gets a model of the logger, fitted on the other folds:
 
-* counts, where few different observations are seen. Weights divide by the propensity, and one over an estimated share
-  is too large on average, the more so the rarer the action; of an action taken `k` times in `n`, `(n + 1) / (k + 1)`
-  has the mean `(1 - (1 - p)^(n + 1)) / p`, so that `(k + 1) / (n + 1)` is what weights are made with. What the logger
-  would do, as probabilities that add up to 1, are the shares of actions in each state, drawn towards their shares in
-  the whole log as if `m` more steps had been seen; `m` is the one under which each learnt step is most likely given the
-  others (leave-one-out likelihood);
-* else behaviour cloning, kept where it does best on part of the learnt episodes, and calibrated on that part: one
-  temperature for discrete actions (Guo et al. 2017, "On Calibration of Modern Neural Networks"), one factor on the
-  spread for continuous ones, both by maximum likelihood.
+* counts, for few different observations. Weights divide by the propensity, and one over an estimated share is too large
+  on average, most of all for rare actions. For an action taken `k` times in `n`, `(n + 1) / (k + 1)` has the mean
+  `(1 - (1 - p)^(n + 1)) / p`, so weights use `(k + 1) / (n + 1)`. The probabilities of all actions, which sum to 1, are
+  their shares in each state, shrunk towards their shares in the whole log by `m` pseudo-steps; `m` maximises the
+  leave-one-out likelihood of the training steps;
+* otherwise behaviour cloning, early-stopped on part of the training episodes and calibrated on that part by maximum
+  likelihood: one temperature for discrete actions (Guo et al. 2017, "On Calibration of Modern Neural Networks"), one
+  factor on the standard deviation for continuous ones.
 
-Estimates see what the log shows: a logger who saw more is estimated on average. The models of the logger are the
-baseline "behaviour cloning" as well, so that one fit serves both.
+Estimates use only what the log contains: a logger with more information is estimated on average. The models of the
+logger are also the baseline "behaviour cloning"; one fit serves both.
 
 Letters: `N` steps, `M` stored observations, `E` episodes, `S` states, `A` number of actions or action size, `K` draws.
 """
@@ -50,49 +49,51 @@ from tidelog.types import Continuous, Discrete, Vector
 By = Literal["counts", "network"]
 SMALLEST = 1e-6  # of estimated probabilities
 PULLS = np.geomspace(0.1, 1000.0, 25)  # candidates for m
-CALIBRATION = 0.2  # share of the learnt episodes that choose the checkpoint and the temperature
-EPOCHS, BATCH, FEWEST, MOST = 15, 256, 1_000, 15_000  # updates of cloning: so many passes, within these limits
-PATIENCE = 10  # reports, of which a run makes 50
-ENOUGH = 1_000  # steps from which a network can tell where the logger takes an action and where it does not,
-CLEAR, FAR = 0.3, 2.5  # by this share of an even chance; by so many standard deviations where actions are continuous
-OFTEN = 2  # times that a table must hold an action in a state
-LEAST_SCALE, LEAST_DENSITY = 1e-3, 1e-12  # of spreads and densities, in units of [-1, 1]
+CALIBRATION = 0.2  # share of the training episodes that select the checkpoint and the temperature
+EPOCHS, BATCH, FEWEST, MOST = 15, 256, 1_000, 15_000  # updates of cloning: this many passes, within these limits
+PATIENCE = 10  # reports; a run makes 50
+ENOUGH = 1_000  # smallest number of training steps from which a network's supported actions are trusted
+CLEAR, FAR = 0.3, 2.5  # supported: at least this share of the uniform probability; within this many standard deviations
+OFTEN = 2  # smallest count of a supported action in a state of a table
+LEAST_SCALE, LEAST_DENSITY = 1e-3, 1e-12  # of standard deviations and densities, in units of [-1, 1]
 
 
 @dataclass(frozen=True, eq=False)
 class Clone:
-    """The logger along a log, as one fold's model repeats it."""
+    """The logger on a log, imitated by one fold's model."""
 
-    logged: Floats  # [N]: probability or density of the logged action, to divide by
+    logged: Floats  # [N]: probability or density of the logged action, the divisor of weights
     probabilities: Floats | None = None  # [M, A] of discrete actions
-    mode: NDArray[np.float32] | None = None  # [M, A]: the likeliest continuous action,
-    spread: Floats | None = None  # [M, A]: and the standard deviation around it
-    supported: NDArray[np.bool_] | None = None  # [M, A] of discrete actions: the learnt episodes show it taken here
-    rows: int = 0  # steps that it learnt from
+    mode: NDArray[np.float32] | None = None  # [M, A]: most likely continuous action
+    spread: Floats | None = None  # [M, A]: standard deviation around the mode
+    supported: NDArray[np.bool_] | None = None  # [M, A] of discrete actions: the training episodes show it taken here
+    rows: int = 0  # number of training steps
 
     def supports(self, target: Target, space: Any) -> NDArray[np.bool_]:
-        """Whether the learnt episodes show the logger doing it: each discrete action [M, A], or all draws [M, 1].
+        """Whether the training episodes show the logger taking each discrete action [M, A], or all draws [M, 1].
 
-        A network that learnt from few steps shows nothing: it would take one context's habits for another's. Nor is an
-        action on a bound shown: the logger's density there is none of a cut action.
+        A network trained on few steps supports nothing, because it confuses contexts. An action on a bound is not
+        supported either, because the logger's density does not apply to a clipped action.
         """
         if self.supported is not None:
             return self.supported
         if self.mode is None or self.spread is None or target.actions is None:
-            raise TypeError("a clone of continuous actions is asked about drawn actions")
+            raise TypeError("a clone of continuous actions needs a target with sampled actions")
         far = np.abs(target.actions - self.mode[:, None]) > FAR * self.spread[:, None]  # [M, K, A]
         cut = (target.actions <= np.asarray(space.low)) | (target.actions >= np.asarray(space.high))
         near = ~(far | cut).any(axis=(1, 2)) & (self.rows >= ENOUGH)
         return np.asarray(near[:, None])
 
     def target(self, log: Log, *, sample: bool, bandwidth: float | None = None, seed: int = 0) -> Target:
-        """The clone as a policy to be judged: sampled, or its likeliest action."""
+        """The clone as a judged policy: sampled, or its most likely action."""
         if self.probabilities is not None:
-            found = self.probabilities if sample else np.eye(self.probabilities.shape[1])[self.probabilities.argmax(1)]
-            return Target(found[np.asarray(log.position), np.asarray(log.action)], found)
+            chances = (
+                self.probabilities if sample else np.eye(self.probabilities.shape[1])[self.probabilities.argmax(1)]
+            )
+            return Target(chances[np.asarray(log.position), np.asarray(log.action)], chances)
         space = log.spec.action
         if self.mode is None or self.spread is None or not isinstance(space, Continuous):
-            raise TypeError("a clone has probabilities, or a mode and a spread")
+            raise TypeError("a clone needs probabilities, or a mode and a spread")
         if not sample:
             return smoothed(self.mode, log, hull(space, space), bandwidth, seed)
         noise = np.random.default_rng([seed, 5]).standard_normal((len(self.mode), DRAWS, self.mode.shape[1]))
@@ -102,13 +103,13 @@ class Clone:
 
 @dataclass(frozen=True, eq=False)
 class Propensities:
-    """Chances of the logger's choices, and the clones behind them, one a fold."""
+    """Probabilities of the logger's actions, and the clones behind them, one per fold."""
 
     logged: Floats  # [N]
     every: Floats | None  # [N, A]: of all discrete actions, always estimated
-    estimated: bool  # whether `logged` is
+    estimated: bool  # whether `logged` was estimated
     clones: tuple[Clone, ...]
-    by: By | None = None  # what `logged` was estimated by
+    by: By | None = None  # the kind of model that estimated `logged`
 
 
 def propensities_of(
@@ -120,11 +121,11 @@ def propensities_of(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Propensities:
-    """Recorded or estimated propensities; `states` makes tables of counts, None networks.
+    """Recorded or estimated propensities; with `states` by tables of counts, None: by networks.
 
-    `asked`: None takes what was recorded if anything was; "logged" insists on it, "estimated" ignores it; numbers [N]
-    are taken as they are, and so are propensities that were made before, of this log and with the same folds. Raises
-    ConfigError for anything else, SpecError where it cannot be done.
+    `asked`: None uses recorded propensities if there are any; "logged" requires them, "estimated" ignores them; numbers
+    [N] and earlier `Propensities` of this log with the same folds are used unchanged. Raises ConfigError for anything
+    else, SpecError if it is not possible.
     """
     if isinstance(asked, Propensities):
         return asked
@@ -132,8 +133,8 @@ def propensities_of(
     able = isinstance(log.spec.action, Discrete | Continuous)
     if not able and recorded is None:
         raise SpecError(
-            "this log has several choices at once and no propensities: no model of the logger takes such actions; "
-            "record the propensities, or pass them as propensities=..."
+            "this log has several simultaneous choices and no propensities, and no model of the logger supports such "
+            "actions. fix: record the propensities, or pass them as propensities=..."
         )
     count = int(folds.max()) + 1
     clones = () if not able else _clones(log, folds, range(count), states, seed, progress)
@@ -147,17 +148,17 @@ def propensities_of(
     return Propensities(out_of_fold(log, folds, [clone.logged for clone in clones]), every, True, clones, by)
 
 
-TIME_BINS = (1, 2, 4, 8, 16, 32)  # of equally many rows, in which a table counts what the logger did
-TIME = "relative time"  # the leaf that shows a network the time
+TIME_BINS = (1, 2, 4, 8, 16, 32)  # candidate numbers of time bins of a table, each bin with equally many rows
+TIME = "relative time"  # leaf with the time for a network
 
 
 def in_time(
     log: Log, states: States | None, folds: Ordinals, when: Floats, suffices: Callable[[States], bool]
 ) -> tuple[Log, States | None]:
-    """The log and its table as a model of a logger who changed over time reads them; `when` [N] from 0 to 1.
+    """The log and its table for a model of a logger that changed over time; `when` [N] from 0 to 1.
 
-    A table is divided into as many bins of time as make the actions of held-out episodes likeliest, and into more while
-    these do not suffice; a network is shown the time.
+    A table gets the number of time bins that maximises the likelihood of held-out actions, or more bins while
+    `suffices` rejects them; a network gets the time as an input.
     """
     position, stored = np.asarray(log.position), len(next(iter(log.observation.values())))
     seen_at = np.zeros(stored)
@@ -171,8 +172,8 @@ def in_time(
     def binned(bins: int) -> States:
         edges = np.quantile(when, np.arange(1, bins) / bins)
         cell = states.stored * bins + np.searchsorted(edges, seen_at, side="right")
-        found, where = np.unique(cell, return_inverse=True)
-        return States(where.astype(np.int64), len(found))
+        cells, where = np.unique(cell, return_inverse=True)
+        return States(where.astype(np.int64), len(cells))
 
     def likelihood(table: States) -> float:
         of, total = fold_of_steps(log, folds), 0.0
@@ -189,36 +190,38 @@ def in_time(
 
 
 def out_of_fold(log: Log, folds: Ordinals, found: Sequence[NDArray[Any]], at: NDArray[Any] | None = None) -> Any:
-    """What each step's own fold found: a list over folds of [N, ...], or of [M, ...] read `at` [N] -> [N, ...].
+    """Values of each step from its own fold: a list over folds of [N, ...], or of [M, ...] read `at` [N] -> [N, ...].
 
-    Numbers come back as float64, flags as flags.
+    Numbers are returned as float64, booleans as booleans.
     """
     of, where = fold_of_steps(log, folds), np.arange(log.steps) if at is None else np.asarray(at)
-    made = np.empty((log.steps, *found[0].shape[1:]), bool if found[0].dtype == bool else np.float64)
+    joined = np.empty((log.steps, *found[0].shape[1:]), bool if found[0].dtype == bool else np.float64)
     for fold, values in enumerate(found):
-        made[of == fold] = values[where[of == fold]]
-    return made
+        joined[of == fold] = values[where[of == fold]]
+    return joined
 
 
 def _recorded(log: Log, asked: Any) -> Floats | None:
     if asked is None or isinstance(asked, str):
         if asked not in (None, "logged", "estimated"):
-            raise ConfigError(f"propensities = {asked!r}: expected None, 'logged', 'estimated', or a number a step")
+            raise ConfigError(f"propensities = {asked!r}: expected None, 'logged', 'estimated', or one number per step")
         if asked == "logged" and log.propensity is None:
-            raise SpecError("this log has no propensities: map their column, or let them be estimated")
-        found = None if asked == "estimated" else log.propensity
+            raise SpecError("this log has no propensities. fix: map their column, or use propensities='estimated'")
+        propensities = None if asked == "estimated" else log.propensity
     else:
-        found = np.asarray(asked)
-    if found is None:
+        propensities = np.asarray(asked)
+    if propensities is None:
         return None
-    if found.shape != (log.steps,) or found.dtype.kind not in "fiu":
-        raise ConfigError(f"propensities must be {log.steps} numbers, one for each step, found shape {found.shape}")
-    values = np.asarray(found, np.float64)
+    if propensities.shape != (log.steps,) or propensities.dtype.kind not in "fiu":
+        raise ConfigError(
+            f"propensities have shape {propensities.shape}: expected {log.steps} numbers, one for each step"
+        )
+    values = np.asarray(propensities, np.float64)
     bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
     if len(bad):
         raise SpecError(
-            f"the propensity of step {int(bad[0])} is {values[bad[0]]:g} ({len(bad)} such step(s)): what was done had "
-            "a chance above 0; correct it, or pass propensities='estimated'"
+            f"the propensity of step {int(bad[0])} is {values[bad[0]]:g} ({len(bad)} such step(s)): expected a number "
+            "above 0. fix: correct it, or pass propensities='estimated'"
         )
     return values
 
@@ -245,7 +248,7 @@ def _clones(
 
 
 def clone_by_counts(log: Log, states: States, learnt: Ordinals) -> Clone:
-    """Shares of actions in each state, from these episodes, drawn towards their shares over all."""
+    """Shares of actions in each state, from these episodes, shrunk towards their shares over all states."""
     if not isinstance(log.spec.action, Discrete):
         raise TypeError("a table needs discrete actions")
     of = np.isin(np.asarray(log.episode), learnt)
@@ -268,7 +271,7 @@ def clone_by_counts(log: Log, states: States, learnt: Ordinals) -> Clone:
 
 
 def _best_pull(counts: Floats, overall: Floats) -> float:
-    """The number of added steps under which each counted step [S, A] is likeliest given the others."""
+    """Number of pseudo-steps that maximises the leave-one-out likelihood of the counts [S, A]."""
     seen = counts > 0
     times, share, total = counts[seen], overall[seen], np.broadcast_to(counts.sum(1, keepdims=True), counts.shape)[seen]
 
@@ -279,16 +282,16 @@ def _best_pull(counts: Floats, overall: Floats) -> float:
 
 
 def clone_by_network(log: Log, learnt: Ordinals, seed: int) -> Clone:
-    """Behaviour cloning on these episodes, calibrated on some of them; a memory of the logger's is not modelled."""
+    """Behaviour cloning on these episodes, calibrated on some of them; a logger's memory is not modelled."""
     mine = log.take_episodes(learnt)
-    policy, kept = _cloned(mine, seed)
-    held = None if kept is None else mine.take_episodes(kept)
-    found = _distribution(policy, log.observation, log.action_mask, slice(None))
+    policy, held_out = _cloned(mine, seed)
+    held = None if held_out is None else mine.take_episodes(held_out)
+    arrays = _distribution(policy, log.observation, log.action_mask, slice(None))
     there = () if held is None else _distribution(policy, held.observation, held.action_mask, held.position)
     position, action = np.asarray(log.position), np.asarray(log.action)
     space = log.spec.action
     if isinstance(space, Continuous):
-        mean, spread = found
+        mean, spread = arrays
         factor = 1.0 if held is None else best_factor(there[0], there[1], space.to_unit(np.asarray(held.action)))
         spread = np.maximum(spread * factor, LEAST_SCALE)
         half = np.exp(space.log_volume())
@@ -297,14 +300,14 @@ def clone_by_network(log: Log, learnt: Ordinals, seed: int) -> Clone:
         own = spread * (space.from_unit(np.ones(space.size)) - space.from_unit(np.zeros(space.size)))
         return Clone(np.maximum(likely, LEAST_DENSITY / half), mode=middle, spread=own, rows=mine.steps)
     temperature = 1.0 if held is None else best_temperature(there[0], np.asarray(held.action))
-    chances = tempered(found[0], temperature)
-    possible = np.isfinite(found[0]).sum(1, keepdims=True)
+    chances = tempered(arrays[0], temperature)
+    possible = np.isfinite(arrays[0]).sum(1, keepdims=True)
     supported = (chances * possible >= CLEAR) & (mine.steps >= ENOUGH)
     return Clone(chances[position, action], chances, supported=supported, rows=mine.steps)
 
 
 def best_temperature(logits: Floats, action: NDArray[Any]) -> float:
-    """The temperature that makes actions [N] likeliest under `softmax(logits / temperature)`, logits [N, A]."""
+    """Maximum-likelihood temperature of actions [N] under `softmax(logits / temperature)`, logits [N, A]."""
 
     def error(log_temperature: float) -> float:
         return float(-np.mean(log_softmax(logits / np.exp(log_temperature), axis=1)[np.arange(len(action)), action]))
@@ -313,14 +316,14 @@ def best_temperature(logits: Floats, action: NDArray[Any]) -> float:
 
 
 def tempered(logits: Floats, temperature: float) -> Floats:
-    """`softmax(logits / temperature)` [..., A], no allowed action below a millionth."""
-    found = np.exp(log_softmax(logits / temperature, axis=1))
-    found = np.where(np.isfinite(logits), np.maximum(found, SMALLEST), 0.0)
-    return np.asarray(found / found.sum(1, keepdims=True))
+    """`softmax(logits / temperature)` [..., A], with every allowed action at least `SMALLEST` before normalisation."""
+    chances = np.exp(log_softmax(logits / temperature, axis=1))
+    chances = np.where(np.isfinite(logits), np.maximum(chances, SMALLEST), 0.0)
+    return np.asarray(chances / chances.sum(1, keepdims=True))
 
 
 def best_factor(mean: Floats, spread: Floats, action: NDArray[Any]) -> float:
-    """The factor on the spreads that makes actions likeliest under independent normals, all [N, A]."""
+    """Maximum-likelihood factor on the standard deviations of independent normals, all [N, A]."""
     return float(np.sqrt(np.mean(np.square((action - mean) / spread))))
 
 
@@ -330,7 +333,7 @@ def _normal_density(mean: Floats, spread: Floats, action: NDArray[Any]) -> Float
 
 
 def _cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:
-    """A clone of the logger, and the ordinals of the episodes that chose it (None: one episode or cluster only)."""
+    """A clone of the logger, and the ordinals of the episodes that selected it (None: only one episode or cluster)."""
     updates = min(max(EPOCHS * log.steps // BATCH, FEWEST), MOST)
     algorithm = BC(batch_size=BATCH, hidden=(128, 128), learning_rate=1e-3, schedule=cosine, actor_head=state_gaussian)
     if not log.clusters.any():
@@ -351,7 +354,7 @@ def _cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:
 
 
 def _distribution(policy: Policy, observation: Any, mask: Any, rows: Any) -> tuple[Floats, ...]:
-    """The arrays behind a clone's distribution at some stored observations: logits, or means and spreads in [-1, 1]."""
+    """Parameters of a clone's distribution at some stored observations: logits, or means and stds in [-1, 1]."""
     leaves = policy.scaler.observation({name: np.asarray(leaf[rows]) for name, leaf in observation.items()})
     allowed = None if mask is None else np.asarray(mask[rows])
     count, parts = len(next(iter(leaves.values()))), []
@@ -366,7 +369,7 @@ def _distribution(policy: Policy, observation: Any, mask: Any, rows: Any) -> tup
 
 @eqx.filter_jit
 def _ask(algorithm: Any, params: Any, leaves: Any, mask: Any) -> tuple[Any, ...]:
-    found = algorithm.distribution(params, leaves, mask)
-    if isinstance(found, Gaussian):
-        return found.mean, jnp.exp(jnp.broadcast_to(found.log_std, found.mean.shape))
-    return (found.logits,)
+    distribution = algorithm.distribution(params, leaves, mask)
+    if isinstance(distribution, Gaussian):
+        return distribution.mean, jnp.exp(jnp.broadcast_to(distribution.log_std, distribution.mean.shape))
+    return (distribution.logits,)

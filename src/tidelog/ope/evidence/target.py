@@ -1,15 +1,15 @@
-"""The policy that is judged, along a log: what it would do wherever something was seen, how likely what was done is.
+"""The judged policy on a log: its actions at every stored observation, and its probabilities of the logged actions.
 
-Discrete actions have probabilities: the sampled policy's, or all on the deterministic action. Masks are honoured, and a
-policy with a memory goes along each episode with what was seen there.
+Discrete actions have probabilities: those of the sampled policy, or 1 for the deterministic action. Masks apply, and a
+recurrent policy replays each episode with its observations.
 
-Continuous actions have densities. With `sample`, the policy's own where it has one: that of the uncut Gaussian, though
-samples are cut at the bounds when they are executed. A deterministic action has none; with a `bandwidth` it is judged
-as the middle of a small noise, normal with that standard deviation (as a share of half of each dimension's range), cut
-at the bounds and renormalised, hence a policy in its own right (kernel smoothing as in Kallus and Zhou 2018,
+Continuous actions have densities. With `sample`, the policy's own density if it has one: that of the unclipped
+Gaussian, although executed samples are clipped at the bounds. A deterministic action has no density; with a `bandwidth`
+it is the mean of small noise, normal with that standard deviation (as a share of half of each dimension's range),
+truncated at the bounds and renormalised, which is a policy of its own (kernel smoothing as in Kallus and Zhou 2018,
 "Policy Evaluation and Optimization with Continuous Treatments"). Its value differs from the deterministic policy's; a
-smaller bandwidth differs less and finds fewer logged actions near. Without a bandwidth the density of what was logged
-is 0 everywhere: nothing in the log speaks about the policy.
+smaller bandwidth differs less and has fewer logged actions nearby. Without a bandwidth the density of every logged
+action is 0: the log has no information about the policy.
 
 Letters: `N` steps, `M` stored observations, `A` number of actions or action size, `K` draws.
 """
@@ -31,28 +31,28 @@ from tidelog.policies.replay_policy import Leaves, act_along, answers_along, log
 from tidelog.types import Continuous, Discrete, MultiDiscrete
 
 Floats = NDArray[np.float64]
-DRAWS = 8  # actions that stand for a distribution over continuous ones
+DRAWS = 8  # sampled actions that represent a continuous action distribution
 
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """A policy along a log."""
+    """A policy on a log."""
 
     logged: Floats  # [N]: probability or density of the logged action
     probabilities: Floats | None = None  # [M, A]: of discrete actions, at every stored observation
-    actions: NDArray[np.float32] | None = None  # [M, K, A]: continuous actions that stand for what the policy does
-    bandwidth: float | None = None  # of the kernel, where there is one
+    actions: NDArray[np.float32] | None = None  # [M, K, A]: continuous actions that represent the policy
+    bandwidth: float | None = None  # of the kernel, if there is one
 
 
 def target_of(
     policy: Policy, log: Log, *, sample: bool = False, bandwidth: float | None = None, seed: int = 0
 ) -> Target:
-    """The policy along the log; SpecError where it sees or does something else than the log shows."""
+    """The policy on the log; SpecError if its observations or actions differ from the log's."""
     leaves, starts = _translated(policy, log), stored_starts(log)
     space = log.spec.action
     if isinstance(space, Discrete):
-        found = _probabilities(policy, log, leaves, starts, sample)
-        return Target(found[np.asarray(log.position), np.asarray(log.action)], found)
+        probabilities = _probabilities(policy, log, leaves, starts, sample)
+        return Target(probabilities[np.asarray(log.position), np.asarray(log.action)], probabilities)
     here = {name: leaf[log.position] for name, leaf in leaves.items()}
     if isinstance(space, MultiDiscrete):
         return _several(policy, log, here)
@@ -66,48 +66,50 @@ def target_of(
 
 
 def stored_starts(log: Log) -> NDArray[np.int64]:
-    """[E + 1]: where each episode's stored observations begin, and M."""
+    """[E + 1]: index of each episode's first stored observation, then M."""
     count = len(next(iter(log.observation.values())))
     return np.append(np.asarray(log.position)[log.starts[:-1]], count).astype(np.int64)
 
 
 def passed(log: Log) -> NDArray[np.float32]:
-    """[M, 1]: at each stored observation, the share of the longest episode's steps that have passed."""
-    found = np.zeros((len(next(iter(log.observation.values()))), 1), np.float32)
+    """[M, 1]: elapsed steps at each stored observation, as a share of the longest episode."""
+    share = np.zeros((len(next(iter(log.observation.values()))), 1), np.float32)
     longest = np.diff(log.starts).max()
-    found[np.asarray(log.next_position), 0] = (np.asarray(log.step) + 1) / longest
-    found[np.asarray(log.position), 0] = np.asarray(log.step) / longest
-    return found
+    share[np.asarray(log.next_position), 0] = (np.asarray(log.step) + 1) / longest
+    share[np.asarray(log.position), 0] = np.asarray(log.step) / longest
+    return share
 
 
 def ends_by_clock(log: Log) -> bool:
-    """Whether episodes end by time and not by what happened: some were cut off, or all are equally long."""
+    """Whether episodes end by a time limit: some are truncated, or all have the same length."""
     lengths = np.diff(log.starts)
     last = np.asarray(log.starts[1:]) - 1
     return bool(not np.asarray(log.terminated)[last].all() or (lengths.max() > 1 and lengths.min() == lengths.max()))
 
 
 def hull(one: Any, two: Any) -> Continuous:
-    """The bounds that hold both: those of what was seen in one log may be narrower than another's."""
+    """Bounds that include both spaces; observed bounds of one log may be narrower than another's."""
     low = tuple(map(float, np.minimum(one.low, two.low)))
     return Continuous(low, tuple(map(float, np.maximum(one.high, two.high))))
 
 
 def smoothed(chosen: NDArray[Any], log: Log, bounds: Continuous, bandwidth: float | None, seed: int) -> Target:
-    """Deterministic actions [M, A] as the middle of a small noise, or as they are without a bandwidth."""
+    """Deterministic actions [M, A] with small noise around them, or unchanged without a bandwidth."""
     if bandwidth is None:
         return Target(np.zeros(log.steps), actions=np.asarray(chosen, np.float32)[:, None])
     if isinstance(bandwidth, bool) or not 0.0 < bandwidth < np.inf:
-        raise ConfigError(f"bandwidth = {bandwidth!r}: expected a number above 0, a share of half the action's range")
+        raise ConfigError(
+            f"bandwidth = {bandwidth!r}: expected a number above 0, a share of half the action's range. fix: use 0.2"
+        )
     there = chosen[np.asarray(log.position)]
     drawn = kernel_draws(chosen, bounds, bandwidth, DRAWS, seed)
     return Target(kernel_density(np.asarray(log.action), there, bounds, bandwidth), None, drawn, bandwidth)
 
 
 def kernel_density(action: NDArray[Any], middle: NDArray[Any], bounds: Continuous, bandwidth: float) -> Floats:
-    """Densities [N], in the actions' own units, of actions around the middles of a truncated normal: both [N, A].
+    """Densities [N], in the actions' own units, of actions under truncated normals with these centres: both [N, A].
 
-    Dimensions whose bounds are equal have nothing to vary and do not count; outside the bounds the density is 0.
+    Dimensions with equal bounds are constant and do not count; outside the bounds the density is 0.
     """
     free = np.greater(bounds.high, bounds.low)
     u, centre = (np.asarray(bounds.to_unit(x), np.float64)[:, free] for x in (action, middle))
@@ -120,7 +122,7 @@ def kernel_density(action: NDArray[Any], middle: NDArray[Any], bounds: Continuou
 def kernel_draws(
     middle: NDArray[Any], bounds: Continuous, bandwidth: float, count: int, seed: int
 ) -> NDArray[np.float32]:
-    """Actions [M, K, A] drawn from the truncated normal around the middles [M, A], one from each K-th of its mass."""
+    """Actions [M, K, A] sampled from truncated normals with centres [M, A], one from each K-th of the mass."""
     centre = np.asarray(bounds.to_unit(middle), np.float64)[:, None]
     below, above = ndtr((-1.0 - centre) / bandwidth), ndtr((1.0 - centre) / bandwidth)
     generator = np.random.default_rng([seed, 3])
@@ -137,41 +139,41 @@ def _probabilities(policy: Policy, log: Log, leaves: Leaves, starts: Any, sample
     mask = None if log.action_mask is None else np.asarray(log.action_mask)
     allowed = mask if mask is None or to_log is None else mask[:, to_log]
     if sample and policy.is_recurrent:
-        found = answers_along(
+        probabilities = answers_along(
             policy, leaves, starts, allowed, lambda seen, may, _, m: policy.probabilities(seen, may, m)
         )
-        found = _adding_up(cast("NDArray[Any]", found))
+        probabilities = _normalised(cast("NDArray[Any]", probabilities))
     elif sample:
-        found = _where_decided(policy, log, leaves, allowed)
+        probabilities = _at_decisions(policy, log, leaves, allowed)
     else:
-        found = np.eye(cast("Discrete", policy.spec.action).n)[act_along(policy, leaves, starts, allowed)]
-    return found if to_policy is None else found[:, to_policy]
+        probabilities = np.eye(cast("Discrete", policy.spec.action).n)[act_along(policy, leaves, starts, allowed)]
+    return probabilities if to_policy is None else probabilities[:, to_policy]
 
 
-def _where_decided(policy: Policy, log: Log, leaves: Leaves, allowed: NDArray[np.bool_] | None) -> Floats:
-    """[M, A], asked only where a decision was taken; even odds elsewhere, which nothing reads."""
+def _at_decisions(policy: Policy, log: Log, leaves: Leaves, allowed: NDArray[np.bool_] | None) -> Floats:
+    """[M, A], computed only at decisions; uniform elsewhere, where nothing reads it."""
     count = len(next(iter(leaves.values())))
-    asked = np.zeros(count, bool)
-    asked[log.position] = True
+    decisions = np.zeros(count, bool)
+    decisions[log.position] = True
     may = np.ones((count, cast("Discrete", policy.spec.action).n), bool) if allowed is None else allowed
-    found = np.asarray(may / np.maximum(may.sum(1, keepdims=True), 1))
-    seen = {name: leaf[asked] for name, leaf in leaves.items()}
-    found[asked] = _adding_up(policy.probabilities(seen, None if allowed is None else allowed[asked]))
-    return found
+    probabilities = np.asarray(may / np.maximum(may.sum(1, keepdims=True), 1))
+    seen = {name: leaf[decisions] for name, leaf in leaves.items()}
+    probabilities[decisions] = _normalised(policy.probabilities(seen, None if allowed is None else allowed[decisions]))
+    return probabilities
 
 
-def _adding_up(found: NDArray[Any]) -> Floats:
-    """As float64 with rows that add up to 1: those of float32 do so up to its own rounding."""
-    found = np.asarray(found, np.float64)
-    return np.asarray(found / found.sum(1, keepdims=True))
+def _normalised(probabilities: NDArray[Any]) -> Floats:
+    """As float64 with rows that sum to 1; float32 rows do so only up to rounding."""
+    probabilities = np.asarray(probabilities, np.float64)
+    return np.asarray(probabilities / probabilities.sum(1, keepdims=True))
 
 
 def _several(policy: Policy, log: Log, leaves: Leaves) -> Target:
     likely = log_probability_along(policy, leaves, np.asarray(log.action), log.starts)
     if likely is None:
         raise SpecError(
-            "the policy takes several choices at once and has no probability for them: judge one that has, or one "
-            "choice at a time"
+            "the policy makes several simultaneous choices and has no probabilities for them. fix: judge a policy with "
+            "probabilities, or one choice at a time"
         )
     return Target(np.exp(likely.astype(np.float64)))
 
@@ -191,18 +193,18 @@ def _drawn(policy: Policy, leaves: Leaves, starts: Any, seed: int) -> NDArray[np
 
 
 def _translated(policy: Policy, log: Log) -> Leaves:
-    """The log's stored observations as the policy's spec has them."""
+    """The log's stored observations in the form of the policy's spec."""
     one, two = policy.spec.action, log.spec.action
     if isinstance(one, Continuous) and isinstance(two, Continuous):
         named = bool(one.names and two.names)
         if one.size != two.size or (named and one.names != two.names):
             raise SpecError(
-                f"this log's actions are {two.names or two.size}, the policy acts with {one.names or one.size}: judge "
-                "it on a log of the same actions, in the same order"
+                f"this log's actions are {two.names or two.size}, the policy's are {one.names or one.size}. fix: judge "
+                "it on a log with the same actions, in the same order"
             )
     elif isinstance(one, MultiDiscrete) or isinstance(two, MultiDiscrete):
         if one != two:
-            raise SpecError(f"this log's actions are {two}, the policy acts with {one}: both must be the same")
+            raise SpecError(f"this log's actions are {two}, the policy's are {one}: expected the same")
     else:
         action_orders(policy.spec, log.spec, "this log")
     shown = leaf_translations(policy.spec, log.spec, "this log")

@@ -1,7 +1,7 @@
-"""How much of a log speaks about the target policy: measures of the episodes' weights, and of what was never tried.
+"""Support of a target policy on a log: measures of the episodes' weights, and of actions that were never tried.
 
 Effective sample size, largest share and tail index are computed on weights divided by the largest, which changes none
-of them; so products over long episodes neither overflow nor all vanish.
+of them and avoids overflow and underflow of products over long episodes.
 
 Letters: `E` episodes, `N` steps, `A` actions, `M` weights in the tail.
 """
@@ -19,11 +19,11 @@ from tidelog.ope.estimators.sequential import LARGEST_LOG, log_weights
 from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.verdict.results import Support
 
-RARE = 0.1  # share of the uniform probability below which the logger (nearly) never did it
+RARE = 0.1  # share of the uniform probability below which an action of the logger counts as (nearly) never taken
 
 
 def episode_weights(evidence: Evidence) -> Floats:
-    """Product of target over behaviour along each episode, [E], at most `e^300`."""
+    """Product of target over behaviour of each episode, [E], at most `e^300`."""
     return np.exp(np.minimum(log_weights(evidence), LARGEST_LOG))
 
 
@@ -34,15 +34,15 @@ def support_of(
     largest: float = np.inf,
     allowed: NDArray[Any] | None = None,
 ) -> Support:
-    """Every measure of support at once.
+    """All measures of support.
 
-    `weights` [E] are those of an estimator that weighs episodes in another way; without, products along episodes.
-    `largest` is where an estimator cuts them; `allowed` [N, A] says which actions there were, without it all that the
-    logger's probabilities do not rule out.
+    `weights` [E] are the weights of an estimator that does not use products along episodes; None: products. `largest`
+    is the largest weight of an estimator that clips; `allowed` [N, A] marks the available actions, None: all with a
+    positive probability of the logger.
     """
     logs = log_weights(evidence) if weights is None else _logarithms(weights)
     if len(logs) != evidence.episodes:
-        raise SpecError(f"there must be one weight an episode ({evidence.episodes}), found {len(logs)}")
+        raise SpecError(f"found {len(logs)} weights: expected one per episode ({evidence.episodes})")
     relative, plain = _relative(logs), np.exp(np.minimum(logs, LARGEST_LOG))
     if evidence.clusters is not None:
         relative = cluster_sums(relative, evidence.clusters)
@@ -60,7 +60,7 @@ def support_of(
 
 
 def standard_error(values: Floats, clusters: NDArray[np.int64] | None = None) -> float:
-    """Standard error of the mean of one value an episode [E], episodes of one cluster being dependent."""
+    """Standard error of the mean of one value per episode [E]; episodes of one cluster are dependent."""
     off = values - values.mean()
     sums = off if clusters is None else cluster_sums(off, clusters)
     units = len(sums)
@@ -70,24 +70,24 @@ def standard_error(values: Floats, clusters: NDArray[np.int64] | None = None) ->
 
 
 def effective_sample_size(weights: NDArray[Any]) -> float:
-    """`(sum w)^2 / sum w^2` (Kish); 0 where no weight is above 0."""
+    """`(sum w)^2 / sum w^2` (Kish); 0 if no weight is above 0."""
     relative = _scaled(weights)
     squares = float((relative**2).sum())
     return float(relative.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
 def largest_share(weights: NDArray[Any]) -> float:
-    """The largest weight's share of their sum; 1 where no weight is above 0: nothing rests on anybody else."""
+    """Share of the largest weight in the sum of weights; 1 if no weight is above 0."""
     relative = _scaled(weights)
     total = float(relative.sum())
     return float(relative.max()) / total if total > 0 else 1.0
 
 
 def pareto_k(weights: NDArray[Any]) -> float:
-    """Tail index of the weights (Vehtari et al. 2024, arXiv:1507.02646): moments above the 1/k-th do not exist.
+    """Tail index of the weights (Vehtari et al. 2024, arXiv:1507.02646); moments above the 1/k-th do not exist.
 
-    A generalised Pareto distribution is fitted to what the largest `min(n / 5, 3 sqrt n)` weights exceed the next
-    smaller one by; ties belong to the tail. 0 where the largest are all equal, infinite where fewer than 5 are left.
+    Fits a generalised Pareto distribution to the excess of the largest `min(n / 5, 3 sqrt n)` weights over the next
+    smaller one; ties belong to the tail. 0 if the largest are all equal, infinite if fewer than 5 remain.
     """
     weights = _shortened(_scaled(weights))
     size = int(np.ceil(min(len(weights) / 5, 3 * np.sqrt(len(weights)))))
@@ -107,7 +107,7 @@ def pareto_k(weights: NDArray[Any]) -> float:
 def generalised_pareto_shape(exceeding: Floats) -> float:
     """Shape k of a generalised Pareto distribution from ordered values above 0, [M].
 
-    The posterior mean of Zhang & Stephens (2009), drawn towards 1/2 as if by ten more values, as Vehtari et al. do.
+    The posterior mean of Zhang & Stephens (2009), shrunk towards 1/2 by ten pseudo-values as in Vehtari et al.
     """
     many = len(exceeding)
     points = 30 + int(np.sqrt(many))
@@ -115,7 +115,7 @@ def generalised_pareto_shape(exceeding: Floats) -> float:
     steps = 1.0 - np.sqrt(points / (np.arange(1, points + 1) - 0.5))
     candidates = 1.0 / exceeding[-1] + steps / (3.0 * quartile)  # [points]
     shapes = np.array([np.log1p(-one * exceeding).mean() for one in candidates])
-    exponential = np.abs(candidates) * exceeding[-1] < 1e-9  # at 0 the distribution is exponential, its rate 1 / mean
+    exponential = np.abs(candidates) * exceeding[-1] < 1e-9  # at 0 the distribution is exponential with rate 1 / mean
     rates = np.where(exponential, 1.0 / exceeding.mean(), -candidates / np.where(exponential, 1.0, shapes))
     likelihoods = many * (np.log(rates) - shapes - 1.0)
     posterior = np.exp(likelihoods - likelihoods.max())
@@ -125,9 +125,9 @@ def generalised_pareto_shape(exceeding: Floats) -> float:
 
 
 def unsupported_mass(evidence: Evidence, allowed: NDArray[Any] | None = None) -> float | None:
-    """Mean share of the target's actions that the logger took with less than a tenth of uniform probability.
+    """Mean share of the target's actions that the logger took with less than a tenth of the uniform probability.
 
-    Uniform is over the allowed actions of each step. None where the actions cannot be listed.
+    Uniform over the allowed actions of each step. None if the actions cannot be listed.
     """
     if evidence.target_all is None or evidence.behaviour_all is None:
         return None
@@ -139,13 +139,13 @@ def unsupported_mass(evidence: Evidence, allowed: NDArray[Any] | None = None) ->
 def _scaled(weights: NDArray[Any]) -> Floats:
     weights = np.asarray(weights, np.float64)
     if weights.ndim != 1 or not len(weights) or not (weights >= 0).all() or not np.isfinite(weights).all():
-        raise SpecError("weights must be one row of finite numbers, none below 0")
+        raise SpecError("invalid weights: expected a vector of finite numbers, none below 0")
     largest = float(weights.max())
     return np.asarray(weights / largest) if largest > 0 else weights
 
 
 def _shortened(weights: Floats) -> Floats:
-    """Weights to five digits: equal ones that were multiplied in another order, or from rounded chances, are ties."""
+    """Weights rounded to five digits; equal products with other rounding become ties."""
     mantissa, exponent = np.frexp(weights)
     return np.asarray(np.ldexp(np.round(mantissa, 5), exponent))
 

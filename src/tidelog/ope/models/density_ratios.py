@@ -1,29 +1,29 @@
-"""How much more often the target visits a state and action than the log does: one ratio a step, not a product of many.
+"""Occupancy ratios: visits of the target to a state and action over those of the log, one ratio per step.
 
-Products of probability ratios over long episodes end in a handful of episodes with all the weight; a marginal ratio
-does not grow with the horizon (Liu et al. 2018, "Breaking the Curse of Horizon"). Here
+Over long episodes, products of probability ratios put all weight on a few episodes; a marginal ratio does not grow with
+the horizon (Liu et al. 2018, "Breaking the Curse of Horizon"). Here
 
     w(s, a) = sum_t discount^t P_target(s_t = s, a_t = a) / sum_t P_log(s_t = s, a_t = a),
 
-visits of an episode up to its recorded end, unnormalised, so that a discount of 1 is no special case. The mean over
-logged episodes of `sum_t w r` is then the target's value.
+with visits of an episode up to its recorded end, unnormalised; a discount of 1 needs no special case. The mean over
+logged episodes of `sum_t w r` is the target's value.
 
-* Table: both flows of visits through the counted model, `d = start + discount P' d` (a sparse solve); times the ratio
-  of the action's probabilities. Where episodes are truncated, flows and ratios go by time as well.
+* Table: both occupancies under the counted model, `d = start + discount P' d` (a sparse solve), times the ratio of the
+  action's probabilities. If episodes are truncated, occupancies and ratios also depend on time.
 * Functions: minimax weight learning, in its form for states (Uehara, Huang, Jiang 2020, "Minimax Weight and Q-Function
-  Learning for Off-Policy Evaluation"): `w(s, a) = u(s) target(a given s) / logger(a given s)`, and u is such that for
-  every f of a class the logged sum of `u(s) f(s) - discount w(s, a) f(s')` equals the mean of `f(s0)`. With one linear
-  class for u and f that is a linear solve; with one feature a state it is the table. Features are random rectified ones
-  of what is seen; a ridge draws u towards 1, which with one-step episodes is importance sampling; ratios below 0 are
-  cut. Time is seen where episodes are truncated. What is learnt knows nothing of actions, whose ratio is the better
-  known one.
+  Learning for Off-Policy Evaluation"): `w(s, a) = u(s) target(a given s) / logger(a given s)`, where u solves, for
+  every f of a class: the logged sum of `u(s) f(s) - discount w(s, a) f(s')` equals the mean of `f(s0)`. With one linear
+  class for u and f this is a linear solve; with one feature per state it is the table. The features are random ReLU
+  features of the observation; a ridge penalty shrinks u towards 1, which for one-step episodes is importance sampling;
+  negative ratios become 0. Time is an input if episodes are truncated. The learnt part does not depend on actions,
+  whose ratio is known more precisely.
 
 Both are cross-fitted: the ratios of an episode come from the other folds. Double reinforcement learning (Kallus and
-Uehara 2020, "Double Reinforcement Learning for Efficient Off-Policy Evaluation in Markov Decision Processes") adds them
-to a model: wrong values are mended by right ratios and the reverse.
+Uehara 2020, "Double Reinforcement Learning for Efficient Off-Policy Evaluation in Markov Decision Processes") combines
+them with a model: correct ratios repair wrong values and the reverse.
 
 Letters: `N` steps, `M` stored observations, `E` episodes, `S` states, `B` rows of a block,
-`T` steps of the longest episode, `D` features of what is seen, `I` numbers that it is made of.
+`T` steps of the longest episode, `D` features of the observation, `I` numbers in an observation.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def marginal_importance(evidence: Evidence) -> Ratios:
 
 
 def double_reinforcement(evidence: Evidence) -> Ratios:
-    """Mean over episodes of `V(s0) + sum_t w (r + discount V(s') - Q(s, a))`, V being 0 after the recorded end."""
+    """Mean over episodes of `V(s0) + sum_t w (r + discount V(s') - Q(s, a))`, with V = 0 after the recorded end."""
     value, rated = wanted(evidence, "model_target"), wanted(evidence, "model")
     after = np.append(value[1:], 0.0)
     after[evidence.starts[1:] - 1] = 0.0
@@ -68,25 +68,25 @@ def double_reinforcement(evidence: Evidence) -> Ratios:
     return means(value[evidence.starts[:-1]] + corrections)
 
 
-# With a table.
+# Table.
 
 
 def tabular_ratios(
     log: Log, states: States, folds: Ordinals, targets: Sequence[Target], behaviour: Floats, discount: float = 1.0
 ) -> Floats:
     """Cross-fitted ratios [N]; `targets` has one for each fold, `behaviour` [N] the propensities."""
-    of, found = fold_of_steps(log, folds), np.zeros(log.steps)
+    of, ratios = fold_of_steps(log, folds), np.zeros(log.steps)
     for fold, target in enumerate(targets):
         rows = np.flatnonzero(of == fold)
         state = _state_ratios(log, states, without(folds, fold), target, discount, rows)
-        found[rows] = state * target.logged[rows] / behaviour[rows]
-    return found
+        ratios[rows] = state * target.logged[rows] / behaviour[rows]
+    return ratios
 
 
 def _state_ratios(
     log: Log, states: States, learnt: Ordinals, target: Target, discount: float, rows: Ordinals
 ) -> Floats:
-    """Ratios of visits to the states of some rows; 1 where the model has no visit of the log's."""
+    """Ratios of visits to the states of some rows; 1 if the model has no logged visit to a state."""
     longest = int(np.diff(log.starts).max())
     model, cut = counted(log, states, learnt), truncations(log, learnt, longest)
     policy, logger = (
@@ -98,25 +98,25 @@ def _state_ratios(
     if cut is None:
         by_target, by_log = (flow(model, p, start, g, longest) for p, g in ((policy, discount), (logger, 1.0)))
         return _over(by_target[here[rows]], by_log[here[rows]])
-    step, found = np.asarray(log.step)[rows], np.ones(len(rows))
+    step, ratios = np.asarray(log.step)[rows], np.ones(len(rows))
     flows = (layered_flow(model, p, start, g, cut) for p, g in ((policy, discount), (logger, 1.0)))
     for t, (by_target, by_log) in enumerate(zip(*flows, strict=True)):
         now = step == t
-        found[now] = _over(by_target[here[rows[now]]], by_log[here[rows[now]]])
-    return found
+        ratios[now] = _over(by_target[here[rows[now]]], by_log[here[rows[now]]])
+    return ratios
 
 
 def flow(model: Counts, policy: Floats, start: Floats, discount: float, horizon: int) -> Floats:
-    """Expected visits [S] of an episode that begins as in `start` [S]; `horizon` visits where it never ends."""
+    """Expected visits [S] of an episode with initial distribution `start` [S]; `horizon` visits if it never ends."""
     leads = model.chosen(policy) @ model.moves
     if discount == 1.0 and not ends(leads):
         return np.asarray(np.sum(list(layered_flow(model, policy, start, discount, np.zeros(horizon))), axis=0))
-    found = spsolve((sparse.eye_array(len(start)) - discount * leads.T).tocsc(), start)
-    return np.asarray(np.maximum(np.atleast_1d(found), 0.0))
+    visits = spsolve((sparse.eye_array(len(start)) - discount * leads.T).tocsc(), start)
+    return np.asarray(np.maximum(np.atleast_1d(visits), 0.0))
 
 
 def layered_flow(model: Counts, policy: Floats, start: Floats, discount: float, cut: Floats) -> Any:
-    """Visits [S] at each decision, one after another; `cut` [T] is the share truncated after each."""
+    """Yield the visits [S] at each decision; `cut` [T] is the share truncated after each decision."""
     leads = (model.chosen(policy) @ model.moves).T.tocsr()
     visits = start
     for share in cut:
@@ -128,31 +128,31 @@ def _over(visits: Floats, logged: Floats) -> Floats:
     return np.asarray(np.divide(visits, logged, out=np.ones(len(visits)), where=logged > 1e-12))
 
 
-# With functions.
+# Functions.
 
 
 def feature_ratios(
     log: Log, folds: Ordinals, targets: Sequence[Target], behaviour: Floats, discount: float = 1.0, seed: int = 0
 ) -> Floats:
     """Cross-fitted ratios [N] from random features; `targets` has one for each fold, `behaviour` [N] as above."""
-    of, found, position = fold_of_steps(log, folds), np.zeros(log.steps), np.asarray(log.position)
+    of, ratios, position = fold_of_steps(log, folds), np.zeros(log.steps), np.asarray(log.position)
     for fold, target in enumerate(targets):
         learnt, rows = without(folds, fold), np.flatnonzero(of == fold)
         step = target.logged / behaviour
         features = random_features(_seen(log, learnt), seed)
         alpha = solved_weights(log, features, step, learnt, discount)
         state = 1.0 + np.concatenate([features(position[block]) @ alpha for block in _blocks(rows)])
-        found[rows] = np.maximum(state, 0.0) * step[rows]
-    return found
+        ratios[rows] = np.maximum(state, 0.0) * step[rows]
+    return ratios
 
 
 def solved_weights(
     log: Log, features: Features, step: Floats, learnt: Ordinals, discount: float = 1.0, ridge: float = RIDGE
 ) -> Floats:
-    """`alpha` [D] of the state ratio `1 + features @ alpha`, from the moments of the episodes `learnt`.
+    """Solve for `alpha` [D] of the state ratio `1 + features @ alpha`, from the moments of the episodes `learnt`.
 
-    `step` [N] holds target over behaviour. For every feature f, summed over learnt steps,
-    `ratio(s) (f(s) - discount step f(s'))` is to equal the sum of `f(s0)` over episodes, f being 0 after the end.
+    `step` [N] is target over behaviour. For every feature f, the sum over training steps of
+    `ratio(s) (f(s) - discount step f(s'))` must equal the sum of `f(s0)` over episodes, with f = 0 after the end.
     """
     of = np.flatnonzero(np.isin(np.asarray(log.episode), learnt))
     position, following = np.asarray(log.position), np.asarray(log.next_position)
@@ -171,17 +171,17 @@ def solved_weights(
 
 
 def random_features(seen: NDArray[np.float32], seed: int) -> Features:
-    """A constant, what is seen itself, and random rectified features of it (Rahimi and Recht 2008)."""
+    """Features: a constant, the observation, and random ReLU features of it (Rahimi and Recht 2008)."""
     generator, width = np.random.default_rng([seed, 6]), seen.shape[1]
     plain = min(width, FEATURES // 2)
     directions = generator.standard_normal((width, FEATURES - plain - 1)) / np.sqrt(width)
     offsets = generator.uniform(-1.0, 1.0, FEATURES - plain - 1)
 
-    def made(stored: Ordinals) -> Floats:
+    def features(stored: Ordinals) -> Floats:
         x = np.asarray(seen[stored], np.float64)
         return np.concatenate([np.ones((len(x), 1)), x[:, :plain], np.maximum(x @ directions + offsets, 0.0)], axis=1)
 
-    return made
+    return features
 
 
 def _blocks(rows: Ordinals) -> list[Ordinals]:
@@ -189,7 +189,7 @@ def _blocks(rows: Ordinals) -> list[Ordinals]:
 
 
 def _seen(log: Log, learnt: Ordinals) -> NDArray[np.float32]:
-    """[M, I]: scaled numbers, codes as indicators, pictures as shares of 255, and the time where it matters."""
+    """[M, I]: scaled numbers, one-hot codes, images divided by 255, and the time if episodes end by it."""
     leaves = Scaler.fit(log, episodes=learnt).observation({n: np.asarray(leaf) for n, leaf in log.observation.items()})
     parts = []
     for name, leaf in sorted(leaves.items()):

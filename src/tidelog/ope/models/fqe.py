@@ -1,7 +1,7 @@
-"""Fitted Q evaluation with networks: what following given policies is worth, learnt on the loop that trains policies.
+"""Fitted Q evaluation with networks: values of fixed policies, trained by the same loop as policies.
 
 Le, Voloshin, Yue 2019, "Batch Policy Learning under Constraints" (FQE); Voloshin et al. 2021, "Empirical Study of
-Off-Policy Policy Evaluation for Reinforcement Learning". One update moves one critic with a head a policy:
+Off-Policy Policy Evaluation for Reinforcement Learning". One update trains one critic with one head per policy:
 
 | step | loss (per sample) | reads |
 |---|---|---|
@@ -10,11 +10,10 @@ Off-Policy Policy Evaluation for Reinforcement Learning". One update moves one c
 
 `V_p(s')` is the mean of `Qtarget_p(s', a')` over the actions `a'` that policy `p` takes in `s'`.
 
-What each policy would do was computed beforehand for every stored observation and rides along as one more leaf of a
-derived log, so that the loop needs to know nothing: probabilities of discrete actions, or `K` continuous actions, of
-which each update reads one.
+Each policy's actions are computed in advance for every stored observation and stored as an additional leaf of a derived
+log: probabilities of discrete actions, or `K` continuous actions (each update reads one of them).
 
-From a log to values: judging/values.py, which says what the values are values of.
+`ope/models/value_models.py` computes values from a log and defines the estimand.
 
 Letters: `B` batch, `A` number of actions or action size, `P` policies, `K` draws.
 """
@@ -47,28 +46,28 @@ from tidelog.networks.encode import EncoderConfig
 from tidelog.networks.mlp import host_generator
 from tidelog.types import Continuous, Discrete, Observation, Spec, Transition
 
-ANSWERS = "what the policies do"  # a leaf of the derived log
+ANSWERS = "what the policies do"  # leaf of the derived log
 
 
 class State(NamedTuple):
-    """Everything that a resumed run needs."""
+    """Complete training state."""
 
     critic: Critic
     target_critic: Critic
-    opt_state: Any  # the optimiser's
-    step: jax.Array  # int32: updates taken
+    opt_state: Any
+    step: jax.Array  # int32: updates done
     updates: jax.Array  # int32: updates planned, for the schedule
     key: jax.Array
 
 
 class PolicyParams(NamedTuple):
-    """What rating reads."""
+    """Parameters for evaluation."""
 
     critic: Critic
 
 
 def followed_value(critic: Critic, row: Transition, policies: int, key: jax.Array) -> jax.Array:
-    """What following each policy from what came next is worth by a critic, [B, P]."""
+    """The critic's value of the next observation under each policy, [B, P]."""
     answers = row.next_observation[ANSWERS]
     if critic.actions is not None:
         chances = answers.reshape(len(answers), policies, critic.actions)
@@ -76,26 +75,26 @@ def followed_value(critic: Critic, row: Transition, policies: int, key: jax.Arra
     draws = answers.reshape(len(answers), policies, -1, row.action.shape[-1])  # [B, P, K, A]
     which = jax.random.randint(key, (len(answers), 1, 1, 1), 0, draws.shape[2])
     chosen = jnp.take_along_axis(draws, which, axis=2)[:, :, 0]
-    worth = [critic(row.next_observation, chosen[:, p])[:, p] for p in range(policies)]
-    return jnp.stack(worth, axis=-1)
+    values = [critic(row.next_observation, chosen[:, p])[:, p] for p in range(policies)]
+    return jnp.stack(values, axis=-1)
 
 
 def evaluation_loss(critic: Critic, batch: Batch, target: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Squared error against the targets [B, P], averaged over policies; also the values [B, P]."""
     q = critic(batch.data.observation, batch.data.action)
     if q.shape != target.shape:
-        raise TypeError(f"values and targets must have one shape, found {q.shape} and {target.shape}")
+        raise TypeError(f"values and targets have shapes {q.shape} and {target.shape}: expected equal shapes")
     return batch.mean(jnp.mean(jnp.square(q - jax.lax.stop_gradient(target)), axis=-1)), q
 
 
 def targets(config: FQE, state: State, row: Transition, key: jax.Array) -> jax.Array:
-    """`r + discount V(s')` of the old target critic, less what all values start from: [B, P]."""
+    """`r + discount V(s')` with the old target critic, minus `centre`: [B, P]."""
     later = config.centre + followed_value(state.target_critic, row, config.policies, key)
     return row.reward[:, None] + row.discount[:, None] * later - config.centre
 
 
 def step(config: FQE, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of the critic and its slow copy."""
+    """One update of the critic and the target critic."""
     target = targets(config, state, batch.data, jax.random.fold_in(state.key, state.step))
     (loss, q), slope = eqx.filter_value_and_grad(evaluation_loss, has_aux=True)(state.critic, batch, target)
     rate = config.learning_rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
@@ -106,12 +105,12 @@ def step(config: FQE, state: State, batch: Batch) -> tuple[State, Feedback]:
 
 
 def losses(config: FQE, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """The loss of the critic as it stands, without a step."""
+    """The critic's loss, without an update."""
     return {"evaluation_loss": evaluation_loss(state.critic, batch, targets(config, state, batch.data, key))[0]}
 
 
 def init(config: FQE, spec: Spec, key: jax.Array, updates: int) -> State:
-    """A fresh critic, which does not see what the policies would do, and its copy."""
+    """Initial critic, which does not read the policies' actions, and its copy."""
     network_key, training_key = jax.random.split(key)
     seen = {name: leaf for name, leaf in spec.observation.items() if name != ANSWERS}
     rated = replace(spec, observation=seen, rewards=config.policies)
@@ -125,18 +124,18 @@ def init(config: FQE, spec: Spec, key: jax.Array, updates: int) -> State:
 
 @hyper
 class FQE:
-    """Fitted Q evaluation of policies whose answers ride along in the log; learns no policy of its own."""
+    """Fitted Q evaluation of policies whose actions are stored in the log; it trains no policy."""
 
     discount: float = number(1.0, least=0.0, most=1.0)
-    centre: float = number(0.0, help="what all values start from")
-    policies: int = static(1, least=1, help="how many policies are evaluated at once, one head each")
+    centre: float = number(0.0, help="constant added to all values")
+    policies: int = static(1, least=1, help="number of policies evaluated together, one head each")
     batch_size: int = static(256, least=1)
     learning_rate: float = number(1e-3, least=0.0)
-    schedule: Schedule = static(cosine, choices=SCHEDULES, help="factor on the rate, over the run's progress")
-    optimiser: Transformation = static(OPTIMISERS["adam"], choices=OPTIMISERS, help="makes the direction of a step")
-    target_rate: float = number(0.01, least=0.0, most=1.0, help="share of the gap that the target critic moves")
+    schedule: Schedule = static(cosine, choices=SCHEDULES, help="learning rate schedule over the run's progress")
+    optimiser: Transformation = static(OPTIMISERS["adam"], choices=OPTIMISERS, help="optimiser")
+    target_rate: float = number(0.01, least=0.0, most=1.0, help="Polyak rate of the target critic")
     hidden: tuple[int, ...] = static((128, 128), help="widths of hidden layers")
-    embedding: int = static(16, least=1, help="width of a categorical column's table")
+    embedding: int = static(16, least=1, help="width of a categorical column's embedding")
     layer_norm: bool = static(False)
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
@@ -150,7 +149,7 @@ class FQE:
         return (Phase("fqe", Sampler("log", self.batch_size, NStep(1, self.discount)), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """A fresh critic for a run of `updates` steps."""
+        """Initial state of a run of `updates` steps."""
         return init(self, spec, key, updates)
 
     def policy_params(self, state: State) -> PolicyParams:
@@ -158,11 +157,11 @@ class FQE:
         return PolicyParams(state.critic)
 
     def start(self, params: PolicyParams, batch: int) -> None:
-        """None: there is no memory."""
+        """None: the critic is not recurrent."""
 
     def act(self, params: PolicyParams, observation: Observation, **how: Any) -> Any:
-        """TypeError: this learns what policies are worth, and has none itself."""
-        raise TypeError("fitted Q evaluation rates policies and is none: it cannot act")
+        """TypeError: fitted Q evaluation has no policy."""
+        raise TypeError("fitted Q evaluation evaluates policies and has no policy of its own: it cannot act")
 
     def distribution(self, params: PolicyParams, observation: Observation, mask: Any = None, carry: Any = None) -> None:
         """None: there is no policy."""

@@ -1,19 +1,19 @@
-"""Exact evaluation where few different things are seen: the log's counts are a finite model, solved by linear algebra.
+"""Exact evaluation for few different observations: the log's counts are a finite model, solved by linear algebra.
 
-Each different stored observation (with its mask) is a state. From the steps of a log come, for each state and action,
-how often it was taken, its mean reward, and where it led; a policy's values under that model are one sparse linear
-solve, the fixed point of fitted Q evaluation with a table. They equal `envs.Tabular`'s where the counts are exact.
+Each different stored observation (with its mask) is a state. The steps of a log give, for each state and action, its
+count, mean reward and next states. A policy's values under that model are one sparse linear solve, the fixed point of
+tabular fitted Q evaluation. They equal those of `envs.Tabular` if the counts are exact.
 
-The estimand is the discounted return up to the recorded end of an episode. Where the world ends episodes
-(terminations), an ended step leads nowhere. Where the clock or the logger ends some (truncations), values depend on
-time: dynamics are pooled over time, an episode that reaches decision `t` is cut after it as often as the log's were
-(always, at a common time limit), and values are solved backwards from the longest episode's end. A truncated step
-whose next observation is unknown tells its reward and not where it led. A policy that never ends under the model at
-discount 1 is also solved backwards, as many steps as the longest episode has.
+The estimand is the discounted return up to the recorded end of an episode. If the environment ends episodes
+(terminations), a final step has no next state. If a time limit or the logger ends some (truncations), values depend on
+time: dynamics are pooled over time, an episode that reaches decision `t` is truncated after it as often as in the log
+(always, at a common time limit), and values are solved backwards from the longest episode's end. A truncated step with
+an unknown next observation counts for its reward but not for its next state. A policy that never ends under the model
+at discount 1 is also solved backwards, for as many steps as the longest episode has.
 
-What a fold never saw is taken from what is nearest: an action not seen in a state counts as the state's mean step, a
-state not seen at all as the mean step of the log. A policy with a memory may do different things in one state; beyond
-the first step the model lets it do what it does there on average.
+Unseen cases of a fold use pooled values: an action not seen in a state uses the state's mean step, an unseen state the
+mean step of the log. A recurrent policy may act differently in the same state; beyond the first step the model uses its
+average behaviour there.
 
 Letters: `N` steps, `M` stored observations, `S` states, `A` actions, `R = S * A + S + 1` rows of the model (pairs, then
 states pooled over actions, then everything pooled), `T` steps of the longest episode.
@@ -38,19 +38,19 @@ from tidelog.ope.evidence.target import Target, ends_by_clock
 from tidelog.types import Discrete
 
 Floats = NDArray[np.float64]
-VISITS_A_STATE, VISITS_A_PAIR = 20, 5  # mean visits from which a log counts as tabular
+VISITS_A_STATE, VISITS_A_PAIR = 20, 5  # smallest mean visits of a tabular log
 LARGEST = 20_000  # states of the largest table
 
 
 class States(NamedTuple):
-    """Different observations by number."""
+    """Numbers of the different observations."""
 
     stored: Ordinals  # [M]
     size: int  # S
 
 
 class Values(NamedTuple):
-    """A model's values at every step, each rated by a model that never saw its episode."""
+    """Cross-fitted model values at every step."""
 
     logged: Floats  # [N]: of the logged action
     target: Floats  # [N]: mean over the target's actions
@@ -58,14 +58,14 @@ class Values(NamedTuple):
 
 
 def distinct(log: Log) -> States:
-    """Number the different stored observations of a log, masks told apart too."""
+    """Number the different stored observations of a log; different masks are different observations."""
     columns = [np.asarray(leaf) for _, leaf in sorted(log.observation.items())]
     columns += [] if log.action_mask is None else [np.asarray(log.action_mask)]
     flat = [np.ascontiguousarray((c + 0.0 if c.dtype.kind == "f" else c).reshape(len(c), -1)) for c in columns]
     rows = np.concatenate([c.view(np.uint8).reshape(len(c), -1) for c in flat], axis=1)
     keys = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}")[:, 0]
-    found, states = np.unique(keys, return_inverse=True)
-    return States(states.astype(np.int64), len(found))
+    unique, states = np.unique(keys, return_inverse=True)
+    return States(states.astype(np.int64), len(unique))
 
 
 def is_tabular(log: Log, states: States | None = None) -> bool:
@@ -83,12 +83,12 @@ def is_tabular(log: Log, states: States | None = None) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """A finite model from counted steps."""
+    """Finite model from counted steps."""
 
-    row: NDArray[np.int64]  # [S, A]: which of the R rows stands for a pair
+    row: NDArray[np.int64]  # [S, A]: row (of R) of each pair
     visits: Floats  # [S, A]
     reward: Floats  # [R]: mean
-    moves: Any  # [R, S] sparse: shares of the next states; what is missing to 1 has ended
+    moves: Any  # [R, S] sparse: shares of the next states; 1 minus their sum is the share that ended
 
     @classmethod
     def of(
@@ -101,7 +101,7 @@ class Counts:
         shape: tuple[int, int],
         weight: NDArray[Any] | None = None,
     ) -> Counts:
-        """Count steps [N]; `following` is -1 where it is unknown, and is not read where the step `ended`."""
+        """Count steps [N]; `following` is -1 if unknown, and is not read if the step `ended`."""
         states, actions = shape
         once: Floats = np.ones(len(state)) if weight is None else np.asarray(weight, np.float64)
         pair, pooled = state * actions + action, states * actions + state
@@ -123,7 +123,7 @@ class Counts:
         )
 
     def action_values(self, policy: Floats, discount: float, horizon: int) -> Floats:
-        """Values [S, A] of each action followed by the policy [S, A] until the end (at most `horizon` more steps)."""
+        """Values [S, A] of each action, then the policy [S, A] until the end (at most `horizon` more steps)."""
         choose = self.chosen(policy)
         leads = choose @ self.moves
         if discount == 1.0 and not ends(leads):
@@ -135,9 +135,9 @@ class Counts:
         return np.asarray(rows[self.row])
 
     def layers(self, policy: Floats, discount: float, cut: Floats) -> Iterator[tuple[int, Floats]]:
-        """The model's rows' values [R] at each decision, from the last to the first.
+        """Yield the values [R] of the model's rows at each decision, from the last to the first.
 
-        `cut` [T]: the share of episodes that are truncated after a decision; nothing follows the last one anyway.
+        `cut` [T]: share of episodes truncated after a decision; the last one has no successor in any case.
         """
         choose, state = self.chosen(policy), np.zeros(len(policy))
         for step in range(len(cut) - 1, -1, -1):
@@ -146,27 +146,27 @@ class Counts:
             yield step, rows
 
     def chosen(self, policy: Floats) -> Any:
-        """[S, R] sparse: how often each of the model's rows is taken in each state."""
+        """[S, R] sparse: probability of each of the model's rows in each state."""
         states, actions = policy.shape
         places = (np.repeat(np.arange(states), actions), self.row.ravel())
         return sparse.coo_array((policy.ravel(), places), shape=(states, len(self.reward))).tocsr()
 
 
 def ends(leads: Any) -> bool:
-    """Whether under the moves [S, S] every state comes to an end, sooner or later, with probability 1."""
+    """Whether episodes under the moves [S, S] end with probability 1 from every state."""
     states = leads.shape[0]
     leaving = np.flatnonzero(1.0 - np.asarray(leads.sum(1)).ravel() > 1e-9)
     before, after = leads.nonzero()
-    sources = np.concatenate([after, np.full(len(leaving), states)])  # backwards, from the way out
+    sources = np.concatenate([after, np.full(len(leaving), states)])  # reversed edges, from the end state
     places = (sources, np.concatenate([before, leaving]))
     graph = sparse.coo_array((np.ones(len(sources)), places), shape=(states + 1, states + 1)).tocsr()
     return bool(len(csgraph.breadth_first_order(graph, states, return_predecessors=False)) == states + 1)
 
 
 def truncations(log: Log, episodes: Ordinals, longest: int) -> Floats | None:
-    """[T]: the share of these episodes that, having come to decision `t` and not terminated, were cut after it.
+    """[T]: share of truncations after decision `t`, among these episodes that reach it and do not terminate there.
 
-    None where the world ended every episode of the log, at different steps. Beyond what these episodes reached the
+    None if the environment ended every episode of the log, at different steps. Beyond the last reached decision the
     share is 1.
     """
     if not ends_by_clock(log):
@@ -174,7 +174,7 @@ def truncations(log: Log, episodes: Ordinals, longest: int) -> Floats | None:
     last = np.asarray(log.starts[1:] - 1)
     cut = ~np.asarray(log.terminated)[last]
     if not cut.any():
-        cut[:] = True  # all are equally long: the clock ended them, whatever their last row says
+        cut[:] = True  # equal lengths: a time limit ended them, whatever their last row says
     chosen, lengths = cut[episodes], np.diff(log.starts)[episodes]
     reached = np.bincount(lengths - 1, minlength=longest)[::-1].cumsum()[::-1]
     terminated = np.bincount(lengths[~chosen] - 1, minlength=longest)
@@ -183,7 +183,7 @@ def truncations(log: Log, episodes: Ordinals, longest: int) -> Floats | None:
 
 
 def counted(log: Log, states: States, episodes: Ordinals | None = None) -> Counts:
-    """The model of some episodes of a log with discrete actions and one reward."""
+    """Finite model of some episodes of a log with discrete actions and one reward."""
     of = np.ones(log.steps, bool) if episodes is None else np.isin(np.asarray(log.episode), episodes)
     here, after = np.asarray(log.position)[of], np.asarray(log.next_position)[of]
     following = np.where(after == here, -1, states.stored[after])
@@ -194,9 +194,9 @@ def counted(log: Log, states: States, episodes: Ordinals | None = None) -> Count
 
 
 def by_state(target: Target, states: States, decided: NDArray[Any]) -> Floats:
-    """[S, A]: what the target does in each state, on average over the times that it had to decide there.
+    """[S, A]: the target's mean action probabilities in each state, over its decisions there.
 
-    `decided` are the positions of those times; a state of none (only ever seen last) gets even odds.
+    `decided` are the positions of the decisions; a state without one (only a last observation) is uniform.
     """
     if target.probabilities is None:
         raise TypeError("a table needs the probabilities of discrete actions")
@@ -210,7 +210,7 @@ def by_state(target: Target, states: States, decided: NDArray[Any]) -> Floats:
 
 
 def tabular_values(log: Log, states: States, folds: Ordinals, targets: list[Target], discount: float = 1.0) -> Values:
-    """Cross-fitted values; `targets` has one for each fold (the same one, unless the target itself is fitted)."""
+    """Cross-fitted values; `targets` has one per fold (always the same, unless the target is fitted too)."""
     position, of = np.asarray(log.position), fold_of_steps(log, folds)
     every, mean = np.zeros((log.steps, _actions(log))), np.zeros(log.steps)
     for fold, target in enumerate(targets):
@@ -229,16 +229,16 @@ def _fold_values(log: Log, states: States, rows: Ordinals, learnt: Ordinals, pol
     model, cut = counted(log, states, learnt), truncations(log, learnt, longest)
     if cut is None:
         return np.asarray(model.action_values(policy, discount, longest)[here])
-    step, found = np.asarray(log.step)[rows], np.zeros((len(rows), policy.shape[1]), np.float64)
+    step, result = np.asarray(log.step)[rows], np.zeros((len(rows), policy.shape[1]), np.float64)
     for t, values in model.layers(policy, discount, cut):
         now = step == t
-        found[now] = values[model.row[here[now]]]
-    return found
+        result[now] = values[model.row[here[now]]]
+    return result
 
 
 def _actions(log: Log) -> int:
     if not isinstance(log.spec.action, Discrete):
-        raise TypeError(f"a table needs discrete actions, found {type(log.spec.action).__name__}")
+        raise TypeError(f"found {type(log.spec.action).__name__} actions: a table needs discrete actions")
     return log.spec.action.n
 
 

@@ -1,10 +1,10 @@
-"""Values by networks: from a log and policies to cross-fitted values, by way of a derived log for `fqe.py`.
+"""Values by networks: cross-fitted values of policies on a log, through a derived log for `fqe.py`.
 
 The estimand is the discounted return up to the recorded end: in the derived log every episode's last step is terminal.
-Where any episode of the log is truncated the time is seen too, as the share of the longest episode that has passed,
-since what is left to earn depends on it (Pardo et al. 2018, "Time Limits in Reinforcement Learning"). Rewards are
-divided by the spread of the returns still to come, and values start at their mean: at discount 1, adding a constant to
-every final reward adds it to every value, exactly. A one-step log makes this a regression of the reward.
+If episodes end by time, the elapsed share of the longest episode is an input too, because the remaining return depends
+on it (Pardo et al. 2018, "Time Limits in Reinforcement Learning"). Rewards are divided by the standard deviation of the
+returns to go, and values start at their mean: at discount 1, a constant added to every final reward is added exactly to
+every value. On a one-step log this is a regression of the reward.
 
 Letters: `N` steps, `M` stored observations, `A` number of actions or action size, `P` policies, `K` draws.
 """
@@ -37,24 +37,24 @@ from tidelog.training.engine.members import Member
 from tidelog.training.engine.stores import stores_of
 from tidelog.types import Continuous, Vector
 
-PASSED = "time passed"  # a leaf of the derived log
-FEWEST, MOST = 2_000, 20_000  # updates of a fold, within these limits:
-EPOCHS, SWEEPS = 20, 150  # so many passes, and so many updates for each step of the longest episode
-WIDE = 5_000  # steps from which networks are wide
+PASSED = "time passed"  # leaf of the derived log
+FEWEST, MOST = 2_000, 20_000  # limits of a fold's number of updates
+EPOCHS, SWEEPS = 20, 150  # passes over the log, and updates per step of the longest episode
+WIDE = 5_000  # smallest number of steps for wide networks
 CHUNK_UPDATES = 500
 
 
 @dataclass(frozen=True, eq=False)
 class Derived:
-    """A log as evaluation reads it: observations scaled, every end terminal, the policies' answers beside them."""
+    """Log for evaluation: scaled observations, terminal ends, and the policies' actions as a leaf."""
 
     log: Log
-    scale: float  # rewards were divided by it
-    centre: float  # mean return still to come, in scaled rewards
+    scale: float  # divisor of the rewards
+    centre: float  # mean return to go, in scaled rewards
 
 
 def derived(log: Log, policies: Sequence[Target], discount: float, learnt: Ordinals) -> Derived:
-    """The log for these policies; scales come from the episodes `learnt` alone."""
+    """The derived log for these policies; scales come only from the episodes `learnt`."""
     returns = to_go(np.asarray(log.reward, np.float64), log.starts, discount)[np.isin(np.asarray(log.episode), learnt)]
     scale = float(returns.std()) or 1.0
     leaves = Scaler.fit(log, episodes=learnt).observation({n: np.asarray(leaf) for n, leaf in log.observation.items()})
@@ -68,7 +68,7 @@ def derived(log: Log, policies: Sequence[Target], discount: float, learnt: Ordin
         observation={**log.spec.observation, **{name: Vector(leaf.shape[1]) for name, leaf in more.items()}},
     )
     reward = (np.asarray(log.reward, np.float64) / scale).astype(np.float32)
-    made = replace(
+    evaluation_log = replace(
         log,
         spec=spec,
         observation={**leaves, **more},
@@ -77,16 +77,16 @@ def derived(log: Log, policies: Sequence[Target], discount: float, learnt: Ordin
         truncated=np.zeros(log.steps, bool),
         weight=None,
     )
-    return Derived(made, scale, float(returns.mean() / scale))
+    return Derived(evaluation_log, scale, float(returns.mean() / scale))
 
 
 def to_go(reward: Floats, starts: Any, discount: float) -> Floats:
     """Discounted returns [N] from each step to the end of its episode."""
-    found, lengths = reward.copy(), np.diff(starts)
+    returns, lengths = reward.copy(), np.diff(starts)
     for before in range(1, int(lengths.max())):
         rows = starts[1:][lengths > before] - 1 - before
-        found[rows] += discount * found[rows + 1]
-    return found
+        returns[rows] += discount * returns[rows + 1]
+    return returns
 
 
 def network_values(
@@ -97,7 +97,7 @@ def network_values(
     seed: int = 0,
     progress: Callable[[float], None] | None = None,
 ) -> list[Values]:
-    """Cross-fitted values of several policies: `candidates` holds, for each, one target a fold; folds side by side."""
+    """Cross-fitted values of several policies; `candidates` has one target per fold for each. Folds run in parallel."""
     use_cache()
     count, shares = int(folds.max()) + 1, np.zeros(int(folds.max()) + 1)
 
@@ -112,8 +112,8 @@ def network_values(
         return fold_values(log, policies, without(folds, fold), rows, discount, seed + fold, tell)
 
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(one, range(count)))
-    return [_joined(log, folds, [values[p] for values in found]) for p in range(len(candidates))]
+        by_fold = list(pool.map(one, range(count)))
+    return [_joined(log, folds, [values[p] for values in by_fold]) for p in range(len(candidates))]
 
 
 def fold_values(
@@ -125,30 +125,30 @@ def fold_values(
     seed: int,
     tell: Callable[[float], None],
 ) -> list[Values]:
-    """Values of each policy at some rows, by a critic learnt on the episodes `learnt`."""
-    made = derived(log, policies, discount, learnt)
-    mine = made.log.take_episodes(learnt)
+    """Values of each policy at some rows, by a critic trained on the episodes `learnt`."""
+    evaluation = derived(log, policies, discount, learnt)
+    mine = evaluation.log.take_episodes(learnt)
     width = 128 if mine.steps >= WIDE else 64
-    config = FQE(discount=discount, centre=made.centre, policies=len(policies), hidden=(width, width))
+    config = FQE(discount=discount, centre=evaluation.centre, policies=len(policies), hidden=(width, width))
     critic = trained(config, mine, updates_for(mine), seed, tell)
-    return _rated(critic, made, rows, len(policies))
+    return _rated(critic, evaluation, rows, len(policies))
 
 
 def updates_for(log: Log) -> int:
-    """How many updates a critic takes on a log: enough passes, and enough for values to travel along an episode."""
+    """Number of a critic's updates on a log: enough passes, and enough for values to propagate along an episode."""
     longest = int(np.diff(log.starts).max())
     return int(np.clip(max(EPOCHS * log.steps // FQE().batch_size, SWEEPS * longest), FEWEST, MOST))
 
 
 def trained(config: FQE, log: Log, updates: int, seed: int, tell: Callable[[float], None] | None = None) -> Critic:
-    """The critic after so many updates on a derived log; DivergenceError where its loss is not finite."""
+    """Train a critic on a derived log for this number of updates; DivergenceError if its loss is not finite."""
     trainer = Engine.fresh([Member(0, config, seed)], log.spec, stores_of(config, log, Scaler()), updates)
     while trainer.update < updates:
         trainer.advance(CHUNK_UPDATES)
         for _, at in trainer.failures():
             raise DivergenceError(
-                f"fitted Q evaluation became NaN or infinite at update {at}: rewards or features of extreme scale, or "
-                "a discount of 1 on very long episodes; scale them, or judge with model='none'"
+                f"fitted Q evaluation became NaN or infinite at update {at}; usual causes are rewards or features of "
+                "extreme scale, or a discount of 1 on very long episodes. fix: scale them, or use model='none'"
             )
         if tell is not None:
             tell(trainer.update / updates)
@@ -167,12 +167,12 @@ def _answers(policies: Sequence[Target], log: Log) -> NDArray[np.float32]:
             acted = np.resize(one.actions.swapaxes(0, 1), (draws, *one.actions[:, 0].shape)).swapaxes(0, 1)
             parts.append(space.to_unit(acted).reshape(len(acted), -1))
         else:
-            raise TypeError("a policy to be evaluated has probabilities or actions")
+            raise TypeError("an evaluated policy needs probabilities or actions")
     return np.concatenate(parts, axis=1).astype(np.float32)
 
 
-def _rated(critic: Critic, made: Derived, rows: Ordinals, policies: int) -> list[Values]:
-    log, logged, mean, every = made.log, [], [], []
+def _rated(critic: Critic, evaluation: Derived, rows: Ordinals, policies: int) -> list[Values]:
+    log, logged, mean, every = evaluation.log, [], [], []
     space = log.spec.action
     action = np.asarray(space.to_unit(log.action) if isinstance(space, Continuous) else log.action)
     for start in range(0, len(rows), CHUNK):
@@ -184,7 +184,7 @@ def _rated(critic: Critic, made: Derived, rows: Ordinals, policies: int) -> list
         every.append(None if three is None else np.asarray(three, np.float64))
 
     def joined(parts: list[Any], p: int) -> Floats:
-        return np.asarray((np.concatenate(parts)[:, p] + made.centre) * made.scale)
+        return np.asarray((np.concatenate(parts)[:, p] + evaluation.centre) * evaluation.scale)
 
     return [
         Values(joined(logged, p), joined(mean, p), None if every[0] is None else joined(every, p))
@@ -194,19 +194,19 @@ def _rated(critic: Critic, made: Derived, rows: Ordinals, policies: int) -> list
 
 @eqx.filter_jit
 def _rate(critic: Critic, seen: Any, action: Any, policies: int) -> tuple[Any, Any, Any]:
-    """Values of given actions [B, P], of the policies [B, P], and of all discrete actions [B, P, A]."""
+    """Values of the logged actions [B, P], of the policies [B, P], and of all discrete actions [B, P, A]."""
     answers = jnp.asarray(seen[ANSWERS])
     if critic.actions is not None:
         every = critic.all_actions(seen)
         chances = answers.reshape(every.shape)
         return critic(seen, action), jnp.sum(chances * every, axis=-1), every
     draws = answers.reshape(len(answers), policies, -1, action.shape[-1])
-    worth = [jax.vmap(lambda a: critic(seen, a), 1, 1)(draws[:, p])[..., p].mean(1) for p in range(policies)]
-    return critic(seen, action), jnp.stack(worth, axis=-1), None
+    values = [jax.vmap(lambda a: critic(seen, a), 1, 1)(draws[:, p])[..., p].mean(1) for p in range(policies)]
+    return critic(seen, action), jnp.stack(values, axis=-1), None
 
 
 def _joined(log: Log, folds: Ordinals, found: Sequence[Values]) -> Values:
-    """The values of all rows from those of each fold's rows."""
+    """Values of all rows, from those of each fold's rows."""
     of = fold_of_steps(log, folds)
     back = np.argsort(np.concatenate([np.flatnonzero(of == fold) for fold in range(len(found))]))
     columns = [

@@ -175,16 +175,16 @@ def shared_logger(log: Log, settings: Settings) -> LoggerModel:
 
 def look_at(found: Sequence[Comparison], log: Log, settings: Settings, ledger: Ledger | None) -> Looked:
     """Count the look, and compute the width of intervals for earlier looks and other policies."""
-    taken, limits = None, settings.limits
+    look, limits = None, settings.limits
     counted = any(one.gathered is not None for one in found)
     if ledger is not None:
         policies = [_ledger_entry(one) for one in found]
-        taken = ledger.take(policies, _look_settings(settings), counted=counted)
-    error = spent_error(limits.level, 1 if taken is None else taken.number)
+        look = ledger.take(policies, _look_settings(settings), counted=counted)
+    error = spent_error(limits.level, 1 if look is None else look.number)
     cases = [None if one.gathered is None else one.case(log, settings) for one in found]
     differences = [None if case is None or not case.able else case.deciding_ratios for case in cases]
     reach = critical_values(differences, Confidence(limits.level, limits.replicates, settings.seed), error)
-    return Looked(taken, error, limits.level, np.maximum(reach / normal_deviate(1.0 - limits.level), 1.0))
+    return Looked(look, error, limits.level, np.maximum(reach / normal_deviate(1.0 - limits.level), 1.0))
 
 
 def _ledger_entry(one: Comparison) -> dict[str, Any]:

@@ -155,21 +155,21 @@ class Shown(NamedTuple):
 def decided(case: Case) -> Outcome:
     """Decide a case."""
     evidence, supports = case.policy, Supports(case.policy)
-    found = shown(case, supports)
-    decision, findings = ruled(found, case.limits, case.reuse, deterministic=case.deterministic)
+    result = shown(case, supports)
+    decision, findings = ruled(result, case.limits, case.reuse, deterministic=case.deterministic)
     names = [name for name in ESTIMATORS if is_listed(name, evidence)]
     rows = [row(name, evidence, supports, METHOD, case.confidence, case.limits.groups) for name in names]
     return Outcome(
         decision,
         findings,
-        reported_difference(found, decision),
+        reported_difference(result, decision),
         case.between(logged_return(evidence)),
         _from_bc(case) if case.able else None,
         Estimates(rows),
-        found.support,
+        result.support,
         episode_weights(evidence),
-        found.bound,
-        found.unshown,
+        result.bound,
+        result.unshown,
     )
 
 
@@ -273,7 +273,7 @@ def _unable(case: Case, difference: Interval) -> list[Finding]:
 
 
 def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Finding], list[Finding]]:
-    """Estimators on the other side of 0: those that always count, those with occupancy ratios, those with long products.
+    """Estimators on the other side of 0: those that always count, with occupancy ratios, and with long products.
 
     Only estimators whose difference does not change when a constant is added to every reward.
     """
@@ -316,8 +316,8 @@ def worst_case(case: Case) -> float:
     evidence = _at_most(case.policy, case.seed)
     base, estimator = _by_target(evidence, case.deciding)
 
-    def difference(swayed: Evidence) -> Ratios:
-        return estimator(swayed).minus(logged_return(evidence))
+    def difference(changed: Evidence) -> Ratios:
+        return estimator(changed).minus(logged_return(evidence))
 
     factors = worst_factors(base, difference, case.limits.odds_ratio, densities=case.densities)
     return case.between(difference(shifted(base, factors)), case.widening).low
@@ -330,8 +330,8 @@ def _by_target(evidence: Evidence, deciding: str) -> tuple[Evidence, Callable[[E
         return evidence, ratios
     occupancy = evidence.occupancy
 
-    def by_visits(swayed: Evidence) -> Ratios:
-        factors = np.repeat(swayed.target[evidence.starts[:-1]], evidence.lengths)
+    def by_visits(changed: Evidence) -> Ratios:
+        factors = np.repeat(changed.target[evidence.starts[:-1]], evidence.lengths)
         return ratios(replace(evidence, occupancy=occupancy * factors))
 
     return replace(evidence, target=np.ones(len(evidence.reward))), by_visits

@@ -147,16 +147,16 @@ def judge(
     facts = {"fingerprint": fingerprint, "steps": log.steps, "episodes": len(log.episode_ids)}
     log, dependence = with_found_clusters(log)
     returns = _returns(log, discount)
-    found = comparisons_of(policies, log, settings, returns, progress)
-    looked = look_at(found, log, settings, counting)
+    comparisons = comparisons_of(policies, log, settings, returns, progress)
+    looked = look_at(comparisons, log, settings, counting)
     verdicts = []
-    for one, widening in zip(found, looked.widenings.tolist(), strict=True):
+    for one, widening in zip(comparisons, looked.widenings.tolist(), strict=True):
         entries = _context(one, facts, settings) | looked.context | dict(context or {})
         entries |= {"overlap_unknown": one.reuse.learnt_from is None and learnt_from is None, "dependence": dependence}
         entries |= {} if several is None else {"name": one.name}
         verdicts.append(_verdict(one, log, settings, looked, widening, returns, entries, tail))
     if counting is not None and looked.taken is not None:
-        counting.decided(looked.taken, {one.name: v.decision for one, v in zip(found, verdicts, strict=True)})
+        counting.decided(looked.taken, {one.name: v.decision for one, v in zip(comparisons, verdicts, strict=True)})
     return verdicts[0] if several is None else together(tuple(policies), verdicts, 1.0 - looked.error)
 
 

@@ -110,16 +110,16 @@ class Ledger:
                 "line": "look", "key": key, "number": number, "time": _now(), "episodes": self.fingerprint,
                 "policies": [dict(one) for one in policies], "settings": dict(settings),
             }  # fmt: skip
-            kept = False
+            recorded = False
             for file, read in zip(files, content, strict=True):
                 lines = [] if key in read.looks else [look]
                 if lines and self.fingerprint not in read.sketches:
                     sketch = Sketch(len(self.hashes), np.unique(self.hashes)[:SIZE], rewards=True)
                     lines = [{"line": "episodes", "fingerprint": self.fingerprint, "sketch": sketch.to_json()}, look]
-                kept |= file.append(lines)
-        if not kept and not self.optional:
+                recorded |= file.append(lines)
+        if not recorded and not self.optional:
             raise ConfigError(f"{self.files[0]} cannot be written. fix: use another file in ledger=, or ledger=False")
-        return Taken(key, number, len(others) if not same else max(number - 1, 0), elsewhere, kept)
+        return Taken(key, number, len(others) if not same else max(number - 1, 0), elsewhere, recorded)
 
     def decided(self, taken: Taken, decisions: Mapping[str, str]) -> None:
         """Record the decisions of a look."""
@@ -131,14 +131,14 @@ class Ledger:
                     file.append([line])
 
     def _looks(self, content: Sequence[_Content]) -> tuple[Look, ...]:
-        found: dict[str, Look] = {}
+        looks: dict[str, Look] = {}
         for read in content:
             shares = {name: self._share(name, sketch) for name, sketch in read.sketches.items()}
             for key, look in read.looks.items():
                 share = shares.get(look.episodes, 0.0)
-                if share and (key not in found or found[key].number < look.number):
-                    found[key] = replace(look, share=share)
-        return tuple(sorted(found.values(), key=lambda look: (look.number, look.time, look.key)))
+                if share and (key not in looks or looks[key].number < look.number):
+                    looks[key] = replace(look, share=share)
+        return tuple(sorted(looks.values(), key=lambda look: (look.number, look.time, look.key)))
 
     def _share(self, fingerprint: str, sketch: Sketch) -> float:
         """Share of this log's episodes that another set holds; 0 if they are too few to count."""
@@ -177,12 +177,12 @@ def state_folder() -> Path | None:
 
 
 def _usual_files(log: Log, runs: Sequence[str | Path]) -> list[Path]:
-    found = [Path(run) / FILE for run in runs]
+    files = [Path(run) / FILE for run in runs]
     source = None if log.origin is None else Path(str(log.origin.get("source")))
     if source is not None and (source / MANIFEST).is_file():
-        found.append(source / FILE)
+        files.append(source / FILE)
     state = state_folder()
-    return found if state is None else [*found, state / FILE]
+    return files if state is None else [*files, state / FILE]
 
 
 class _Content(NamedTuple):
@@ -217,7 +217,7 @@ class _File(NamedTuple):
 def _opened(paths: Sequence[Path], *, write: bool) -> Iterator[list[_File]]:
     """Open all files, locked in the order of their names until the block ends."""
     with ExitStack() as stack:
-        found = []
+        files = []
         for path in paths:
             handle, writable = _open(path, write)
             if handle is not None:
@@ -226,8 +226,8 @@ def _opened(paths: Sequence[Path], *, write: bool) -> Iterator[list[_File]]:
                     fcntl.flock(handle, fcntl.LOCK_EX if writable else fcntl.LOCK_SH)
                 except OSError:  # a file system without locks: concurrent judges would overwrite each other
                     writable = False
-            found.append(_File(path, handle, writable))
-        yield found
+            files.append(_File(path, handle, writable))
+        yield files
 
 
 def _open(path: Path, write: bool) -> tuple[int | None, bool]:
@@ -260,7 +260,7 @@ def _read(file: _File) -> _Content:
                 _add_line(json.loads(line), content)
             except (ValueError, KeyError, TypeError, RecursionError, CheckpointError) as error:
                 raise CheckpointError(
-                    f"{file.path}, line {number}: not a line of a ledger of looks ({error}). expected a line written "
+                    f"{file.path}, line {number}: not a line of a ledger of looks ({error}); expected a line written "
                     "by `tidelog judge`. fix: remove that line, or use another file with ledger= (--ledger)"
                 ) from error
     return content

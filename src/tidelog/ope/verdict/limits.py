@@ -21,7 +21,7 @@ class Limits:
     pareto_k: float = 1.0  # largest tail index of the weights; above 1 the weights have no mean
     mean_weight_errors: float = 2.0  # largest distance of the mean weight from 1, in its standard errors
     unsupported_mass: float = 0.10  # largest share of the target's actions that the logger hardly took
-    unshown_share: float = 0.10  # largest share of the policy's actions that no other episode shows, beyond the logger's
+    unshown_share: float = 0.10  # largest excess over the logger's share of actions that no other episode shows
     earning_episodes: float = 6.0  # smallest number of episodes behind the variance of the difference
     horizon: int = 50  # longer episodes are judged by occupancy ratios, not by products of ratios
     odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds; "better" must still hold

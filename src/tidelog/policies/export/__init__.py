@@ -1,1 +1,1 @@
-"""A policy as an artefact: manifest, ONNX, and the comparison of all readers."""
+"""A policy as an artefact: manifest, ONNX, and the parity check of all runtimes."""

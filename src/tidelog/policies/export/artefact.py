@@ -1,4 +1,4 @@
-"""Making an artefact of a policy: written aside, read back by every reader, and kept if all give one answer."""
+"""Export of an artefact: written to a temporary path, read by every runtime, kept only where all agree."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from tidelog.runtime.session import load_onnx
 
 
 class Logged(NamedTuple):
-    """Observations of a log, to try a policy on; what was allowed there, if the log says so."""
+    """Observations of a log to test a policy on, and their action masks where the log has them."""
 
     leaves: dict[str, Any]
     mask: Any = None
 
     @classmethod
     def of(cls, log: Log | Interactions, policy: Policy) -> Logged:
-        """Evenly spaced decisions (or histories) of a log; SpecError where the policy sees something else."""
+        """Return evenly spaced decisions (or histories) of a log; SpecError for other observations."""
         if isinstance(log, Interactions):
             return cls._of_interactions(log, policy)
         if dict(log.spec.observation) != dict(policy.spec.observation):
-            raise SpecError("this log's observations are not what the policy was trained to see: give its own log")
+            raise SpecError("this log's observations differ from the policy's. fix: pass the policy's own log")
         steps = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         rows = log.position[steps]
         mask = None if log.action_mask is None else np.asarray(log.action_mask[rows])
@@ -43,14 +43,14 @@ class Logged(NamedTuple):
     @classmethod
     def _of_interactions(cls, log: Interactions, policy: Policy) -> Logged:
         if log.spec.to_json() != policy.spec.to_json():
-            raise SpecError("these interactions are of other items, events or users than the policy's: give its own")
+            raise SpecError("these interactions have other items, events or users than the policy's. fix: pass its own")
         rows = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         items, events = log.histories(rows, READ)
         return cls({"item": items, "event": events, "user": log.described(log.user[rows])})
 
 
 def has_onnx() -> bool:
-    """Whether the extra that writes and reads ONNX is installed."""
+    """Return whether the extra for writing and reading ONNX is installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("jax2onnx", "onnx", "onnxruntime"))
 
 
@@ -62,9 +62,9 @@ def export(
     logged: Logged | None = None,
     metrics: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write a policy as a folder, a .zip or an .onnx file whose readers were compared; returns the parity record.
+    """Write a policy as a folder, a .zip or an .onnx file after a parity check; return the parity record.
 
-    Raises ExportError, and writes nothing, where a reader is further from JAX than the bound of its actions allows.
+    Raises ExportError, and writes nothing, where a runtime differs from JAX by more than the bound for its actions.
     """
     path = Path(path)
     if path.suffix == ".onnx":
@@ -80,43 +80,45 @@ def export(
 
 
 def export_onnx(policy: Policy, path: Path, logged: Logged | None = None) -> dict[str, Any]:
-    """Write a policy as one ONNX file, compared with JAX by onnxruntime; returns the parity record."""
+    """Write a policy as one ONNX file, compared with JAX by onnxruntime; return the parity record."""
     if path.exists():
-        raise ExportError(f"{path} exists: choose another file, nothing was written")
+        raise ExportError(f"{path} exists, nothing was written. fix: choose another path")
     files, manifest = contents(policy)
     files[ONNX], manifest["onnx"] = onnx_file(policy)
     record = _compared(policy, files, manifest, logged)
     check(record, _readers_in(record), str(path))
-    aside = path.with_name(f".{path.name}.writing")
+    temporary = path.with_name(f".{path.name}.writing")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        aside.write_bytes(files[ONNX])
-        aside.replace(path)
+        temporary.write_bytes(files[ONNX])
+        temporary.replace(path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
-        raise ExportError(f"{path} cannot be written: {error}") from error
+        temporary.unlink(missing_ok=True)
+        raise ExportError(f"{path} cannot be written: {error}. fix: choose a writable path") from error
     return record
 
 
 def recheck(path: Path, logged: Logged | None = None) -> dict[str, Any]:
-    """Compare the readers of an artefact again; ExportError where one breaks the bound that the artefact states."""
+    """Compare the runtimes of an artefact again; ExportError where one exceeds the artefact's stated bound."""
     policy, saved = load_policy(path), Saved(path)
     if saved.manifest["recipe"] is None and saved.manifest["onnx"] is None:
-        raise ExportError(f"{path} has no reader beside JAX: a part of it is of its author's own making")
-    found = measured(
+        raise ExportError(
+            f"{path} contains a custom module; only the JAX runtime can run it. fix: use the networks of tidelog"
+        )
+    record = measured(
         policy, _readers(path, saved.manifest), bound_of(policy, saved.manifest), *(logged or (None, None))
     )
-    check(found, _readers_in(found), str(path))
-    return found
+    check(record, _readers_in(record), str(path))
+    return record
 
 
 def _compared(
     policy: Policy, files: dict[str, bytes], manifest: dict[str, Any], logged: Logged | None
 ) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as place:
-        aside = Path(place) / "policy"
-        write(aside, files, manifest)
-        return measured(policy, _readers(aside, manifest), bound_of(policy, manifest), *(logged or (None, None)))
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder) / "policy"
+        write(temporary, files, manifest)
+        return measured(policy, _readers(temporary, manifest), bound_of(policy, manifest), *(logged or (None, None)))
 
 
 def _readers(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:

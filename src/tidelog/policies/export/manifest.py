@@ -1,4 +1,4 @@
-"""What a saved policy holds: weights, and a manifest from which it acts again with JAX, with NumPy, or as ONNX."""
+"""The content of a saved policy: weights, and a manifest to run it with JAX, with NumPy, or as ONNX."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PACKAGES = ("tidelog", "jax", "equinox", "numpy")
 
 
 def contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """The files of a policy and its manifest, with nothing yet about ONNX, parity and metrics."""
+    """Return the files of a policy and its manifest, without ONNX, parity and metrics."""
     versions = {name: metadata.version(name) for name in PACKAGES}
     manifest = {
         "algorithm": algorithm_name(policy.algorithm),
@@ -39,16 +39,18 @@ def contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
 
 
 def recipe_of(policy: Any) -> Mapping[str, Any]:
-    """How a policy acts, as nodes with arrays; ExportError where it, or a part of it, cannot say so."""
+    """Return the acting computation as nodes with arrays; ExportError for custom modules."""
     if not isinstance(policy.algorithm, Portable):
-        raise ExportError(f"{type(policy.algorithm).__name__} does not say how its policies act without JAX")
+        raise ExportError(
+            f"{type(policy.algorithm).__name__} has no recipe(), only the JAX runtime can run it. fix: add recipe()"
+        )
     return policy.algorithm.recipe(policy.params)
 
 
 def plain_recipe(policy: Any) -> dict[str, Any] | None:
-    """The recipe with the names of arrays in their places, or None where there is none."""
+    """Return the recipe with the names of arrays in place of the arrays, or None without a recipe."""
     try:
-        found: dict[str, Any] = named(recipe_of(policy), policy.params)
+        nodes: dict[str, Any] = named(recipe_of(policy), policy.params)
     except ExportError:
         return None
-    return found
+    return nodes

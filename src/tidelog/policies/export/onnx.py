@@ -1,7 +1,7 @@
-"""A policy as one ONNX file that any ONNX runtime computes: raw observations (or histories) in, actions (or lists) out.
+"""A policy as one ONNX file for any ONNX runtime: raw observations (or histories) in, actions (or lists) out.
 
-Traced from the same recipe that NumPy computes. Scales, fills of missing values and bounds are inside. The batch is
-free. Whatever most callers leave away has a default in the file: `mask` (everything is allowed) and `noise` (none: the
+Traced from the same recipe that NumPy computes. It includes scaling, fills of missing values and bounds. The batch size
+is free. Inputs that most callers omit have a default in the file: `mask` (all actions allowed) and `noise` (none: the
 deterministic action). Letters: `B` batch, `K` columns of a leaf.
 """
 
@@ -27,7 +27,7 @@ OPSET = 21
 
 
 def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
-    """The content of an ONNX file, and what a manifest says of its inputs and outputs.
+    """Return the content of an ONNX file, and the manifest entry of its inputs and outputs.
 
     Raises ExportError where the extra is not installed, or a part of the policy has no recipe.
     """
@@ -37,11 +37,11 @@ def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
     inputs, program, outputs = listing_graph(recipe, spec) if lists else acting_graph(recipe, spec, policy.scaler)
     shapes = [jax.ShapeDtypeStruct(one.shape, jnp.dtype(one.kind)) for one in inputs]  # type: ignore[no-untyped-call]
     names = [one.name for one in inputs]
-    with _no_word_of_inner_shapes():
+    with _silent_inner_shapes():
         model = to_onnx(
             program, inputs=shapes, model_name="tidelog policy", opset=OPSET, input_names=names, output_names=outputs
         )
-    facts = {"opset": OPSET, "inputs": [_told(one) for one in inputs], "outputs": outputs}
+    facts = {"opset": OPSET, "inputs": [_input_entry(one) for one in inputs], "outputs": outputs}
     _give_defaults(onnx, model, inputs)
     onnx.helper.set_model_props(model, {"tidelog": json.dumps({**facts, "spec": spec.to_json()})})
     onnx.checker.check_model(model)
@@ -49,8 +49,8 @@ def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
 
 
 @contextmanager
-def _no_word_of_inner_shapes() -> Iterator[None]:
-    """jax2onnx leaves types of some inner values open, and onnx_ir says so for each: they are removed in any case."""
+def _silent_inner_shapes() -> Iterator[None]:
+    """Silence onnx_ir about inner values whose types jax2onnx leaves open; they are removed in any case."""
     logger = logging.getLogger("onnx_ir.serde")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -64,19 +64,19 @@ def _tools() -> tuple[Callable[..., Any], Any]:
     try:
         return importlib.import_module("jax2onnx").to_onnx, importlib.import_module("onnx")
     except ImportError as error:
-        raise ExportError(f"ONNX needs an extra: pip install 'tidelog[onnx]' ({error})") from error
+        raise ExportError(f"ONNX export requires an extra ({error}). fix: pip install 'tidelog[onnx]'") from error
 
 
-def _told(one: Input) -> dict[str, Any]:
+def _input_entry(one: Input) -> dict[str, Any]:
     return {"name": one.name, "shape": list(one.shape), "type": one.kind, "optional": one.default is not None}
 
 
 def _give_defaults(onnx: Any, model: Any, inputs: Sequence[Input]) -> None:
-    """Defaults of one row, which counts for all rows of a batch."""
+    """Add defaults of one row, valid for all rows of a batch."""
     declared = {value.name: value for value in model.graph.input}
     for one in inputs:
         if one.default is not None:
             model.graph.initializer.append(onnx.numpy_helper.from_array(one.default, one.name))
             batch = declared[one.name].type.tensor_type.shape.dim[one.shape.index("B")]
             batch.dim_param = f"B or 1 ({one.name})"
-    del model.graph.value_info[:]  # shapes within, which were traced for defaults of B rows; runtimes find them anew
+    del model.graph.value_info[:]  # inner shapes are traced for defaults of B rows; runtimes infer them again

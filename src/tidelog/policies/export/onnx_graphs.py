@@ -1,4 +1,4 @@
-"""What is traced for an ONNX file of a policy that acts: named inputs, a function of them, named outputs.
+"""The traced function of an ONNX file of an acting policy: named inputs, the function, named outputs.
 
 Letters: `B` batch, `K` columns of a leaf.
 """
@@ -20,7 +20,7 @@ from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
 
 class Input(NamedTuple):
-    """One input of the file: its name, its shape with "B" for the batch, its type, and its default if it has one."""
+    """One input of the file: its name, its shape with "B" for the batch, its type, and its default or None."""
 
     name: str
     shape: tuple[str | int, ...]
@@ -29,7 +29,7 @@ class Input(NamedTuple):
 
 
 class OnnxGraph(NamedTuple):
-    """What is traced: a function from arrays as the inputs say to arrays of the outputs' names."""
+    """The traced function, from the arrays of the inputs to the arrays of the output names."""
 
     inputs: list[Input]
     program: Callable[..., tuple[Any, ...]]
@@ -37,24 +37,24 @@ class OnnxGraph(NamedTuple):
 
 
 def acting_graph(recipe: Mapping[str, Any], spec: Spec, scaler: Scaler) -> OnnxGraph:
-    """Raw observations in, actions in their own units out."""
+    """Return the graph from raw observations to actions in their own units."""
     inputs = _inputs(recipe, spec)
     return OnnxGraph(inputs, *_program(recipe, spec, scaler, [one.name for one in inputs]))
 
 
 def _inputs(recipe: Mapping[str, Any], spec: Spec) -> list[Input]:
-    found = [_leaf_input(name, leaf) for name, leaf in sorted(spec.observation.items())]
+    inputs = [_leaf_input(name, leaf) for name, leaf in sorted(spec.observation.items())]
     if isinstance(spec.action, Discrete):
-        found.append(Input("mask", ("B", spec.action.n), "bool", np.ones((1, spec.action.n), bool)))
+        inputs.append(Input("mask", ("B", spec.action.n), "bool", np.ones((1, spec.action.n), bool)))
     if recipe["carry"]:
-        found.append(Input("carry", ("B", recipe["carry"]), "float32"))
+        inputs.append(Input("carry", ("B", recipe["carry"]), "float32"))
     noise = noise_of(recipe, spec)
     if noise is not None and noise.kind == "latents":
         count, size = noise.shape
-        found.append(Input("noise", (count, "B", size), "float32", np.asarray(recipe["act"]["latents"])[:, None]))
+        inputs.append(Input("noise", (count, "B", size), "float32", np.asarray(recipe["act"]["latents"])[:, None]))
     elif noise is not None:
-        found.append(Input("noise", ("B", *noise.shape), "float32", np.zeros((1, *noise.shape), np.float32)))
-    return found
+        inputs.append(Input("noise", ("B", *noise.shape), "float32", np.zeros((1, *noise.shape), np.float32)))
+    return inputs
 
 
 def _leaf_input(name: str, leaf: Leaf) -> Input:
@@ -68,25 +68,25 @@ def _leaf_input(name: str, leaf: Leaf) -> Input:
 def _program(
     recipe: Mapping[str, Any], spec: Spec, scaler: Scaler, names: Sequence[str]
 ) -> tuple[Callable[..., Any], list[str]]:
-    """The function to trace, from the named arrays to the named outputs."""
+    """Return the traced function from the named arrays to the named outputs."""
     gaussian = isinstance(spec.action, Continuous) and recipe["act"].get("head", {}).get("kind") == "gaussian"
     outputs = ["action", *(["probabilities"] if isinstance(spec.action, Discrete) else [])]
     outputs += [*(["mean", "spread"] if gaussian else []), *(["next_carry"] if recipe["carry"] else [])]
 
     def program(*arrays: jax.Array) -> tuple[Any, ...]:
-        given = dict(zip(names, arrays, strict=True))
-        filled: dict[str, Any] = {n: _filled(leaf, given[n]) for n, leaf in spec.observation.items()}
+        arrays_by_name = dict(zip(names, arrays, strict=True))
+        filled: dict[str, Any] = {n: _filled(leaf, arrays_by_name[n]) for n, leaf in spec.observation.items()}
         leaves = scaler.observation(filled)
-        seen = Seen(leaves, given.get("mask"), given.get("carry"), given.get("noise"))
-        made = _own_units(KINDS[recipe["act"]["kind"]](jnp, recipe["act"], seen), spec)
-        told = {**made._asdict(), "next_carry": made.carry}
-        return tuple(told[name] for name in outputs)
+        seen = Seen(leaves, arrays_by_name.get("mask"), arrays_by_name.get("carry"), arrays_by_name.get("noise"))
+        result = _own_units(KINDS[recipe["act"]["kind"]](jnp, recipe["act"], seen), spec)
+        by_name = {**result._asdict(), "next_carry": result.carry}
+        return tuple(by_name[name] for name in outputs)
 
     return program, outputs
 
 
 def _filled(leaf: Leaf, values: jax.Array) -> jax.Array:
-    """The features of a leaf from its columns [B, K]: NaN replaced where the log's rule says so, and flagged."""
+    """Return a leaf's features from its columns [B, K]: NaN replaced by the log's rule, and flagged."""
     if not isinstance(leaf, Vector) or not leaf.fills:
         return values
     fills, names = dict(leaf.fills), column_names(leaf)
@@ -97,10 +97,14 @@ def _filled(leaf: Leaf, values: jax.Array) -> jax.Array:
     return jnp.stack([columns[name] for name in leaf.names], axis=-1)
 
 
-def _own_units(made: Made, spec: Spec) -> Made:
+def _own_units(result: Made, spec: Spec) -> Made:
     space = spec.action
     if not isinstance(space, Continuous):
-        return made._replace(action=made.action.astype(jnp.int32))
+        return result._replace(action=result.action.astype(jnp.int32))
     half = space.from_unit(1.0) - space.from_unit(0.0)
-    made = made._replace(action=space.executed(made.action))
-    return made if made.mean is None else made._replace(mean=space.from_unit(made.mean), spread=made.spread * half)
+    result = result._replace(action=space.executed(result.action))
+    return (
+        result
+        if result.mean is None
+        else result._replace(mean=space.from_unit(result.mean), spread=result.spread * half)
+    )

@@ -1,6 +1,6 @@
-"""What is traced for an ONNX file of a policy that ranks: histories in, lists out.
+"""The traced function of an ONNX file of a ranking policy: histories in, lists out.
 
-Letters: `B` histories, `H` steps, `N` items, `Q` query size, `K` items found, `n` ideas,
+Letters: `B` histories, `H` steps, `N` items, `Q` query size, `K` items found, `n` generated vectors,
 `F` features of users.
 """
 
@@ -20,10 +20,10 @@ from tidelog.types import Catalogue, Histories, Spec
 
 
 def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
-    """`history` and `event` [B, H] and what may be chosen, `mask` [B, N], in; `item` and `score` [B, width] out.
+    """Return the graph from `history` and `event` [B, H] and `mask` [B, N] to `item` and `score` [B, width].
 
-    Where users are described, `user` [B, F] goes in too, zeros by default. Items are counted from 1; where fewer may
-    be chosen than a list is long, it ends in 0 with a score of -inf.
+    With user features, `user` [B, F] is also an input, zeros by default. Items are counted from 1; where fewer items
+    are allowed than the list's length, the list ends in 0 with a score of -inf.
     """
     node, space = recipe["act"], spec.action
     count = space.n if isinstance(space, Catalogue) else 0
@@ -36,10 +36,10 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
         scores = [jnp.where(mask, queries[:, i] @ table[1:].T, -math.inf) for i in range(queries.shape[1])]
         found, ideas = _searched(scores, width)
         logits = jnp.sum(table[found] * queries[:, :1], axis=-1)
-        there = (jnp.take_along_axis(scores[0], found - 1, axis=1) > -math.inf) & ~_again(found)
-        logits = jnp.where(there, logits, -math.inf)
+        valid = (jnp.take_along_axis(scores[0], found - 1, axis=1) > -math.inf) & ~_again(found)
+        logits = jnp.where(valid, logits, -math.inf)
         likelihood, rating, first = weighed(jnp, node, state, found, logits, ideas)
-        return _ordered(found, likelihood + node["q_weight"] * rating, first, there, width)
+        return _ordered(found, likelihood + node["q_weight"] * rating, first, valid, width)
 
     steps = ("B", node["history"])
     inputs = [Input("history", steps, "int32"), Input("event", steps, "int32")]
@@ -50,10 +50,10 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     return OnnxGraph(inputs, program, ["item", "score"])
 
 
-def _loop(step: Any, carry: jax.Array, along: tuple[jax.Array, ...]) -> jax.Array:
-    """Traced once, however many steps."""
-    done: jax.Array = jax.lax.scan(lambda c, now: (step(c, *now), None), carry, along)[0]
-    return done
+def _loop(step: Any, carry: jax.Array, inputs: tuple[jax.Array, ...]) -> jax.Array:
+    """Scan the steps: traced once for any number of steps."""
+    last: jax.Array = jax.lax.scan(lambda c, now: (step(c, *now), None), carry, inputs)[0]
+    return last
 
 
 def _on_host(node: Any) -> Any:
@@ -65,9 +65,9 @@ def _on_host(node: Any) -> Any:
 
 
 def _searched(scores: list[jax.Array], width: int) -> tuple[jax.Array, jax.Array]:
-    """Items [B, K] of the best scores [B, N] by each query, what was imagined first; and which of them an idea found.
+    """Return items [B, K] of the best scores [B, N] by each query, generated ones first; and which came from one.
 
-    Where there are no ideas, all count as found by one. A mask of one row has become one of B in the scores.
+    Without generated vectors all are marked. A mask of one row is broadcast to B rows in the scores.
     """
     likely, *others = scores
     found = jax.lax.top_k(likely, width)[1] + 1
@@ -81,23 +81,23 @@ def _searched(scores: list[jax.Array], width: int) -> tuple[jax.Array, jax.Array
 
 
 def _again(found: jax.Array) -> jax.Array:
-    """[B, K] bool: items that stand further left in their row already."""
+    """[B, K] bool: items that are also further left in their row."""
     width = found.shape[1]
     left = jnp.asarray(np.tril(np.ones((width, width), bool), -1))
     return jnp.any((found[:, :, None] == found[:, None, :]) & left, axis=-1)
 
 
 def _ordered(
-    found: jax.Array, score: jax.Array, first: jax.Array, there: jax.Array, width: int
+    found: jax.Array, score: jax.Array, first: jax.Array, valid: jax.Array, width: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Supported items by score, then the others, whose scores are lowered below."""
+    """Return supported items by score, then the others, with scores lowered below."""
     least = jnp.min(jnp.where(first, score, math.inf), axis=1, keepdims=True)
-    rest = jnp.where(first | ~there, -math.inf, score)
+    rest = jnp.where(first | ~valid, -math.inf, score)
     gap = jnp.max(rest, axis=1, keepdims=True) - least
     below = score - jnp.where(gap > 0, jnp.where(gap < math.inf, gap, 0.0), 0.0)
-    lowered = jnp.where(first, score, jnp.minimum(below, least))  # rounding lifts nothing above
+    lowered = jnp.where(first, score, jnp.minimum(below, least))  # rounding must not lift a score above
     key = jnp.where(first, lowered, lowered - 1.0)
-    place = jax.lax.top_k(jnp.where(there, key, -math.inf), width)[1]
-    chosen = jnp.take_along_axis(there, place, axis=1)
+    place = jax.lax.top_k(jnp.where(valid, key, -math.inf), width)[1]
+    chosen = jnp.take_along_axis(valid, place, axis=1)
     items = jnp.where(chosen, jnp.take_along_axis(found, place, axis=1), 0)
     return items.astype(jnp.int32), jnp.where(chosen, jnp.take_along_axis(lowered, place, axis=1), -math.inf)

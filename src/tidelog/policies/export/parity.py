@@ -1,8 +1,8 @@
-"""Whether JAX, NumPy and ONNX give the same answers, on random and on logged observations.
+"""The parity check: JAX, NumPy and ONNX give equal answers on random and on logged observations.
 
-Rounding differs between them, so that continuous actions differ a little, and where two actions are as good as equal to
-the last bits another one may be chosen. The bounds below say how much of either is let pass; they are written into the
-artefact, and `tidelog export --check` holds it to what is written there. Letters: `B` observations.
+Their rounding differs: continuous actions differ slightly, and where two actions are equal up to the last bits another
+one may be chosen. The bounds below limit both differences; they are written into the artefact, and
+`tidelog export --check` uses the written ones. Letters: `B` observations.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tidelog.errors import ExportError
 from tidelog.runtime.observations import column_names, filled
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec
 
-ROWS = 256  # random observations; of logged ones, at most as many
-STEPS = 3  # of a policy with a memory, in a row
-LENGTH = 10  # of lists, at most
-READ = 50  # steps of random histories, at most
+ROWS = 256  # number of random observations, and largest number of logged ones
+STEPS = 3  # consecutive steps of a recurrent policy
+LENGTH = 10  # largest length of lists
+READ = 50  # largest length of random histories
 Leaves = dict[str, np.ndarray[Any, Any]]
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What is let pass: `difference` of an action in shares of half its range, of a probability, of a score; `apart`:
-    the share of observations whose action or list is another one, because two are equal but for rounding.
+    """The allowed differences: `difference` of an action in shares of half its range, of a probability, of a score;
+    `apart`: the share of observations with another action or list, where two are equal up to rounding.
     """
 
     difference: float
@@ -45,42 +45,49 @@ BOUNDS: Mapping[str, Bound] = {
 
 
 def bound_of(policy: Any, manifest: Mapping[str, Any]) -> Bound:
-    """The bound that a manifest states, or where it states none the one for the policy's kind of action."""
+    """Return the bound in the manifest, or the default for the policy's kind of action."""
     if manifest["parity"] is not None:
         try:
             stated = Bound(**manifest["parity"]["bound"])
             return Bound(float(stated.difference), float(stated.apart))
         except (KeyError, TypeError, ValueError) as error:
-            raise ExportError(f"the artefact's record of parity cannot be understood: {error!r}") from error
+            raise ExportError(
+                f"the artefact's parity record is invalid: {error!r}. fix: export the policy again"
+            ) from error
     kind, recipe = type(policy.spec.action).__name__, manifest["recipe"]
     candidates = recipe is not None and recipe["act"]["kind"] == "candidates"
     return BOUNDS[f"{kind}, chosen among candidates" if candidates else kind]
 
 
 def measured(policy: Any, others: Mapping[str, Any], bound: Bound, logged: Leaves | None, masks: Any) -> dict[str, Any]:
-    """The parity record of other readers of the same policy: how far each is from JAX, and whether within the bound."""
+    """Return the parity record of the policy's other runtimes: their difference from JAX, and whether it holds."""
     sets = {"random": (random_observations(policy), random_masks(policy))}
     if logged is not None:
         sets["logged"] = (logged, masks)
     with jax.default_matmul_precision("highest"):
-        wanted = {name: _answers(policy, *given) for name, given in sets.items()}
-    record: dict[str, Any] = {"bound": asdict(bound), "rows": {name: _count(given[0]) for name, given in sets.items()}}
+        expected = {name: _answers(policy, *inputs) for name, inputs in sets.items()}
+    record: dict[str, Any] = {
+        "bound": asdict(bound),
+        "rows": {name: _count(inputs[0]) for name, inputs in sets.items()},
+    }
     for reader, other in others.items():
-        found = {name: _distance(policy, wanted[name], _answers(other, *given)) for name, given in sets.items()}
-        record[reader] = {**found, "holds": all(_holds(distance, bound) for distance in found.values())}
+        distances = {name: _distance(policy, expected[name], _answers(other, *inputs)) for name, inputs in sets.items()}
+        record[reader] = {**distances, "holds": all(_holds(distance, bound) for distance in distances.values())}
     return record
 
 
 def check(record: Mapping[str, Any], readers: Iterable[str], where: str) -> None:
-    """Raise ExportError where a reader is further from JAX than the bound allows."""
+    """Raise ExportError where a runtime differs from JAX by more than the bound."""
     for reader in readers:
         if not record[reader]["holds"]:
-            told = {name: facts for name, facts in record[reader].items() if name != "holds"}
-            raise ExportError(f"{where}: {reader} does not give the answers of JAX within {record['bound']}: {told}")
+            differences = {name: facts for name, facts in record[reader].items() if name != "holds"}
+            raise ExportError(
+                f"{where}: {reader} differs from JAX by {differences}, allowed {record['bound']}. fix: report a bug"
+            )
 
 
 def random_observations(policy: Any, rows: int = ROWS, seed: int = 0) -> Leaves:
-    """Observations of a spec's kind, spread as the log's were where the scaler knows; some values are missing."""
+    """Return random observations of a spec, with the log's mean and scale where known; some values are missing."""
     generator = np.random.default_rng(seed)
     if isinstance(policy.spec.action, Catalogue):
         return _random_histories(generator, policy.spec, rows)
@@ -88,14 +95,14 @@ def random_observations(policy: Any, rows: int = ROWS, seed: int = 0) -> Leaves:
 
 
 def _random_histories(generator: np.random.Generator, spec: Spec, rows: int) -> Leaves:
-    """Items and kinds of events, left-padded with 0; every length from none on; and what describes users."""
+    """Return items and kinds of events, left-padded with 0, of every length from 0 on, and user features."""
     leaf: Any = spec.observation["history"]
     read = generator.integers(0, READ + 1, rows)[:, None] >= np.arange(READ, 0, -1)
     item = generator.integers(1, spec.action.n + 1, (rows, READ))  # type: ignore[union-attr]
     event = generator.integers(1, len(leaf.events) + 1, (rows, READ))
     who: Any = spec.observation.get("user")
     user = generator.standard_normal((rows, 0 if who is None else len(who.columns)), np.float32)
-    items, events = (np.where(read, given, 0).astype(np.int32) for given in (item, event))
+    items, events = (np.where(read, values, 0).astype(np.int32) for values in (item, event))
     return {"item": items, "event": events, "user": user}
 
 
@@ -117,7 +124,7 @@ def _random(generator: np.random.Generator, name: str, leaf: Leaf, scaler: Any, 
 
 
 def random_masks(policy: Any, rows: int = ROWS, seed: int = 1) -> Any:
-    """Masks that allow at least one action, of items a list's length, or None where nothing can be masked."""
+    """Return masks with at least one allowed action (items: a list's length), or None where masks do not apply."""
     space, generator = policy.spec.action, np.random.default_rng(seed)
     if isinstance(space, Catalogue):
         chances = generator.random((rows, space.n))
@@ -135,7 +142,7 @@ def _count(leaves: Leaves) -> int:
 
 
 def _answers(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """Actions of a few steps in a row [steps, B, ...], and probabilities [B, A] of discrete actions; lists [B, k]."""
+    """Return actions of consecutive steps [steps, B, ...] and probabilities [B, A] of discrete ones; lists [B, k]."""
     if isinstance(reader.spec.action, Catalogue):
         ranker = reader.ranker()
         k = min(LENGTH, ranker.width, ranker.items)
@@ -143,26 +150,26 @@ def _answers(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[Any
         return {"action": items[None], "score": scores}
     memory = reader.start(_count(leaves)) if reader.is_recurrent else None
     actions = [reader(leaves, mask, memory) for _ in range(STEPS if reader.is_recurrent else 1)]
-    found = {"action": np.stack(actions)}
+    answers = {"action": np.stack(actions)}
     if isinstance(reader.spec.action, Discrete):
-        found["probabilities"] = reader.probabilities(leaves, mask, memory)
-    return found
+        answers["probabilities"] = reader.probabilities(leaves, mask, memory)
+    return answers
 
 
-def _distance(policy: Any, wanted: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, float]:
-    """The largest difference where both do the same, and the share of observations in which they do not."""
-    space, one, two = policy.spec.action, wanted["action"], found["action"]
+def _distance(policy: Any, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[str, float]:
+    """Return the largest difference where the actions are equal, and the share of observations with different ones."""
+    space, one, two = policy.spec.action, expected["action"], actual["action"]
     if isinstance(space, Continuous):
         away = np.abs(space.to_unit(one) - space.to_unit(two)).max(axis=-1)
         apart = away > BOUNDS["Continuous"].difference
         return {"difference": float(away[~apart].max(initial=0.0)), "apart": float(apart.mean())}
     apart = one != two if isinstance(space, Discrete) else (one != two).any(axis=-1)
     same = ~apart.any(axis=0)
-    if "score" in wanted:
-        away = np.abs(wanted["score"] - found["score"])[same]
+    if "score" in expected:
+        away = np.abs(expected["score"] - actual["score"])[same]
         return {"difference": float(away.max(initial=0.0)), "apart": float(apart.mean())}
-    chances = np.abs(wanted.get("probabilities", 0.0) - found.get("probabilities", 0.0))
-    difference = chances[same].max(initial=0.0) if "probabilities" in wanted else 0.0
+    chances = np.abs(expected.get("probabilities", 0.0) - actual.get("probabilities", 0.0))
+    difference = chances[same].max(initial=0.0) if "probabilities" in expected else 0.0
     return {"difference": float(difference), "apart": float(apart.mean())}
 
 

@@ -30,11 +30,11 @@ def examine(raw: RawInteractions) -> Report:
 def findings(raw: RawInteractions) -> list[tuple[Check, Finding]]:
     """The findings of the reader and of every check, each with all its rows."""
     known = CHECKS | INTERACTION_CHECKS
-    found = [(known[name], finding) for name, finding in raw.found]
+    results = [(known[name], finding) for name, finding in raw.found]
     for one in INTERACTION_CHECKS.values():
         if one.run is not None and (raw.rows or (one.name == "no events" and not raw.found)):
-            found += [(one, finding) for finding in one.run(raw)]
-    return found
+            results += [(one, finding) for finding in one.run(raw)]
+    return results
 
 
 # Errors.

@@ -108,7 +108,7 @@ class Interactions:
         rows = np.asarray(rows, np.int64)
         grid = rows[:, None] + np.arange(-length, 0)
         exists = grid >= self.starts[self.user[rows]][:, None]
-        within = np.where(there, grid, 0)
+        within = np.where(exists, grid, 0)
         return np.where(exists, self.item[within], 0), np.where(exists, self.event[within], 0)
 
     def described(self, users: Values) -> Values:
@@ -121,7 +121,7 @@ class Interactions:
         """The ids of item indices [...]; LogError for indices outside 1 .. N."""
         numbers = np.asarray(indices)
         if numbers.size and (numbers.min() < 1 or numbers.max() > len(self.items)):
-                raise LogError(f"item index out of range: expected 1 to {len(self.items)}", self.report)
+            raise LogError(f"item index out of range: expected 1 to {len(self.items)}", self.report)
         ids: Values = self.items[numbers - 1]
         return ids
 
@@ -297,7 +297,7 @@ def _cold(train: Interactions, test: Interactions) -> list[Problem]:
     """Problems with items and users that the training period does not contain."""
     rows = test.targets
     unseen = train.counts[test.item[rows]] == 0
-    found = []
+    problems = []
     if unseen.any():
         items = np.unique(test.item[rows][unseen])
         message = (
@@ -305,14 +305,14 @@ def _cold(train: Interactions, test: Interactions) -> list[Problem]:
             f"never occur before: {_some(test.item_ids(items))}"
         )
         advice = "describe items by item_features, or expect misses for these events"
-        found.append(_warning("cold items", message, "items with earlier events", advice))
+        problems.append(_warning("cold items", message, "items with earlier events", advice))
     new = np.setdiff1d(test.user[rows], train.user)
     if len(new):
         users = len(np.unique(test.user[rows]))
         message = f"{len(new):,} of {users:,} users have no earlier event: {_some(test.users[new])}"
         advice = "nothing; their first events are predicted from an empty history"
-        found.append(_problem("note", "cold users", message, "users with a history", advice))
-    return found
+        problems.append(_problem("note", "cold users", message, "users with a history", advice))
+    return problems
 
 
 def _copies(log: Interactions, before: Values, counted: Values) -> list[Problem]:

@@ -26,7 +26,7 @@ ONE_KIND = ("event",)  # the name of events if no column names their kind
 def read_interactions(source: Any, *, user: str, item: str, time: str, **roles: Any) -> Interactions:
     """Read a table of who chose which item when: a path (CSV, Parquet, JSON lines, Arrow) or a frame.
 
-    `event`: the column of event kinds. `reward`: a column, or the reward of each kind; by default every event has reward
+    `event`: the column of event kinds. `reward`: a column, or the reward of each kind; by default each event has reward
     1. `session`, `session_gap`: ends of sessions. `propensity`, `slate`: the probability of the item, and the shown
     items. `item_features`, `user_features`: tables with one row per id. Raises LogError with the report of every
     problem, ConfigError for an invalid argument.
@@ -65,10 +65,10 @@ def validate_by_roles(source: Any, roles: Roles, quarantine: str | Path | None =
     except LogError as error:
         report: Report = error.report
         return report
-    found = findings(raw)
+    results = findings(raw)
     if target is not None:
-        write_offending(table_of(source), found, target)
-    return report_of(raw, found)
+        write_offending(table_of(source), results, target)
+    return report_of(raw, results)
 
 
 def _build(raw: RawInteractions, report: Report) -> Interactions:

@@ -61,11 +61,9 @@ class Roles:
         if self.reward is None or (isinstance(self.reward, str) and self.reward):
             return
         if not isinstance(self.reward, Mapping) or not self.reward:
-            raise ConfigError(
-                f"reward = {self.reward!r}: expected a column, or the reward of each kind of event, such as {{'buy': 1.0}}"
-            )
+            raise ConfigError(f"reward = {self.reward!r}: expected a column, or the reward of each kind of event")
         if self.event is None:
-            raise ConfigError("reward maps kinds of events to rewards, but event is not set. fix: name the column event=")
+            raise ConfigError("reward maps kinds of events to rewards: the column event= is missing. fix: name it")
         for kind, worth in self.reward.items():
             usable = isinstance(worth, Real) and not isinstance(worth, bool) and math.isfinite(worth)
             if not isinstance(kind, str):

@@ -1,1 +1,1 @@
-"""How good ranked lists are, and baselines without a network."""
+"""Metrics of ranked lists, and baselines without a network."""

@@ -1,8 +1,8 @@
-"""Recommenders without a network, to stand beside every learnt one: popularity, Markov, item-kNN, own frequency.
+"""Baseline recommenders without a network: popularity, Markov, item-kNN, own frequency.
 
-All of them count, keep only what was counted (sparse), and are exact: ties go to the lowest item. What they do not know
-is filled up by popularity, below everything that they do know. Items are 1 .. N; 0 is padding and is never recommended.
-A list that cannot be filled ends in zeros, with scores of minus infinity.
+All of them use sparse counts and are exact: ties go to the lowest item. Popularity fills the rest of a list, below all
+items with a score. Items are 1 .. N; 0 is padding and is never recommended. A list that cannot be filled ends in zeros,
+with scores of minus infinity.
 
 Item-kNN is the cosine form of Sarwar et al. 2001, doi:10.1145/371920.372071.
 
@@ -22,23 +22,23 @@ from tidelog.recommend.interactions.held_out import Bools, Events, Ints
 
 Scores: TypeAlias = NDArray[np.float32]
 Lists: TypeAlias = tuple[Ints, Scores]
-_CHUNK = 4096  # items whose co-occurrences are in memory at once
+_CHUNK = 4096  # number of items whose co-occurrences are in memory together
 
 
 class Ranker(Protocol):
-    """Whatever answers histories with ranked lists."""
+    """Any object that returns ranked lists for histories."""
 
     def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
         """Items and scores [B, K], the best first.
 
-        `histories` and `events` are [B, H], the most recent last, 0 before the first; `allowed` is [B, N + 1], `users`
-        [B, F] describes them (nobody's features are counted here).
+        `histories` and `events` are [B, H], the most recent last, padded with 0 on the left; `allowed` is [B, N + 1],
+        `users` [B, F] are user features (these baselines ignore them).
         """
 
 
 @dataclass(frozen=True, eq=False)
 class Popularity:
-    """Everybody gets what was taken most often."""
+    """Recommends the most frequent items to every user."""
 
     counts: NDArray[np.float64]  # [N + 1]
     order: NDArray[np.int64]  # [N] items, the most popular first
@@ -50,12 +50,12 @@ class Popularity:
         return cls(counts, np.argsort(-counts[1:], kind="stable") + 1)
 
     def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
-        """The same list for every history [B, H], but for what is not allowed."""
+        """The same list for every history [B, H], without items that are not allowed."""
         items, _ = self.fill(*_empty(len(histories), k), allowed)
         return items, np.where(items > 0, self.counts[items], -np.inf).astype(np.float32)
 
     def fill(self, items: Ints, scores: Scores, allowed: Bools | None) -> Lists:
-        """Complete lists [B, K] that end in zeros; what is added scores its share of all events minus 1."""
+        """Complete lists [B, K] that end in zeros; an added item's score is its share of all events minus 1."""
         short = np.flatnonzero(items[:, -1] == 0)
         width = min(2 * items.shape[1], len(self.order))
         place = np.full(len(self.counts), len(self.order))
@@ -79,24 +79,24 @@ class Popularity:
 
 @dataclass(frozen=True, eq=False)
 class Markov:
-    """What followed the last item most often; with `kinds`, the last item together with its kind of event."""
+    """Ranks items by how often they followed the last item; with `kinds`, the last item and its kind of event."""
 
     follows: Any  # sparse [keys, N + 1] counts
-    kinds: int  # kinds of events that are told apart, 0 for none
+    kinds: int  # number of distinguished kinds of events, 0 for none
     popularity: Popularity
 
     @classmethod
     def of(cls, log: Events, by_event: bool = False) -> Markov:
-        """Count which item followed which, within sessions."""
+        """Count the item that followed each item, within sessions."""
         joined = (log.user[1:] == log.user[:-1]) & ~log.terminated[:-1] & ~log.truncated[:-1]
         kinds = int(log.event.max(initial=0)) if by_event else 0
         keys = _keys(log.item[:-1][joined], log.event[:-1][joined], kinds)
         size = len(log.items) + 1
-        follows = _counted(keys, log.item[1:][joined], (size * (kinds + 1), size))
+        follows = _count_matrix(keys, log.item[1:][joined], (size * (kinds + 1), size))
         return cls(follows, kinds, Popularity.of(log))
 
     def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
-        """By the last item of each history [B, H]; without one, or never seen before, by popularity."""
+        """By the last item of each history [B, H]; if there is none, or it is unknown, by popularity."""
         last = events[:, -1]
         unknown = (last > self.kinds) & (self.kinds > 0)
         keys = _keys(np.where(unknown, 0, histories[:, -1]), np.where(unknown, 0, last), self.kinds)
@@ -105,20 +105,20 @@ class Markov:
 
 @dataclass(frozen=True, eq=False)
 class ItemKNN:
-    """What goes with the items of the history: the sum of their cosine similarities, by who took both."""
+    """Ranks items by the sum of their cosine similarities with the items of the history, over users who took both."""
 
-    similarity: Any  # sparse [N + 1, N + 1], nothing on the diagonal
-    window: int  # how many of the last events count
+    similarity: Any  # sparse [N + 1, N + 1], zero diagonal
+    window: int  # number of last events that count
     popularity: Popularity
 
     @classmethod
     def of(cls, log: Events, neighbours: int = 200, window: int = 50) -> ItemKNN:
-        """Keep the `neighbours` most similar items of each."""
+        """Compute the `neighbours` most similar items of each item."""
         size = len(log.items) + 1
-        took = _counted(log.user, log.item, (int(log.user.max(initial=0)) + 1, size))
-        took.data[:] = 1.0
-        norms = np.sqrt(np.asarray(took.sum(0)).ravel())
-        unit = (took @ sparse.diags_array(1.0 / np.maximum(norms, 1.0))).tocsc()
+        user_items = _count_matrix(log.user, log.item, (int(log.user.max(initial=0)) + 1, size))
+        user_items.data[:] = 1.0
+        norms = np.sqrt(np.asarray(user_items.sum(0)).ravel())
+        unit = (user_items @ sparse.diags_array(1.0 / np.maximum(norms, 1.0))).tocsc()
         rows = [_nearest(unit, begin, min(begin + _CHUNK, size), neighbours) for begin in range(0, size, _CHUNK)]
         return cls(sparse.vstack(rows, format="csr"), window, Popularity.of(log))
 
@@ -131,7 +131,7 @@ class ItemKNN:
 
 @dataclass(frozen=True, eq=False)
 class OwnFrequency:
-    """What this user took most often before; filled up by popularity only where one is given."""
+    """Ranks items by how often this user took them before; filled by popularity only if it is set."""
 
     size: int  # N + 1
     popularity: Popularity | None = None
@@ -148,21 +148,21 @@ class OwnFrequency:
 
 
 def best(scores: Any, k: int, allowed: Bools | None = None) -> Lists:
-    """The `k` highest positive entries of each row of a sparse [B, N + 1], ties by the lowest item; zeros fill up."""
+    """The `k` highest positive entries of each row of a sparse [B, N + 1], ties by the lowest item, then zeros."""
     scores = scores.tocoo()
     row, item, value = scores.row, scores.col, scores.data
-    keep = (value > 0) & (item > 0)
+    eligible = (value > 0) & (item > 0)
     if allowed is not None:
-        keep &= allowed[row, item]
-    row, item, value = row[keep], item[keep], value[keep]
+        eligible &= allowed[row, item]
+    row, item, value = row[eligible], item[eligible], value[eligible]
     order = np.lexsort((item, -value, row))
     row, item, value = row[order], item[order], value[order]
     place = np.arange(len(row)) - np.searchsorted(row, row)
     first = place < k
-    items, worth = _empty(scores.shape[0], k)
+    items, values = _empty(scores.shape[0], k)
     items[row[first], place[first]] = item[first]
-    worth[row[first], place[first]] = value[first]
-    return items, worth
+    values[row[first], place[first]] = value[first]
+    return items, values
 
 
 def _nearest(unit: Any, begin: int, end: int, neighbours: int) -> Any:
@@ -176,10 +176,10 @@ def _nearest(unit: Any, begin: int, end: int, neighbours: int) -> Any:
 
 def _profile(histories: Ints, size: int) -> Any:
     row, place = np.nonzero(histories)
-    return _counted(row, histories[row, place], (len(histories), size))
+    return _count_matrix(row, histories[row, place], (len(histories), size))
 
 
-def _counted(row: NDArray[Any], column: NDArray[Any], shape: tuple[int, int]) -> Any:
+def _count_matrix(row: NDArray[Any], column: NDArray[Any], shape: tuple[int, int]) -> Any:
     return sparse.coo_array((np.ones(len(row)), (row, column)), shape=shape).tocsr()
 
 

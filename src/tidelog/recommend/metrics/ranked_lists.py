@@ -1,21 +1,21 @@
-"""How good ranked lists are at naming what was taken next, with intervals over users.
+"""Metrics of ranked lists for predicting the next items, with intervals over users.
 
-Every measure is a ratio of sums over cases, added up by user, so that one bootstrap serves all of them and two rankers
-are compared on the same users. At cut-off `k`, for a case with a set of targets (one event, or a basket):
+Every measure is a ratio of sums over cases, summed by user: one bootstrap serves all of them, and two rankers are
+compared on the same users. At cut-off `k`, for a case with a set of targets (one event, or a basket):
 
 | measure | of one case |
 |---|---|
 | hit rate | 1 if any target is in the list |
 | hit all | 1 if every target is in the list |
-| ndcg | sum of 1 / log2(place + 1) over the hits, by that of the best list possible: min(k, targets) hits at the top |
-| mrr | 1 / place of the first hit, 0 without one |
-| reward | what the targets in the list brought, added up |
-| discounted reward | the same, each by 1 / log2(place + 1): what training chooses the weight of Q by |
-| popularity lift | mean popularity of the listed items by that of the targets; above 1 the list is more popular |
-| cold share | share of the listed items that nobody took before the cut |
+| ndcg | sum of 1 / log2(rank + 1) over the hits, divided by that of the best list: min(k, targets) hits at the top |
+| mrr | 1 / rank of the first hit, 0 without one |
+| reward | sum of the rewards of the targets in the list |
+| discounted reward | the same, each times 1 / log2(rank + 1); training selects the weight of Q by it |
+| popularity lift | mean popularity of the listed items divided by that of the targets; above 1: more popular |
+| cold share | share of the listed items that nobody took before the split |
 
-*Coverage* is the share of the catalogue that is in any list; *entropy* is that of all listed items, by log N: 1 when
-all are listed equally often. Both describe the lists as a whole, so they have no interval.
+*Coverage* is the share of the catalogue that is in any list; *entropy* is that of all listed items, divided by log N: 1
+if all are listed equally often. Both describe the lists together, so they have no interval.
 
 Letters: `C` cases, `K` length of a list, `G` items of the largest basket, `N` items, `U` users.
 """
@@ -39,11 +39,11 @@ from tidelog.recommend.metrics.baselines import Ranker
 
 MEASURES = ("hit rate", "hit all", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share")
 SPREAD = ("coverage", "entropy")
-_CELLS = 20_000_000  # comparisons of listed items with targets that are in memory at once
+_CELLS = 20_000_000  # largest number of comparisons of listed items with targets in memory
 
 
 class UserSums(NamedTuple):
-    """A measure as numerators and denominators of cases, both [C]."""
+    """A measure as numerators and denominators per case, both [C]."""
 
     numerator: Floats
     denominator: Floats
@@ -51,7 +51,7 @@ class UserSums(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RankingRow:
-    """How one ranker did on the cases of one kind of event."""
+    """Metrics of one ranker on the cases of one kind of event."""
 
     ranker: str
     kind: str  # "all", or the name of a kind of event
@@ -62,27 +62,27 @@ class RankingRow:
     ratios: Mapping[str, Ratios]  # each measure by user, for differences
 
     def to_json(self) -> dict[str, Any]:
-        """Everything but the contributions of users."""
-        scores = {name: list(found) for name, found in self.scores.items()}
+        """All fields except the contributions of users."""
+        scores = {name: list(score) for name, score in self.scores.items()}
         counts = {"ranker": self.ranker, "kind": self.kind, "cases": self.cases, "users": self.users}
         return {**counts, "scores": scores, **self.spread}
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Rankers side by side on the same cases."""
+    """Metrics of several rankers on the same cases."""
 
     k: int
     rows: tuple[RankingRow, ...]
     confidence: Confidence
 
     def row(self, ranker: str, kind: str = "all") -> RankingRow:
-        """One row; ConfigError for names that are not there."""
+        """One row; ConfigError for unknown names."""
         for row in self.rows:
             if (row.ranker, row.kind) == (ranker, kind):
                 return row
         known = [f"{row.ranker}, {row.kind}" for row in self.rows]
-        raise ConfigError(f"there is no row '{ranker}, {kind}': {nearest(f'{ranker}, {kind}', known)}")
+        raise ConfigError(f"unknown row '{ranker}, {kind}': {nearest(f'{ranker}, {kind}', known)}")
 
     def difference(self, one: str, other: str, measure: str, kind: str = "all") -> Interval:
         """`one` minus `other`, with an interval from resampling the same users for both."""
@@ -112,46 +112,46 @@ def compare(
     exclude_seen: bool = False,
     confidence: Confidence | None = None,
 ) -> Comparison:
-    """Ask every ranker for `k` items in every case; `taken` is [N + 1], how often each item was taken before the cut.
+    """Compare rankers by lists of `k` items in every case; `taken` [N + 1] are the items' counts before the split.
 
-    With more than one of the named `kinds` of events there is a row for each, beside that of all cases.
+    With more than one of the named `kinds` of events there is one row for each, and one for all cases.
     """
     confidence = confidence or Confidence()
     several = [kind for kind in range(1, len(kinds) + 1) if (cases.kind == kind).any()]
     groups = {"all": np.ones(len(cases), bool)}
     if len(several) > 1:
         groups |= {kinds[kind - 1]: cases.kind == kind for kind in several}
-    found = {name: lists(ranker, cases, k, len(taken), exclude_seen) for name, ranker in rankers.items()}
+    listed = {name: lists(ranker, cases, k, len(taken), exclude_seen) for name, ranker in rankers.items()}
     rows = [
         _row(name, kind, items[chosen], cases.take(chosen), np.asarray(taken, np.float64), confidence)
         for kind, chosen in groups.items()
-        for name, items in found.items()
+        for name, items in listed.items()
     ]
     return Comparison(k, tuple(rows), confidence)
 
 
 def lists(ranker: Ranker, cases: Cases, k: int, size: int, exclude_seen: bool = False, batch: int = 512) -> Ints:
-    """What a ranker recommends in every case, [C, K] of items below `size`; SpecError for lists that are none."""
+    """A ranker's recommendations in every case, [C, K] of items below `size`; SpecError for invalid lists."""
     if not 1 <= k < size:
-        raise ConfigError(f"k must be between 1 and the number of items, {size - 1}, found {k}")
+        raise ConfigError(f"k = {k}: expected a number between 1 and {size - 1} (the number of items)")
     cut = 0 if cases.earlier is None else int((cases.earlier > cases.history.shape[1]).sum())
     if exclude_seen and cut:
         raise ConfigError(
-            f"exclude_seen=True and the histories of {cut:,} cases are cut to {cases.history.shape[1]} events: what "
-            "was taken before them could be listed; next_events(..., length=None) keeps histories whole"
+            f"exclude_seen = True, but the histories of {cut:,} cases are cut to {cases.history.shape[1]} events, so "
+            "earlier items could be listed. fix: use next_events(..., length=None), which keeps whole histories"
         )
-    found = []
+    parts = []
     for begin in range(0, len(cases), batch):
         rows = slice(begin, begin + batch)
         history, events = cases.history[rows], cases.events[rows]
         allowed = unseen(history, size) if exclude_seen else None
         items, _ = ranker.rank(history, events, k, allowed, None if cases.about is None else cases.about[rows])
-        found.append(_checked(np.asarray(items), len(history), k, size, allowed))
-    return np.concatenate(found)
+        parts.append(_checked(np.asarray(items), len(history), k, size, allowed))
+    return np.concatenate(parts)
 
 
 def unseen(history: Ints, size: int) -> Bools:
-    """Every item but padding and those of the history [C, H], as a mask [C, N + 1]."""
+    """Mask [C, N + 1] of all items except padding and those of the history [C, H]."""
     allowed = np.ones((len(history), size), bool)
     allowed[np.arange(len(history))[:, None], history] = False
     allowed[:, 0] = False
@@ -159,17 +159,17 @@ def unseen(history: Ints, size: int) -> Bools:
 
 
 def measured(items: Ints, cases: Cases, taken: Floats) -> dict[str, UserSums]:
-    """Every measure of lists [C, K], case by case."""
-    k, wanted = items.shape[1], (cases.targets > 0).sum(1)
+    """Every measure of lists [C, K], per case."""
+    k, count = items.shape[1], (cases.targets > 0).sum(1)
     gain = 1.0 / np.log2(np.arange(k) + 2.0)
     hit, earned = _hits(items, cases)
-    ideal = np.cumsum(gain)[np.minimum(wanted, k) - 1]
+    ideal = np.cumsum(gain)[np.minimum(count, k) - 1]
     first = np.where(hit.any(1), 1.0 / (hit.argmax(1) + 1.0), 0.0)
     one = np.ones(len(items))
     listed = items > 0
     return {
         "hit rate": UserSums(hit.any(1).astype(float), one),
-        "hit all": UserSums((hit.sum(1) == wanted).astype(float), one),
+        "hit all": UserSums((hit.sum(1) == count).astype(float), one),
         "ndcg": UserSums(hit @ gain / ideal, one),
         "mrr": UserSums(first, one),
         "reward": UserSums(earned.sum(1), one),
@@ -190,14 +190,16 @@ def spread(items: Ints, size: int) -> dict[str, float]:
 def _row(name: str, kind: str, items: Ints, cases: Cases, taken: Floats, confidence: Confidence) -> RankingRow:
     users, owner = np.unique(cases.user, return_inverse=True)
     ratios = {
-        measure: Ratios(_added(parts.numerator, owner, len(users)), _added(parts.denominator, owner, len(users)))
+        measure: Ratios(
+            _user_sums(parts.numerator, owner, len(users)), _user_sums(parts.denominator, owner, len(users))
+        )
         for measure, parts in measured(items, cases, taken).items()
     }
     scores = {measure: _interval(one, confidence) for measure, one in ratios.items()}
     return RankingRow(name, kind, len(cases), len(users), scores, spread(items, len(taken)), ratios)
 
 
-def _added(values: Floats, owner: NDArray[Any], users: int) -> Floats:
+def _user_sums(values: Floats, owner: NDArray[Any], users: int) -> Floats:
     return np.bincount(owner, values, users).astype(np.float64)[:, None]
 
 
@@ -206,7 +208,7 @@ def _interval(ratios: Ratios, confidence: Confidence) -> Interval:
 
 
 def _hits(items: Ints, cases: Cases) -> tuple[Bools, Floats]:
-    """Which listed items are targets, and the rewards that those brought, both [C, K]."""
+    """Which listed items are targets, and the rewards of these, both [C, K]."""
     hit, earned = np.zeros(items.shape, bool), np.zeros(items.shape)
     step = max(1, _CELLS // (items.shape[1] * cases.targets.shape[1]))
     for begin in range(0, len(items), step):
@@ -224,14 +226,14 @@ def _mean(values: Floats, there: Bools) -> Floats:
 
 def _checked(items: NDArray[Any], rows: int, k: int, size: int, allowed: Bools | None) -> Ints:
     if items.shape != (rows, k) or not np.issubdtype(items.dtype, np.integer):
-        raise SpecError(f"a ranker must answer whole numbers [{rows}, {k}], found {items.dtype} {list(items.shape)}")
+        raise SpecError(f"the ranker returned {items.dtype} {list(items.shape)}: expected whole numbers [{rows}, {k}]")
     if items.min() < 0 or items.max() >= size:
-        raise SpecError(f"a ranker must answer items 1 .. {size - 1}, found {items.min()} .. {items.max()}")
+        raise SpecError(f"the ranker returned items {items.min()} .. {items.max()}: expected items 1 .. {size - 1}")
     ordered = np.sort(items, axis=1)
     if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)).any():
-        raise SpecError("a ranker answered the same item twice in one list")
+        raise SpecError("the ranker returned the same item twice in one list: expected each item at most once")
     if allowed is not None and not (allowed[np.arange(rows)[:, None], items] | (items == 0)).all():
-        raise SpecError("a ranker answered an item that was not allowed")
+        raise SpecError("the ranker returned an item that is not allowed")
     return items.astype(np.int32)
 
 
@@ -239,6 +241,6 @@ def _cell(row: RankingRow, measure: str) -> str:
     if measure in row.spread:
         return f"{row.spread[measure]:.3f}"
     if measure not in row.scores:
-        raise ConfigError(f"there is no measure '{measure}': {nearest(measure, (*MEASURES, *SPREAD))}")
+        raise ConfigError(f"unknown measure '{measure}': {nearest(measure, (*MEASURES, *SPREAD))}")
     estimate, low, high = row.scores[measure]
     return f"{estimate:.3f} [{low:.3f}, {high:.3f}]"

@@ -34,7 +34,7 @@ class Approximate:
         probes = max(1, lists // 8) if probes is None else probes
         if not 1 <= probes <= lists <= len(table):
             raise ConfigError(
-                f"probes = {probes}, lists = {lists}: expected 1 <= probes <= lists <= {len(table)}; fix: drop both"
+                f"probes = {probes}, lists = {lists}: expected 1 <= probes <= lists <= {len(table)}. fix: drop both"
             )
         index = faiss.IndexIVFFlat(faiss.IndexFlatIP(table.shape[1]), table.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
         index.cp.min_points_per_centroid = 1  # no warning for small tables
@@ -65,5 +65,5 @@ def _faiss() -> Any:
     try:
         import faiss
     except ImportError as missing:
-        raise ConfigError("the approximate index requires faiss; fix: pip install 'tidelog[faiss]'") from missing
+        raise ConfigError("the approximate index requires faiss. fix: pip install 'tidelog[faiss]'") from missing
     return faiss

@@ -1,7 +1,7 @@
-"""One learner and the compiled loop that moves it: sampling, steps, priorities and tallies in one program.
+"""One learner and its compiled update loop: sampling, steps, priorities and tallies in one program.
 
-The number of updates is an argument, so that one compilation serves every chunk, and the bits do not depend on how a
-run is cut into chunks. Letters: `S` members side by side.
+The number of updates is an argument: one compilation serves every chunk, and the bits do not depend on chunk
+boundaries. Letters: `S` members side by side.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tidelog.training.engine.segment_offload import OffloadedStore
 
 Stores = Mapping[str, Stored | Stream | Segments | StoredInteractions | OffloadedStore]
 MetricNames = dict[str, tuple[str, ...]]  # by phase
-BLOCK = 16  # updates between two looks at whether metrics are finite; the first ones are looked at one by one
-FIRST_ORDERS = 2**31 - 1  # no update has this number: what orders begin with, apart from what updates draw
+BLOCK = 16  # updates between two checks that metrics are finite; the first `BLOCK` updates are checked one by one
+FIRST_ORDERS = 2**31 - 1  # fold-in number of the initial orders; no update has this number
 
 
 class Tally(NamedTuple):
@@ -35,16 +35,16 @@ class Tally(NamedTuple):
 
 
 class LearnerState(NamedTuple):
-    """All that changes while one member trains, and all that its checkpoint holds."""
+    """Everything that changes while one member trains; its checkpoint holds all of it."""
 
     state: Any
-    orders: dict[str, Any]  # a phase's name -> the state of its draws' orders, structured as its `reads`
+    orders: dict[str, Any]  # a phase's name -> the states of its samplers' orders, structured as its `reads`
     tallies: dict[str, Tally]
     key: jax.Array  # for sampling
-    update: jax.Array  # int32: updates taken, over all phases
-    failed: jax.Array  # int32: the first update (or the first of its block) with a metric not finite, or -1
-    segments: dict[str, Segments] = {}  # noqa: RUF012 - stores of its own, where it learns in an environment
-    played: Any = None  # and where it stands there
+    update: jax.Array  # int32: updates done, over all phases
+    failed: jax.Array  # int32: the first update (or the first of its block) with a non-finite metric, or -1
+    segments: dict[str, Segments] = {}  # noqa: RUF012 - its own stores, if it learns in an environment
+    played: Any = None  # its collection state there
 
 
 def create_learner(
@@ -56,7 +56,7 @@ def create_learner(
     segments: dict[str, Segments] | None = None,
     played: Any = None,
 ) -> LearnerState:
-    """A learner at update 0 whose samples depend on the seed alone."""
+    """Create a learner at update 0; its samples depend only on the seed."""
     tallies = {phase: no_tally(names) for phase, names in metrics.items()}
     key = jax.random.fold_in(jax.random.key(seed), 1)
     orders = _orders(algorithm, {**stores, **(segments or {})}, jax.random.fold_in(key, FIRST_ORDERS))
@@ -64,21 +64,21 @@ def create_learner(
 
 
 def no_tally(names: Iterable[str]) -> Tally:
-    """Nothing added up yet of these metrics."""
+    """Return the empty tally of these metrics."""
     return Tally({name: jnp.zeros(()) for name in names}, jnp.int32(0))
 
 
 def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricNames:
-    """The metrics of each phase, found by tracing one step."""
+    """Return the metric names of each phase, found by tracing one step."""
 
-    def shown(draw: Sampler) -> Any:
+    def example_batch(draw: Sampler) -> Any:
         store = stores[draw.store]
         return draw.batch(
             store.example(draw) if isinstance(store, Stream | OffloadedStore) else store, *_first(draw, store)
         )[0]
 
     def trace(phase: Phase) -> dict[str, jax.Array]:
-        return phase.step(algorithm, state, _each(phase, shown))[1].metrics
+        return phase.step(algorithm, state, _each(phase, example_batch))[1].metrics
 
     return {phase.name: tuple(jax.eval_shape(lambda p=phase: trace(p))) for phase in algorithm.phases()}
 
@@ -89,7 +89,7 @@ def _first(draw: Sampler, store: Any) -> tuple[Any, jax.Array, jax.Array]:
 
 
 def count(draw: Sampler, store: Any) -> int:
-    """How many samples a draw has to choose from."""
+    """Return the number of samples that a sampler draws from."""
     return store.count(draw.unit) if isinstance(store, Stream | OffloadedStore) else draw.unit.rows(store)[0]
 
 
@@ -101,7 +101,7 @@ def _orders(algorithm: Algorithm, stores: Stores, key: jax.Array) -> dict[str, A
 
 
 def _each(phase: Phase, function: Callable[..., Any], *trees: Any) -> Any:
-    """What a function makes of each draw of a phase and its part of other trees, in the structure of `reads`."""
+    """Apply a function to each sampler of a phase and its part of other trees, in the structure of `reads`."""
     return jax.tree.map(function, phase.reads, *trees, is_leaf=lambda value: isinstance(value, Sampler))
 
 
@@ -116,48 +116,50 @@ def _keys(phase: Phase, key: jax.Array) -> Any:
 
 
 class Ready(NamedTuple):
-    """The samples of a block of `K` updates, fetched before it begins."""
+    """The samples of a block of `K` updates, fetched before the block begins."""
 
     store: Stored | Segments
-    slots: jax.Array  # [K, B] int32: where they stand in that store
-    indices: jax.Array  # [K, B] int32: which samples they are
+    slots: jax.Array  # [K, B] int32: their positions in that store
+    indices: jax.Array  # [K, B] int32: their indices among all samples
     importance: jax.Array | None  # [K, B]
-    offset: jax.Array | None = None  # windows only, [K, B]: where in its window each drawn row stands
+    offset: jax.Array | None = None  # windows only, [K, B]: the position of each drawn row in its window
 
     def batch(self, draw: Sampler, at: jax.Array) -> tuple[Any, jax.Array]:
-        """The batch of one update of the block, and the indices that its feedback goes back to."""
+        """Return the batch of one update of the block, and the indices of its samples."""
         importance = None if self.importance is None else self.importance[at]
         offset = None if self.offset is None else self.offset[at]
         return draw.at(self.store, self.slots[at], importance, offset), self.indices[at]
 
 
 class ChunkInputs(NamedTuple):
-    """What a chunk reads and does not change."""
+    """The constant inputs of a chunk."""
 
     algorithm: Any  # number leaves as arrays
     stores: Stores
-    updates: jax.Array  # int32: how many to take
-    steps: jax.Array  # int32: how many the run takes in all
-    since: jax.Array  # int32: how many it has taken
-    ahead: Any = None  # in the structure of `reads` a Ready for each draw that is not of `stores`; None: all are
-    begin: jax.Array | None = None  # int32: the update at which they begin
+    updates: jax.Array  # int32: updates of this chunk
+    steps: jax.Array  # int32: updates of the whole run
+    since: jax.Array  # int32: updates done before this chunk
+    ahead: Any = None  # a Ready for each sampler of `reads` whose store is not in `stores`; None: all are in `stores`
+    begin: jax.Array | None = None  # int32: the update at which these samples begin
 
 
-def _drawn(work: ChunkInputs, phase: Phase, learner: LearnerState) -> tuple[Any, Any]:
-    stores: Any = {**work.stores, **learner.segments}
-    keys, progress = _moment(phase, learner, learner.update, work.steps)
+def _draw(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> tuple[Any, Any]:
+    stores: Any = {**inputs.stores, **learner.segments}
+    keys, progress = _keys_and_progress(phase, learner, learner.update, inputs.steps)
 
     def one(draw: Sampler, order: Any, key: jax.Array, ready: Ready | None) -> Any:
-        if ready is None or work.begin is None:
+        if ready is None or inputs.begin is None:
             return draw.batch(stores[draw.store], order, key, progress)
-        return ready.batch(draw, learner.update - work.begin)
+        return ready.batch(draw, learner.update - inputs.begin)
 
-    ahead = _each(phase, lambda draw: None) if work.ahead is None else work.ahead
+    ahead = _each(phase, lambda draw: None) if inputs.ahead is None else inputs.ahead
     return _split(phase, _each(phase, one, learner.orders[phase.name], keys, ahead))
 
 
-def _moment(phase: Phase, learner: LearnerState, update: jax.Array, steps: jax.Array) -> tuple[Any, jax.Array]:
-    """The keys of an update's draws, and its share of the run."""
+def _keys_and_progress(
+    phase: Phase, learner: LearnerState, update: jax.Array, steps: jax.Array
+) -> tuple[Any, jax.Array]:
+    """Return the keys of an update's samplers, and the share of the run that is done."""
     return _keys(phase, jax.random.fold_in(learner.key, update)), update / jnp.maximum(steps, 1)
 
 
@@ -165,15 +167,15 @@ def _moment(phase: Phase, learner: LearnerState, update: jax.Array, steps: jax.A
 def draw_ahead(
     phase_index: int, algorithm: Any, learner: LearnerState, steps: jax.Array, counts: Any, block: int
 ) -> Any:
-    """The samples [K, B] of the next `block` updates, as the draws would find them one by one.
+    """Draw the samples [K, B] of the next `block` updates, equal to those drawn one update at a time.
 
-    `counts` are how many samples each draw has to choose from; a draw without one is left out.
+    `counts` are the numbers of samples that each sampler draws from; a sampler without one is left out.
     """
     phase = algorithm.phases()[phase_index]
     orders = learner.orders[phase.name]
 
     def one(i: jax.Array) -> Any:
-        keys, progress = _moment(phase, learner, learner.update + i, steps)
+        keys, progress = _keys_and_progress(phase, learner, learner.update + i, steps)
         return _each(
             phase,
             lambda draw, order, key, count: None if count is None else draw.choose(order, key, count, progress),
@@ -188,14 +190,14 @@ def draw_ahead(
 def fetch_ahead(
     phase_index: int, algorithm: Any, learner: LearnerState, stores: Stores, steps: jax.Array, block: int
 ) -> Any:
-    """A Ready for each draw of a phase: the samples of the next `block` updates, fetched from where they are kept.
+    """Return a Ready for each sampler of a phase: the samples of the next `block` updates, fetched from their store.
 
-    None for a draw from a store that is not among `stores`: it is left to the update.
+    None for a sampler whose store is not in `stores`: the update itself draws from it.
     """
     phase = algorithm.phases()[phase_index]
     counts = _each(phase, lambda draw: jnp.int32(count(draw, stores[draw.store])) if draw.store in stores else None)
-    found = draw_ahead(phase_index, algorithm, learner, steps, counts, block)
-    return _each(phase, lambda draw, drawn: drawn and _fetched(draw, stores[draw.store], drawn), found)
+    samples = draw_ahead(phase_index, algorithm, learner, steps, counts, block)
+    return _each(phase, lambda draw, drawn: drawn and _fetched(draw, stores[draw.store], drawn), samples)
 
 
 def _fetched(draw: Sampler, store: Any, samples: Samples) -> Ready:
@@ -208,30 +210,30 @@ def _fetched(draw: Sampler, store: Any, samples: Samples) -> Ready:
     return Ready(small, jnp.asarray(slots.reshape(indices.shape)), indices, importance, offset)
 
 
-def _taught(phase: Phase, orders: Any, indices: Any, priority: Any) -> Any:
+def _learn_priorities(phase: Phase, orders: Any, indices: Any, priority: Any) -> Any:
     if not isinstance(phase.reads, Sampler):
         priority = {name: (priority or {}).get(name) for name in phase.reads}
     return _each(phase, lambda draw, order, rows, p: draw.order.learn(order, rows, p), orders, indices, priority)
 
 
-def _used(phase: Phase, segments: dict[str, Segments], indices: Any) -> dict[str, Segments]:
-    """The stores of segments after an update, those it drew from used where that uses their segments up."""
-    found = dict(segments)
+def _count_uses(phase: Phase, segments: dict[str, Segments], indices: Any) -> dict[str, Segments]:
+    """Return the segment stores after an update; if a sampler's order counts uses, its draws are counted."""
+    stores = dict(segments)
     reads = phase.reads
     pairs = (
         [(reads, indices)] if isinstance(reads, Sampler) else [(draw, indices[name]) for name, draw in reads.items()]
     )
     for draw, rows in pairs:
         if getattr(draw.order, "uses_up", False):
-            found[draw.store] = drawn(found[draw.store], rows)
-    return found
+            stores[draw.store] = drawn(stores[draw.store], rows)
+    return stores
 
 
-def one_update(work: ChunkInputs, phase: Phase, learner: LearnerState) -> LearnerState:
-    """Draw, step, hand the priorities back, and add up the metrics."""
-    batch, indices = _drawn(work, phase, learner)
-    state, feedback = phase.step(work.algorithm, learner.state, batch)
-    orders = _taught(phase, learner.orders[phase.name], indices, feedback.priority)
+def one_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> LearnerState:
+    """Draw a batch, take a step, return the priorities to the samplers, and add the metrics to the tally."""
+    batch, indices = _draw(inputs, phase, learner)
+    state, feedback = phase.step(inputs.algorithm, learner.state, batch)
+    orders = _learn_priorities(phase, learner.orders[phase.name], indices, feedback.priority)
     tally = learner.tallies[phase.name]
     sums = {name: tally.sums[name] + value for name, value in feedback.metrics.items()}
     return learner._replace(
@@ -239,52 +241,53 @@ def one_update(work: ChunkInputs, phase: Phase, learner: LearnerState) -> Learne
         orders={**learner.orders, phase.name: orders},
         tallies={**learner.tallies, phase.name: Tally(sums, tally.updates + 1)},
         update=learner.update + 1,
-        segments=_used(phase, learner.segments, indices),
+        segments=_count_uses(phase, learner.segments, indices),
     )
 
 
-def watched_update(work: ChunkInputs, phase: Phase, learner: LearnerState) -> LearnerState:
-    """One update, and a look whether the sums of metrics are still finite."""
-    return _marked(phase, one_update(work, phase, learner), learner.update)
+def watched_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> LearnerState:
+    """Take one update, and check that the sums of metrics are finite."""
+    return _mark_failure(phase, one_update(inputs, phase, learner), learner.update)
 
 
-def _advance(phase_index: int, work: ChunkInputs, learner: LearnerState) -> LearnerState:
-    """Take `work.updates` updates, and look once a block whether the sums of metrics are still finite.
+def _advance(phase_index: int, inputs: ChunkInputs, learner: LearnerState) -> LearnerState:
+    """Take `work.updates` updates, and check once per block that the sums of metrics are finite.
 
-    A look in every update took 15 % of discrete BCQ's on CPU. Blocks end at fixed updates, whatever a chunk is.
+    A check in every update took 15 % of the time of discrete BCQ on CPU. Blocks end at fixed updates, independent of
+    the chunk.
     """
-    phase = work.algorithm.phases()[phase_index]
+    phase = inputs.algorithm.phases()[phase_index]
     moving, fixed = eqx.partition(learner, eqx.is_array)
-    end = work.since + work.updates
+    end = inputs.since + inputs.updates
 
     def update(_: Any, moving: Any) -> Any:
-        return eqx.filter(one_update(work, phase, eqx.combine(moving, fixed)), eqx.is_array)
+        return eqx.filter(one_update(inputs, phase, eqx.combine(moving, fixed)), eqx.is_array)
 
     def block(now: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
         begin, moving = now
         size = jnp.minimum(jnp.where(begin < BLOCK, 1, BLOCK - begin % BLOCK), end - begin)
         moved: LearnerState = eqx.combine(jax.lax.fori_loop(0, size, update, moving), fixed)
-        return begin + size, eqx.filter(_marked(phase, moved, begin), eqx.is_array)
+        return begin + size, eqx.filter(_mark_failure(phase, moved, begin), eqx.is_array)
 
-    _, moving = jax.lax.while_loop(lambda now: now[0] < end, block, (work.since, moving))
+    _, moving = jax.lax.while_loop(lambda now: now[0] < end, block, (inputs.since, moving))
     done: LearnerState = eqx.combine(moving, fixed)
     return done
 
 
-def _marked(phase: Phase, learner: LearnerState, begin: jax.Array) -> LearnerState:
-    """The learner with the block of update `begin` marked as its first failure, unless its sums are finite."""
+def _mark_failure(phase: Phase, learner: LearnerState, begin: jax.Array) -> LearnerState:
+    """Mark the block of update `begin` as the learner's first failure, unless its sums are finite."""
     finite = jnp.isfinite(sum(learner.tallies[phase.name].sums.values(), start=jnp.zeros(())))
     first = jnp.where(begin < BLOCK, begin, begin - begin % BLOCK)
     return learner._replace(failed=jnp.where((learner.failed < 0) & ~finite, first, learner.failed))
 
 
 def advance(phase_index: int) -> Callable[[ChunkInputs, LearnerState], LearnerState]:
-    """The compiled chunk of a phase for one learner, whose buffers it takes over."""
+    """Return the compiled chunk of a phase for one learner; it donates the learner's buffers."""
     return _jitted(phase_index, False)
 
 
 def advance_together(phase_index: int) -> Callable[[ChunkInputs, LearnerState], LearnerState]:
-    """The compiled chunk for `S` learners stacked along a leading axis, algorithms stacked likewise."""
+    """Return the compiled chunk for `S` learners and algorithms, both stacked along a leading axis."""
     return _jitted(phase_index, True)
 
 
@@ -294,14 +297,14 @@ _programs: dict[tuple[int, bool], Callable[[ChunkInputs, LearnerState], LearnerS
 def _jitted(phase_index: int, together: bool) -> Callable[[ChunkInputs, LearnerState], LearnerState]:
     if (phase_index, together) not in _programs:
 
-        def chunk(work: ChunkInputs, learner: LearnerState) -> LearnerState:
+        def chunk(inputs: ChunkInputs, learner: LearnerState) -> LearnerState:
             if not together:
-                return _advance(phase_index, work, learner)
+                return _advance(phase_index, inputs, learner)
             axes = ChunkInputs(eqx.if_array(0), None, None, None, None)  # type: ignore[arg-type]
             many = eqx.filter_vmap(
-                lambda one_work, one: _advance(phase_index, one_work, one), in_axes=(axes, eqx.if_array(0))
+                lambda one_inputs, one: _advance(phase_index, one_inputs, one), in_axes=(axes, eqx.if_array(0))
             )
-            moved: LearnerState = many(work, learner)
+            moved: LearnerState = many(inputs, learner)
             return moved
 
         _programs[phase_index, together] = eqx.filter_jit(chunk, donate="all-except-first")
@@ -309,26 +312,26 @@ def _jitted(phase_index: int, together: bool) -> Callable[[ChunkInputs, LearnerS
 
 
 def as_arrays(algorithm: Any) -> Any:
-    """The algorithm with its numbers as float32 scalars, so that another number is no other program."""
+    """Return the algorithm with its numbers as float32 scalars: other numbers then need no recompilation."""
     return jax.tree.map(jnp.float32, algorithm)
 
 
 def without_tallies(learner: LearnerState) -> LearnerState:
-    """The learner with its metrics' sums set to zero."""
+    """Return the learner with the sums of its metrics set to zero."""
     return learner._replace(tallies=jax.tree.map(jnp.zeros_like, learner.tallies))
 
 
 def report(learner: LearnerState) -> dict[str, float]:
-    """Mean of every metric since the tallies were last set to zero; phases that took no update are left out."""
-    rows: dict[str, float] = {}
+    """Return the mean of every metric since the tallies were last set to zero; phases without updates are left out."""
+    means: dict[str, float] = {}
     for name, tally in jax.device_get(learner.tallies).items():
         for metric, total in tally.sums.items() if tally.updates else ():
-            rows[_label(learner, name, metric)] = float(total) / int(tally.updates)
-    return rows
+            means[_label(learner, name, metric)] = float(total) / int(tally.updates)
+    return means
 
 
 def reported(learner: LearnerState) -> list[str]:
-    """The names of the metrics that reports of this learner hold."""
+    """Return the names of the metrics in reports of this learner."""
     return [_label(learner, name, metric) for name, tally in learner.tallies.items() for metric in tally.sums]
 
 
@@ -337,10 +340,10 @@ def _label(learner: LearnerState, phase: str, metric: str) -> str:
 
 
 def stack(learners: list[Any]) -> Any:
-    """Pytrees of one structure, their arrays stacked along a new leading axis `S`."""
+    """Stack the arrays of pytrees with one structure along a new leading axis `S`."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves) if eqx.is_array(leaves[0]) else leaves[0], *learners)
 
 
 def unstack(stacked: Any, index: int) -> Any:
-    """Member `index` of a stacked pytree."""
+    """Return member `index` of a stacked pytree."""
     return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, stacked)

@@ -1,4 +1,4 @@
-"""Members of a run, where a run stands in its rounds, and members that may be stacked. Letters: `S` members."""
+"""Members of a run, the position of a run in its rounds, and stacked learners. Letters: `S` members."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidelog.training.engine.learner import LearnerState, Stores, as_arrays, cre
 
 @dataclass(frozen=True)
 class Member:
-    """One run among those that train side by side."""
+    """One algorithm with one seed, trained side by side with other members."""
 
     index: int
     algorithm: Any
@@ -20,7 +20,7 @@ class Member:
 
 
 class Position(NamedTuple):
-    """Where a run stands in its rounds: the visit of `phase` in `round` has taken `taken` updates."""
+    """The position of a run in its rounds: `phase` of `round` has done `taken` updates."""
 
     round: int = 0
     phase: int = 0
@@ -28,26 +28,26 @@ class Position(NamedTuple):
 
 
 def apart(learners: list[LearnerState], members: int) -> list[LearnerState]:
-    """One learner a member, of learners that may be stacked."""
+    """Return one learner per member, from learners that may be stacked."""
     return learners if len(learners) == members else [unstack(learners[0], i) for i in range(members)]
 
 
 def state_of(learners: list[LearnerState], members: int, index: int) -> Any:
-    """The state of one member, of learners that may be stacked."""
+    """Return the state of one member, from learners that may be stacked."""
     return learners[index].state if len(learners) == members else unstack(learners[0].state, index)
 
 
 def reporting(learners: list[LearnerState], members: int) -> list[LearnerState]:
-    """The same with what reports read alone, so that of stacked ones little is copied."""
+    """Return one learner per member with the fields that reports read; stacked learners then copy little."""
     if len(learners) == members:
         return learners
-    (whole,) = learners
-    played = None if whole.played is None else whole.played._replace(worlds=None, carried=None)
-    return apart([whole._replace(state=None, orders={}, segments={}, played=played)], members)
+    (stacked,) = learners
+    played = None if stacked.played is None else stacked.played._replace(worlds=None, carried=None)
+    return apart([stacked._replace(state=None, orders={}, segments={}, played=played)], members)
 
 
 def fresh_learners(members: list[Member], spec: Any, stores: Stores, steps: int) -> list[LearnerState]:
-    """Learners at update 0; each depends on nothing but its own seed and settings."""
+    """Return learners at update 0; each depends only on its own seed and settings."""
     states = [member.algorithm.init(spec, jax.random.key(member.seed), steps) for member in members]
     metrics = metric_names(as_arrays(members[0].algorithm), states[0], stores)
     return [

@@ -1,6 +1,6 @@
-"""Phases over segments that lie off the device: they come over in blocks, the next one while the last is learnt from.
+"""Phases over segments that are stored off the device; a thread fetches the next block during the current one.
 
-What is computed is what would be on the device, in the same order; only where it is read from differs.
+The computation and its order are those on the device; only the source of the segments differs.
 """
 
 from __future__ import annotations
@@ -26,89 +26,93 @@ from tidelog.types import Spec
 
 
 class OffloadedPhases:
-    """What all members have off the device; false where that is nothing."""
+    """The offloaded stores of all members and their phases; false if there are none."""
 
     def __init__(self, storage: Storage, players: Sequence[Any], state: Any, spec: Spec) -> None:
-        """`players` differ in numbers; `state` is of the first one."""
+        """`players` are algorithms that differ in numbers; `state` is the state of the first one."""
         self._phases: tuple[Phase, ...] = players[0].phases()
         planned = planned_stores(as_arrays(players[0]), state, spec) if storage.where != "device" else {}
-        self._depots = [storage.depots(player, planned, i) for i, player in enumerate(players)]
-        self._away = [any(draw.store in self._depots[0] for draw in draws(phase)) for phase in self._phases]
+        self._stores = [storage.depots(player, planned, i) for i, player in enumerate(players)]
+        self._is_offloaded = [any(draw.store in self._stores[0] for draw in draws(phase)) for phase in self._phases]
         self._compiled = False
 
     def __bool__(self) -> bool:
-        return any(self._away)
+        return any(self._is_offloaded)
 
-    def is_here(self, row: RoundStep) -> bool:
-        """Whether something of a row is to be done on the device."""
-        return row.collect or any(n and not away for n, away in zip(row.updates, self._away, strict=True))
+    def is_here(self, step: RoundStep) -> bool:
+        """Return whether a part of a round step runs on the device."""
+        return step.collect or any(n and not away for n, away in zip(step.updates, self._is_offloaded, strict=True))
 
     def served(
-        self, row: RoundStep, round: int, work: Sequence[ChunkInputs], learners: Sequence[LearnerState]
+        self, step: RoundStep, round: int, inputs: Sequence[ChunkInputs], learners: Sequence[LearnerState]
     ) -> list[LearnerState]:
-        """The learners after phases over depots, into which has gone what other phases have finished with."""
+        """Return the learners after their offloaded phases; segments of finished phases are added to the stores."""
 
         def one(member: int) -> LearnerState:
-            learner, depots = learners[member], self._depots[member]
+            learner, stores = learners[member], self._stores[member]
             for i, phase in enumerate(self._phases):
-                if row.end[i] and phase.into in depots:
-                    depots[phase.into].add(round, learner.segments[store_of(phase)].columns)
-                if self._away[i] and row.updates[i]:
-                    learner = visited(i, row, work[member], learner, depots[store_of(phase)])
+                if step.end[i] and phase.into in stores:
+                    stores[phase.into].add(round, learner.segments[store_of(phase)].columns)
+                if self._is_offloaded[i] and step.updates[i]:
+                    learner = visited(i, step, inputs[member], learner, stores[store_of(phase)])
             return learner
 
-        found: list[LearnerState] = on_threads(one, len(learners), self._compiled)
-        self._compiled |= any(n and away for n, away in zip(row.updates, self._away, strict=True))
-        return found
+        moved: list[LearnerState] = on_threads(one, len(learners), self._compiled)
+        self._compiled |= any(n and offloaded for n, offloaded in zip(step.updates, self._is_offloaded, strict=True))
+        return moved
 
     def deposited(self) -> list[dict[str, list[str]]]:
-        """The pieces of each member, by store, which are files from now on."""
-        return [{name: depot.saved() for name, depot in depots.items()} for depots in self._depots]
+        """Write the pieces of each member to files, and return their names by store."""
+        return [{name: store.saved() for name, store in stores.items()} for stores in self._stores]
 
     def put_back(self, deposited: Sequence[Mapping[str, list[str]]]) -> None:
-        """Go on with the pieces that a checkpoint names; CheckpointError where one is not what it was."""
-        for depots, names in zip(self._depots, deposited or [{}] * len(self._depots), strict=True):
-            for name, depot in depots.items():
-                depot.put_back(names.get(name, []))
+        """Restore the pieces that a checkpoint names; CheckpointError if one is missing or changed."""
+        for stores, names in zip(self._stores, deposited or [{}] * len(self._stores), strict=True):
+            for name, store in stores.items():
+                store.put_back(names.get(name, []))
 
     def keep_only(self, deposited: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
-        """Forget the pieces that no checkpoint names."""
-        for i, depots in enumerate(self._depots):
-            for name, depot in depots.items():
-                depot.keep_only({piece for one in deposited if one for piece in one[i].get(name, [])})
+        """Delete the pieces that no checkpoint names."""
+        for i, stores in enumerate(self._stores):
+            for name, store in stores.items():
+                store.keep_only({piece for one in deposited if one for piece in one[i].get(name, [])})
 
     def notes(self) -> list[str]:
-        """How large each is, and where it lies."""
-        return [note for name, depot in self._depots[0].items() for note in depot.notes(name, len(self._depots))]
+        """Return the size and the location of each store."""
+        return [note for name, store in self._stores[0].items() for note in store.notes(name, len(self._stores))]
 
 
 def visited(
-    index: int, row: RoundStep, work: ChunkInputs, learner: LearnerState, depot: OffloadedStore
+    index: int, step: RoundStep, inputs: ChunkInputs, learner: LearnerState, store: OffloadedStore
 ) -> LearnerState:
-    """The learner after a phase, or a part of it, over a depot: prepared, updated, concluded as the row says."""
-    phase = work.algorithm.phases()[index]
-    if row.begin[index] and phase.prepare is not None:
-        depot.prepare(lambda columns: _prepared(index, work.algorithm, learner.state, columns))
-    learner = _updated(index, row.updates[index], work, learner, depot)
-    if row.end[index]:
+    """Run a phase, or a part of it, over an offloaded store: prepare, update and conclude as the round step says."""
+    phase = inputs.algorithm.phases()[index]
+    if step.begin[index] and phase.prepare is not None:
+        store.prepare(lambda columns: _prepare_chunk(index, inputs.algorithm, learner.state, columns))
+    learner = _update(index, step.updates[index], inputs, learner, store)
+    if step.end[index]:
         if phase.conclude is not None:
-            told, valid = depot.conclude(lambda columns: _told(index, work.algorithm, learner.state, columns))
-            learner = _concluded(index, work.algorithm, learner, told, valid)
+            metrics, valid = store.conclude(
+                lambda columns: _conclude_chunk(index, inputs.algorithm, learner.state, columns)
+            )
+            learner = _add_metrics(index, inputs.algorithm, learner, metrics, valid)
         if phase.empties:
-            depot.clear()
+            store.clear()
     return learner
 
 
-def _updated(index: int, updates: int, work: ChunkInputs, learner: LearnerState, depot: OffloadedStore) -> LearnerState:
-    phase = work.algorithm.phases()[index]
+def _update(
+    index: int, updates: int, inputs: ChunkInputs, learner: LearnerState, store: OffloadedStore
+) -> LearnerState:
+    phase = inputs.algorithm.phases()[index]
     draw, order = cast(Sampler, phase.reads), learner.orders[phase.name]
-    count = depot.count(draw.unit)
-    block = min(depot.block(draw), max(1, count // draw.size))
+    count = store.count(draw.unit)
+    block = min(store.block(draw), max(1, count // draw.size))
     with ThreadPoolExecutor(1) as ahead:
 
         def next_block(order: Any) -> tuple[Any, Future[Ready]]:
-            order, indices = _foreseen(index, work.algorithm, order, count, block)
-            return order, ahead.submit(_fetched, draw, depot, np.asarray(indices))
+            order, indices = _draw_block(index, inputs.algorithm, order, count, block)
+            return order, ahead.submit(_fetch, draw, store, np.asarray(indices))
 
         order, coming = next_block(order)
         for left in range(updates, 0, -block):
@@ -116,24 +120,24 @@ def _updated(index: int, updates: int, work: ChunkInputs, learner: LearnerState,
             if left > block:
                 order, coming = next_block(order)
             begin, taken = jnp.array(learner.update), jnp.int32(min(left, block))
-            now = work._replace(stores={}, updates=taken, ahead=ready, begin=begin)
+            now = inputs._replace(stores={}, updates=taken, ahead=ready, begin=begin)
             learner = jax.block_until_ready(_block(index, now, learner))  # type: ignore[no-untyped-call]
     return learner
 
 
-def _fetched(draw: Sampler, depot: OffloadedStore, indices: np.ndarray[Any, Any]) -> Ready:
-    store, slots = depot.fetch(depot.rows(draw.unit, indices.reshape(-1)), draw.unit)
+def _fetch(draw: Sampler, offloaded: OffloadedStore, indices: np.ndarray[Any, Any]) -> Ready:
+    store, slots = offloaded.fetch(offloaded.rows(draw.unit, indices.reshape(-1)), draw.unit)
     return Ready(store, jnp.asarray(slots.reshape(indices.shape)), jnp.asarray(indices), None)
 
 
 def _phase(index: int, algorithm: Any) -> Phase:
-    found: Phase = algorithm.phases()[index]
-    return found
+    phase: Phase = algorithm.phases()[index]
+    return phase
 
 
 @eqx.filter_jit
-def _foreseen(index: int, algorithm: Any, order: Any, count: int, block: int) -> tuple[Any, jax.Array]:
-    """The order after a block of updates, and which samples [K, B] they draw."""
+def _draw_block(index: int, algorithm: Any, order: Any, count: int, block: int) -> tuple[Any, jax.Array]:
+    """Return the order after a block of updates, and the samples [K, B] that they draw."""
     draw = cast(Any, _phase(index, algorithm).reads)
 
     def one(order: Any, _: None) -> tuple[Any, jax.Array]:
@@ -144,32 +148,32 @@ def _foreseen(index: int, algorithm: Any, order: Any, count: int, block: int) ->
 
 
 @eqx.filter_jit
-def _prepared(index: int, algorithm: Any, state: Any, columns: Columns) -> Columns:
+def _prepare_chunk(index: int, algorithm: Any, state: Any, columns: Columns) -> Columns:
     prepare: Any = _phase(index, algorithm).prepare
-    made: Columns = prepare(algorithm, state, columns)[1]
-    return made
+    prepared: Columns = prepare(algorithm, state, columns)[1]
+    return prepared
 
 
 @eqx.filter_jit
-def _told(index: int, algorithm: Any, state: Any, columns: Columns) -> dict[str, jax.Array]:
+def _conclude_chunk(index: int, algorithm: Any, state: Any, columns: Columns) -> dict[str, jax.Array]:
     conclude: Any = _phase(index, algorithm).conclude
-    told: dict[str, jax.Array] = conclude(algorithm, state, columns)
-    return told
+    metrics: dict[str, jax.Array] = conclude(algorithm, state, columns)
+    return metrics
 
 
 @eqx.filter_jit
-def _concluded(
-    index: int, algorithm: Any, learner: LearnerState, told: dict[str, jax.Array], valid: jax.Array
+def _add_metrics(
+    index: int, algorithm: Any, learner: LearnerState, metrics: dict[str, jax.Array], valid: jax.Array
 ) -> LearnerState:
-    return concluded(_phase(index, algorithm), learner, told, valid)
+    return concluded(_phase(index, algorithm), learner, metrics, valid)
 
 
-def _block_of(index: int, work: ChunkInputs, learner: LearnerState) -> LearnerState:
-    """`work.updates` updates on what was fetched, each as it would be on the device."""
+def _block_of(index: int, inputs: ChunkInputs, learner: LearnerState) -> LearnerState:
+    """Take `inputs.updates` updates on fetched segments, each equal to an update on the device."""
     moving, fixed = eqx.partition(learner, eqx.is_array)
-    phase = _phase(index, work.algorithm)
+    phase = _phase(index, inputs.algorithm)
     moved: LearnerState = eqx.combine(
-        repeated(work.updates, lambda one: watched_update(work, phase, one), moving, fixed), fixed
+        repeated(inputs.updates, lambda one: watched_update(inputs, phase, one), moving, fixed), fixed
     )
     return moved
 
@@ -177,13 +181,13 @@ def _block_of(index: int, work: ChunkInputs, learner: LearnerState) -> LearnerSt
 _programs: dict[int, Any] = {}
 
 
-def _block(index: int, work: ChunkInputs, learner: LearnerState) -> LearnerState:
-    """The compiled block of a phase, which takes over the learner's buffers."""
+def _block(index: int, inputs: ChunkInputs, learner: LearnerState) -> LearnerState:
+    """Run the compiled block of a phase; it donates the learner's buffers."""
     if index not in _programs:
 
-        def program(work: ChunkInputs, learner: LearnerState) -> LearnerState:
-            return _block_of(index, work, learner)
+        def program(inputs: ChunkInputs, learner: LearnerState) -> LearnerState:
+            return _block_of(index, inputs, learner)
 
         _programs[index] = eqx.filter_jit(program, donate="all-except-first")
-    moved: LearnerState = _programs[index](work, learner)
+    moved: LearnerState = _programs[index](inputs, learner)
     return moved

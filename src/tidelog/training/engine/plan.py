@@ -1,8 +1,8 @@
-"""Rounds as one compiled program: what is to be played and learnt is an argument, so that bits do not depend on cuts.
+"""Rounds as one compiled program; the plan is an argument, therefore the bits do not depend on chunk boundaries.
 
-A plan has a row a round: whether to collect first, and of each phase whether its visit begins, how many updates it
-takes, and whether it ends. A round cut in the middle is a row that begins where the last one ended. Letters: `R` rows,
-`P` phases.
+A plan has one round step per round: whether to collect first, and for each phase whether it begins, its number of
+updates, and whether it ends. If a round is cut in the middle, the next round step begins where the last one ended.
+Letters: `R` round steps, `P` phases.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tidelog.training.engine.learner import ChunkInputs, LearnerState, Tally, wa
 from tidelog.training.online.collection import RECORDED, Played, counted, rollout, shaped, shapes, unplayed
 from tidelog.types import Spec
 
-ROWS = 64  # rounds in one call of the program, at most
-PLAYED = "collect"  # the name of what is played, among the phases' names
+ROWS = 64  # most round steps in one call of the program
+PLAYED = "collect"  # the name of the collection stage, among the phases' names
 METRICS = ("return", "length")
-RECORDING = "recorded"  # the store of what goes into a log
+RECORDING = "recorded"  # the store of the collected log
 
 
 class RoundStep(NamedTuple):
-    """What one round, or a part of it, does."""
+    """The work of one round, or of a part of it."""
 
     collect: bool
     begin: tuple[bool, ...]  # P
@@ -39,7 +39,7 @@ class RoundStep(NamedTuple):
     end: tuple[bool, ...]  # P
 
     def stages(self, phases: tuple[str, ...]) -> list[tuple[str, RoundStep]]:
-        """The same, one stage at a time: collecting, then each phase that has something to do."""
+        """Split the round step into stages: collection, then each phase that has updates."""
         none = (False,) * len(phases)
         parts = [(PLAYED, RoundStep(True, none, (0,) * len(phases), none))] if self.collect else []
         for i, name in enumerate(phases):
@@ -52,83 +52,83 @@ class RoundStep(NamedTuple):
 
 
 class RoundPlan(NamedTuple):
-    """Rows as arrays, padded to one length."""
+    """Round steps as arrays, padded to one length."""
 
-    rows: jax.Array  # int32: how many there are
+    rows: jax.Array  # int32: number of round steps
     collect: jax.Array  # [R] int32
     begin: jax.Array  # [R, P] int32
     updates: jax.Array  # [R, P] int32
     end: jax.Array  # [R, P] int32
 
 
-def packed(rows: list[RoundStep], phases: int) -> RoundPlan:
-    """Rows as a plan."""
+def packed(steps: list[RoundStep], phases: int) -> RoundPlan:
+    """Pack round steps into a plan."""
 
-    def padded(values: Any, *shape: int) -> Any:
-        found = np.zeros((ROWS, *shape), np.int32)
-        found[: len(rows)] = np.asarray(values, np.int32).reshape(len(rows), *shape)
-        return found
+    def pad(values: Any, *shape: int) -> Any:
+        array = np.zeros((ROWS, *shape), np.int32)
+        array[: len(steps)] = np.asarray(values, np.int32).reshape(len(steps), *shape)
+        return array
 
-    parts = ([row[i] for row in rows] for i in range(1, 4))
-    return RoundPlan(np.int32(len(rows)), padded([row.collect for row in rows]), *(padded(p, phases) for p in parts))  # type: ignore[arg-type]
+    parts = ([step[i] for step in steps] for i in range(1, 4))
+    return RoundPlan(np.int32(len(steps)), pad([step.collect for step in steps]), *(pad(p, phases) for p in parts))  # type: ignore[arg-type]
 
 
 class RoundInputs(NamedTuple):
-    """What the program reads and does not change."""
+    """The constant inputs of the program."""
 
     work: ChunkInputs
     plan: RoundPlan
     source: Functional | None
-    rollout: Columns | None  # what was played on the host before the first row
+    rollout: Columns | None  # the host rollout before the first round step
 
 
 # Stores.
 
 
 def make_stores(planned: Mapping[str, tuple[Columns, StoreSpec]]) -> dict[str, Segments]:
-    """The stores of a fresh learner, empty, with room for what phases prepare."""
-    return {name: empty(shapes, keep) for name, (shapes, keep) in planned.items()}
+    """Create the empty stores of a fresh learner, including the columns that phases prepare."""
+    return {name: empty(shapes, store_spec) for name, (shapes, store_spec) in planned.items()}
 
 
 def planned_stores(
     algorithm: Collecting, state: Any, spec: Spec, recorded: bool = False
 ) -> dict[str, tuple[Columns, StoreSpec]]:
-    """What each store is to hold, as shapes [any, T, ...], with what phases prepare among it."""
+    """Return the column shapes [any, T, ...] and the spec of each store, including the columns that phases prepare."""
     collection = algorithm.collection()
-    found_shapes = shapes(algorithm, algorithm.policy_params(state), spec, collection, recorded)
-    keeps = {name: keep for name, keep in algorithm.stores(spec).items() if keep.capacity is not None}
+    rollout_shapes = shapes(algorithm, algorithm.policy_params(state), spec, collection, recorded)
+    specs = {name: one for name, one in algorithm.stores(spec).items() if one.capacity is not None}
     if recorded:
-        keeps = {**keeps, RECORDING: StoreSpec(RECORDED, collection.environments)}
-    known = {name: _only(found_shapes, keeps[name].columns) for name in _fed(collection, recorded)}
+        specs = {**specs, RECORDING: StoreSpec(RECORDED, collection.environments)}
+    columns = {name: _select(rollout_shapes, specs[name].columns) for name in _stores_of_rollouts(collection, recorded)}
     for phase in algorithm.phases():
         if phase.prepare is not None:
             store = store_of(phase)
-            held = _full(known[store], keeps[store].capacity or 0)
-            known[store] |= jax.eval_shape(_prepared(phase, algorithm, state), held)
+            full = _full(columns[store], specs[store].capacity or 0)
+            columns[store] |= jax.eval_shape(_prepare_columns(phase, algorithm, state), full)
         if phase.into is not None:
-            known[phase.into] = _only(known[store_of(phase)], keeps[phase.into].columns)
-    return {name: (known[name], keep) for name, keep in keeps.items()}
+            columns[phase.into] = _select(columns[store_of(phase)], specs[phase.into].columns)
+    return {name: (columns[name], one) for name, one in specs.items()}
 
 
 def waiting(algorithm: Collecting) -> tuple[str, ...]:
-    """The stores that fill from round to round and are read in an order that is known beforehand: the others stay."""
+    """Return the stores that can be offloaded: they fill from round to round and are read in a known order."""
     phases = algorithm.phases()
     read = {draw.store: draw for phase in phases for draw in draws(phase)}
-    filled = {phase.into for phase in phases if phase.into is not None} - {*algorithm.collection().into}
-    return tuple(name for name in sorted(filled) if name in read and getattr(read[name].order, "foreseen", False))
+    targets = {phase.into for phase in phases if phase.into is not None} - {*algorithm.collection().into}
+    return tuple(name for name in sorted(targets) if name in read and getattr(read[name].order, "foreseen", False))
 
 
 def draws(phase: Phase) -> tuple[Sampler, ...]:
-    """All draws of a phase."""
+    """Return all samplers of a phase."""
     return (phase.reads,) if isinstance(phase.reads, Sampler) else tuple(phase.reads.values())
 
 
-def _prepared(phase: Phase, algorithm: Collecting, state: Any) -> Callable[[Columns], Columns]:
+def _prepare_columns(phase: Phase, algorithm: Collecting, state: Any) -> Callable[[Columns], Columns]:
     prepare: Any = phase.prepare
     return lambda columns: prepare(algorithm, state, columns)[1]
 
 
-def _only(columns: Columns, names: tuple[str, ...]) -> Columns:
+def _select(columns: Columns, names: tuple[str, ...]) -> Columns:
     return {name: columns[name] for name in names if name in columns}
 
 
@@ -136,86 +136,91 @@ def _full(columns: Columns, capacity: int) -> Columns:
     return {name: jax.tree.map(lambda leaf: shaped(leaf, capacity, *leaf.shape[1:]), columns[name]) for name in columns}
 
 
-def _fed(collection: Collection, recorded: bool) -> tuple[str, ...]:
+def _stores_of_rollouts(collection: Collection, recorded: bool) -> tuple[str, ...]:
     return (*collection.into, *((RECORDING,) if recorded else ()))
 
 
-def _fed_of(learner: LearnerState, algorithm: Collecting) -> tuple[str, ...]:
-    return _fed(algorithm.collection(), RECORDING in learner.segments)
+def _stores_of_learner(learner: LearnerState, algorithm: Collecting) -> tuple[str, ...]:
+    return _stores_of_rollouts(algorithm.collection(), RECORDING in learner.segments)
 
 
 def store_of(phase: Phase) -> str:
-    """The store that a phase prepares, and concludes over."""
+    """Return the store that a phase prepares and concludes."""
     if phase.over is not None:
         return phase.over
     if not isinstance(phase.reads, Sampler):
-        raise TypeError(f"phase '{phase.name}' reads several stores: it has to name the one that it prepares")
+        raise TypeError(
+            f"phase '{phase.name}' reads several stores, so the store of prepare and conclude is unknown. fix: name it "
+            "in Phase.over"
+        )
     return phase.reads.store
 
 
 def extra_metrics(
     algorithm: Collecting, state: Any, planned: Mapping[str, tuple[Columns, StoreSpec]]
 ) -> dict[str, tuple[str, ...]]:
-    """The metrics of what is played, and of phases that conclude."""
-    found: dict[str, tuple[str, ...]] = {PLAYED: METRICS}
+    """Return the metric names of the collection, and of the phases that have `conclude`."""
+    names: dict[str, tuple[str, ...]] = {PLAYED: METRICS}
     for phase in algorithm.phases():
         if phase.conclude is not None:
-            shapes, keep = planned[store_of(phase)]
-            columns = _full(shapes, keep.capacity or 0)
-            told = jax.eval_shape(lambda c, p=phase: p.conclude(algorithm, state, c), columns)
-            found[after_name(phase)] = tuple(told)
-    return found
+            shapes, store_spec = planned[store_of(phase)]
+            columns = _full(shapes, store_spec.capacity or 0)
+            metrics = jax.eval_shape(lambda c, p=phase: p.conclude(algorithm, state, c), columns)
+            names[after_name(phase)] = tuple(metrics)
+    return names
 
 
 def after_name(phase: Phase) -> str:
-    """The name of what a phase tells when it is over, among the phases' names."""
+    """Return the name of the metrics that a phase reports at its end, among the phases' names."""
     return f"after {phase.name}"
 
 
 # The program.
 
 
-def collect(errand: RoundInputs, learner: LearnerState) -> LearnerState:
-    """Play, or take what the host has played; put it into the stores and count the episodes that ended."""
-    algorithm, played = errand.work.algorithm, learner.played
-    columns = errand.rollout or {}
-    if errand.source is not None:
+def collect(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
+    """Collect a rollout, or take the host rollout; add it to the stores and count the episodes that ended."""
+    algorithm, played = inputs.work.algorithm, learner.played
+    columns = inputs.rollout or {}
+    if inputs.source is not None:
         key = played_key(learner.key, played.rounds)
-        params, asked = algorithm.policy_params(learner.state), algorithm.collection()
-        names = frozenset().union(*(learner.segments[name].columns for name in _fed_of(learner, algorithm)))
-        played, columns = rollout(errand.source, algorithm, params, played, key, asked.steps, names, asked.pieces)
+        params, collection = algorithm.policy_params(learner.state), algorithm.collection()
+        names = frozenset().union(*(learner.segments[name].columns for name in _stores_of_learner(learner, algorithm)))
+        played, columns = rollout(
+            inputs.source, algorithm, params, played, key, collection.steps, names, collection.pieces
+        )
     played, sums, episodes = counted(played, columns)
-    fed = {name: added(learner.segments[name], columns) for name in _fed_of(learner, algorithm)}
-    segments = learner.segments | fed
-    return _tallied(learner._replace(segments=segments, played=played), PLAYED, sums, episodes)
+    stores = {name: added(learner.segments[name], columns) for name in _stores_of_learner(learner, algorithm)}
+    segments = learner.segments | stores
+    return _add_to_tally(learner._replace(segments=segments, played=played), PLAYED, sums, episodes)
 
 
 def played_key(key: jax.Array, round: jax.Array | int) -> jax.Array:
-    """What the decisions of a round are drawn from; apart from the keys of updates."""
+    """Return the key of the decisions of a round; it differs from all keys of updates."""
     return jax.random.fold_in(jax.random.fold_in(key, 2**31 - 2), round)
 
 
-def prepare(phase: Phase, errand: RoundInputs, learner: LearnerState) -> LearnerState:
-    """What a phase makes of its store before a visit."""
+def prepare(phase: Phase, inputs: RoundInputs, learner: LearnerState) -> LearnerState:
+    """Run `prepare` of a phase over its store, before the updates."""
     if phase.prepare is None:
         return learner
     name = store_of(phase)
     store = learner.segments[name]
-    state, columns = phase.prepare(errand.work.algorithm, learner.state, looked_at(store))
+    state, columns = phase.prepare(inputs.work.algorithm, learner.state, looked_at(store))
     ready = store._replace(columns=store.columns | columns)
     return learner._replace(state=state, segments=learner.segments | {name: ready})
 
 
-def conclude(phase: Phase, errand: RoundInputs, learner: LearnerState) -> LearnerState:
-    """What a phase says of its store after a visit, and where its segments go."""
+def conclude(phase: Phase, inputs: RoundInputs, learner: LearnerState) -> LearnerState:
+    """Run `conclude` of a phase over its store after the updates, and move or empty its segments."""
     if phase.conclude is None and phase.into is None and not phase.empties:
         return learner
     name = store_of(phase)
     store = learner.segments[name]
     if phase.conclude is not None:
         columns = looked_at(store)
-        told = phase.conclude(errand.work.algorithm, learner.state, columns)
-        learner = concluded(phase, learner, told, columns["valid"])
+        metrics = phase.conclude(inputs.work.algorithm, learner.state, columns)
+        learner = concluded(phase, learner, metrics, columns["valid"])
     segments = dict(learner.segments)
     if phase.into in segments:
         segments[phase.into] = added(segments[phase.into], store.columns)
@@ -224,33 +229,33 @@ def conclude(phase: Phase, errand: RoundInputs, learner: LearnerState) -> Learne
     return learner._replace(segments=segments)
 
 
-def concluded(phase: Phase, learner: LearnerState, told: dict[str, jax.Array], valid: jax.Array) -> LearnerState:
-    """The learner with what a phase said of every step [C, T] of its store, of which some count."""
-    means = {name: jnp.mean(values, where=valid) for name, values in told.items()}
-    return _tallied(learner, after_name(phase), means, jnp.int32(1))
+def concluded(phase: Phase, learner: LearnerState, metrics: dict[str, jax.Array], valid: jax.Array) -> LearnerState:
+    """Add the metrics [C, T] of `conclude` to the learner's tally, as means over the valid steps [C, T]."""
+    means = {name: jnp.mean(values, where=valid) for name, values in metrics.items()}
+    return _add_to_tally(learner, after_name(phase), means, jnp.int32(1))
 
 
-def _tallied(learner: LearnerState, name: str, sums: dict[str, jax.Array], count: jax.Array) -> LearnerState:
+def _add_to_tally(learner: LearnerState, name: str, sums: dict[str, jax.Array], count: jax.Array) -> LearnerState:
     before = learner.tallies[name]
     now = Tally({metric: before.sums[metric] + value for metric, value in sums.items()}, before.updates + count)
     return learner._replace(tallies={**learner.tallies, name: now})
 
 
-def _rounds(errand: RoundInputs, learner: LearnerState) -> LearnerState:
-    work, plan = errand.work, errand.plan
+def _rounds(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
+    chunk, plan = inputs.work, inputs.plan
     moving, fixed = eqx.partition(learner, eqx.is_array)
 
     def repeat(count: jax.Array, function: Callable[[LearnerState], LearnerState], moving: Any) -> Any:
         return repeated(count, function, moving, fixed)
 
-    def one(row: jax.Array, moving: Any) -> Any:
-        moving = repeat(plan.collect[row], partial(collect, errand), moving)
-        for i, phase in enumerate(work.algorithm.phases()):
-            if work.ahead is None and not is_here(phase, {**work.stores, **learner.segments}):
+    def one(step: jax.Array, moving: Any) -> Any:
+        moving = repeat(plan.collect[step], partial(collect, inputs), moving)
+        for i, phase in enumerate(chunk.algorithm.phases()):
+            if chunk.ahead is None and not is_here(phase, {**chunk.stores, **learner.segments}):
                 continue
-            moving = repeat(plan.begin[row, i], partial(prepare, phase, errand), moving)
-            moving = repeat(plan.updates[row, i], partial(watched_update, work, phase), moving)
-            moving = repeat(plan.end[row, i], partial(conclude, phase, errand), moving)
+            moving = repeat(plan.begin[step, i], partial(prepare, phase, inputs), moving)
+            moving = repeat(plan.updates[step, i], partial(watched_update, chunk, phase), moving)
+            moving = repeat(plan.end[step, i], partial(conclude, phase, inputs), moving)
         return moving
 
     moved: LearnerState = eqx.combine(jax.lax.fori_loop(0, plan.rows, one, moving), fixed)
@@ -258,12 +263,12 @@ def _rounds(errand: RoundInputs, learner: LearnerState) -> LearnerState:
 
 
 def is_here(phase: Phase, stores: Mapping[str, Any]) -> bool:
-    """Whether these are all the stores that a phase draws from."""
+    """Return whether these stores include all stores that a phase draws from."""
     return all(draw.store in stores for draw in draws(phase))
 
 
 def repeated(count: jax.Array, function: Callable[[LearnerState], LearnerState], moving: Any, fixed: Any) -> Any:
-    """`function` so many times, in place; without the barrier XLA would do its work ahead, even for 0 times."""
+    """Apply `function` `count` times, in place; without the barrier XLA hoists its work, even for 0 times."""
 
     def body(time: jax.Array, moving: Any) -> Any:
         moving, _ = jax.lax.optimization_barrier((moving, time))  # type: ignore[no-untyped-call]
@@ -272,14 +277,14 @@ def repeated(count: jax.Array, function: Callable[[LearnerState], LearnerState],
     return jax.lax.fori_loop(0, count, body, moving)
 
 
-def _alone(errand: RoundInputs, learner: LearnerState) -> LearnerState:
-    return _rounds(errand, learner)
+def _alone(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
+    return _rounds(inputs, learner)
 
 
-def _side_by_side(errand: RoundInputs, learner: LearnerState) -> LearnerState:
+def _side_by_side(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
     axes = RoundInputs(ChunkInputs(eqx.if_array(0), None, None, None, None), None, None, None)  # type: ignore[arg-type]
     many = eqx.filter_vmap(_rounds, in_axes=(axes, eqx.if_array(0)))
-    moved: LearnerState = many(errand, learner)
+    moved: LearnerState = many(inputs, learner)
     return moved
 
 
@@ -288,7 +293,7 @@ run_rounds_together = eqx.filter_jit(_side_by_side, donate="all-except-first")
 
 
 def played_at_first(algorithm: Collecting, state: Any, source: Functional | None, seed: int) -> Played:
-    """Where a learner with this seed begins in its environment."""
+    """Return the initial collection state of a learner with this seed."""
     count = algorithm.collection().environments
     carry = algorithm.start(algorithm.policy_params(state), count)
     return unplayed(source, count, jax.random.fold_in(jax.random.key(seed), 2), carry)

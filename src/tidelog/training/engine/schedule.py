@@ -1,4 +1,4 @@
-"""What comes next in a run of rounds: how far each phase goes, from any position on, however a run is cut."""
+"""The schedule of rounds: the number of updates of each phase from any position, however a run is cut into chunks."""
 
 from __future__ import annotations
 
@@ -9,48 +9,51 @@ from tidelog.errors import ConfigError
 from tidelog.training.engine.members import Position
 from tidelog.training.engine.plan import RoundStep
 
-IDLE_ROUNDS = 1_000  # rounds without collection in which every phase may rest
+IDLE_ROUNDS = 1_000  # limit of consecutive rounds, without collection, in which no phase has updates
 
 
 class RoundSchedule:
-    """The rounds of one kind of player; a round collects `size` decisions, none where a log is learnt from.
+    """The rounds of one algorithm; a round collects `size` decisions, 0 if the algorithm learns from a log.
 
     A run over a log takes `steps` updates.
     """
 
-    def __init__(self, player: Any, size: int, steps: int) -> None:
-        self._player, self._size, self._steps = player, size, steps
-        self._phases: tuple[Phase, ...] = player.phases()
+    def __init__(self, algorithm: Any, size: int, steps: int) -> None:
+        self._algorithm, self._size, self._steps = algorithm, size, steps
+        self._phases: tuple[Phase, ...] = algorithm.phases()
 
     def next_phase(self, position: Position, update: int) -> tuple[Position, int]:
-        """Over a log: the phase that comes next from a position on, and how many updates its visit has left.
+        """Return the next phase over a log, from a position, and the number of updates that it has left.
 
-        0 updates are left at the end of the run. ConfigError where no phase asks for any.
+        0 updates are left at the end of the run. ConfigError if no phase requires any updates.
         """
         for _ in range(IDLE_ROUNDS * len(self._phases)):
             asked = self._phases[position.phase].updates
-            left = self._steps - update if asked is None else asked(self._player, position.round) - position.taken
+            left = self._steps - update if asked is None else asked(self._algorithm, position.round) - position.taken
             if left > 0 or update >= self._steps:
                 return position, min(left, self._steps - update)
             last = position.phase == len(self._phases) - 1
             position = Position(position.round + 1) if last else Position(position.round, position.phase + 1)
-        raise ConfigError(f"every phase of this algorithm asks for 0 updates, {IDLE_ROUNDS} rounds on end")
+        raise ConfigError(
+            f"every phase of this algorithm has 0 updates in {IDLE_ROUNDS} consecutive rounds, expected at least 1. "
+            "fix: return more updates from Phase.updates"
+        )
 
     def rows(self, position: Position, most: int, until: int, limit: int) -> tuple[list[RoundStep], Position, int]:
-        """At most `limit` rows from a position on, where they lead, and how many updates they take.
+        """Return at most `limit` round steps from a position, the position after them, and their number of updates.
 
-        They end with `most` updates, or with the round in which `until` decisions are complete.
+        They end after `most` updates, or after the round in which `until` decisions are complete.
         """
-        rows: list[RoundStep] = []
-        taken, begun = 0, position.round
-        while len(rows) < limit and taken < most and (position.round - begun) * self._size < until:
-            row, position, updates = self._row(position, most - taken)
-            rows.append(row)
+        steps: list[RoundStep] = []
+        taken, first_round = 0, position.round
+        while len(steps) < limit and taken < most and (position.round - first_round) * self._size < until:
+            step, position, updates = self._round_step(position, most - taken)
+            steps.append(step)
             taken += updates
-        return rows, position, taken
+        return steps, position, taken
 
-    def _row(self, position: Position, most: int) -> tuple[RoundStep, Position, int]:
-        """One round from a position on, cut after `most` updates."""
+    def _round_step(self, position: Position, most: int) -> tuple[RoundStep, Position, int]:
+        """Return one round from a position, cut after `most` updates."""
         count = len(self._phases)
         begin, updates, end = [False] * count, [0] * count, [False] * count
         collect, taken = position.phase == position.taken == 0, 0
@@ -66,8 +69,11 @@ class RoundSchedule:
         return RoundStep(collect, tuple(begin), tuple(updates), tuple(end)), Position(position.round + 1), taken
 
     def asked(self, phase: int, round: int) -> int:
-        """How many updates a phase takes in a round."""
+        """Return the number of updates of a phase in a round."""
         asked = self._phases[phase].updates
         if asked is None:
-            raise TypeError(f"phase '{self._phases[phase].name}' of a round has to say how many updates it takes")
-        return asked(self._player, round)
+            raise TypeError(
+                f"phase '{self._phases[phase].name}' has updates=None, expected a function of the round. fix: set "
+                "Phase.updates; None is only for algorithms that learn from a log"
+            )
+        return asked(self._algorithm, round)

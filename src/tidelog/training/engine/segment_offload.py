@@ -1,9 +1,9 @@
-"""Segments that wait between rounds off the device: arrays of the host, or files in the run's folder.
+"""Segments that are stored off the device between rounds: as host arrays, or as files in the run's folder.
 
-What one round brings is a piece, and a piece never changes. What a phase prepares is a piece of its own beside it. So
-checkpoints hold the names of pieces instead of the segments, a piece is written once however many checkpoints name it,
-and a run goes on from any of those that are kept. What is drawn is copied out of files that are opened for that alone,
-so that no more of them is resident than one block of updates reads.
+The segments of one round form a piece, and a piece never changes. The columns that a phase prepares form a second
+piece. Checkpoints hold the names of pieces instead of the segments: each piece is written once, however many
+checkpoints name it, and a run can continue from any stored checkpoint. Drawn segments are copied from files that are
+opened only for this, therefore at most one block of updates is in memory.
 
 Letters: `C` segments in a store, `W` segments of a piece, `T` steps, `R` rows drawn.
 """
@@ -30,145 +30,145 @@ from tidelog.training.engine.log_streaming import LONGEST_BLOCK, MOST_BYTES
 
 PIECE = Kind("piece of a phase memory", 2)
 BROUGHT, PREPARED = "brought", "prepared"
-OURS = re.compile(rf"\d+-({BROUGHT}|{PREPARED})$|{re.escape(ASIDE)}")  # what a piece, and one half written, is called
+OURS = re.compile(rf"\d+-({BROUGHT}|{PREPARED})$|{re.escape(ASIDE)}")  # folder names of pieces, also half-written ones
 Rows = NDArray[np.int64]
-Leaves = dict[str, NDArray[Any]]  # by their files' names
+Leaves = dict[str, NDArray[Any]]  # by file name
 
 
 class Fetched(NamedTuple):
-    """What a block reads: a small store, and where the drawn rows stand in it, [R] int32."""
+    """The data of a block: a small store, and the positions of the drawn rows in it, [R] int32."""
 
     store: Segments
     slots: NDArray[np.int32]
 
 
 class OffloadedStore:
-    """A store of `C` segments that come `W` at a time and lie off the device; `shapes` are those of its columns.
+    """A store of `C` segments off the device, filled `W` at a time; `shapes` are the shapes of its columns.
 
-    With a folder every piece is a file there: at once if it is `on_disk`, else when a checkpoint asks for it.
+    With a folder, every piece becomes a file there: at once if `on_disk`, otherwise at the next checkpoint.
     """
 
     def __init__(self, shapes: Columns, capacity: int, width: int, folder: Path | None, on_disk: bool) -> None:
         self._shapes, self.capacity, self._width = shapes, capacity, width
         paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(shapes)[0]]
-        self._files = {path: str(i) for i, path in enumerate(paths)}  # of leaves: their numbers, whatever their names
+        self._files = {path: str(i) for i, path in enumerate(paths)}  # file names of leaves: their numbers
         self._folder, self._on_disk = folder, on_disk
-        self._rounds: list[int] = []  # of the pieces, in the order in which they came
+        self._rounds: list[int] = []  # rounds of the pieces, in order of arrival
         self._prepared = False
-        self._here: dict[str, Leaves] = {}  # pieces in the host's memory
+        self._in_memory: dict[str, Leaves] = {}  # pieces in host memory
         self._written: set[str] = set()
         self._needed: set[str] = set()  # pieces that checkpoints name
 
-    # What an update draws from it.
+    # Sampling.
 
     def count(self, unit: Unit) -> int:
-        """How many samples there are when it is full."""
+        """Return the number of samples in a full store."""
         return unit.rows(self._blank(self.capacity))[0]
 
     def rows(self, unit: Unit, indices: NDArray[Any]) -> Rows:
-        """Samples are their own rows."""
+        """Return the rows of samples, which are their indices."""
         return np.asarray(indices, np.int64)
 
     def block(self, draw: Sampler) -> int:
-        """How many updates are fetched at once."""
+        """Return the number of updates in one block."""
         return max(1, min(LONGEST_BLOCK, MOST_BYTES // (draw.size * self.segment_bytes)))
 
     def chunk(self) -> int:
-        """How many segments a phase looks at at once, before and after a visit."""
+        """Return the number of segments that `prepare` and `conclude` read at once."""
         return max(1, min(self.capacity, MOST_BYTES // self.segment_bytes))
 
     def example(self, draw: Sampler) -> Segments:
-        """A store of the right shapes, for tracing."""
-        found: Segments = jax.tree.map(jnp.asarray, self._blank(draw.size))
-        return found
+        """Return a store with the right shapes, for tracing."""
+        segments: Segments = jax.tree.map(jnp.asarray, self._blank(draw.size))
+        return segments
 
     def fetch(self, rows: Rows, unit: Unit) -> Fetched:
-        """The segments at rows [R], in their order."""
+        """Return the segments at rows [R], in their order."""
         return Fetched(self._segments(self._at(rows, self._shapes)), np.arange(len(rows), dtype=np.int32))
 
     def _segments(self, columns: Columns) -> Segments:
         arrays = jax.tree.map(jnp.asarray, columns)
         return Segments(arrays, jnp.int32(len(jax.tree.leaves(columns)[0])))
 
-    # What goes in.
+    # Filling.
 
     @property
     def filled(self) -> int:
-        """Segments that are there."""
+        """The number of segments in the store."""
         return len(self._rounds) * self._width
 
     def add(self, round: int, columns: Mapping[str, Any]) -> None:
-        """One more piece: of these columns [W, T, ...] those that the store keeps."""
-        kept = {name: columns[name] for name in self._shapes if name in columns}
-        self._put(_name(round, BROUGHT), jax.device_get(kept))
+        """Add one piece with those of the columns [W, T, ...] that belong to the store."""
+        own = {name: columns[name] for name in self._shapes if name in columns}
+        self._put(_name(round, BROUGHT), jax.device_get(own))
         self._rounds.append(round)
 
     def prepare(self, function: Callable[[Columns], Columns]) -> None:
-        """Put beside every segment what a phase makes of it, a chunk of them at a time."""
-        found: dict[int, list[Columns]] = {}
+        """Add the prepared columns to every segment, one chunk at a time."""
+        unfinished: dict[int, list[Columns]] = {}
         for rows, columns in self._chunks():
-            made = jax.device_get(function(columns))
-            for place in np.unique(rows // self._width):
-                found.setdefault(int(place), []).append(_taken(made, rows // self._width == place))
-            for place in [p for p, parts in found.items() if sum(map(_length, parts)) == self._width]:
-                self._put(_name(self._rounds[place], PREPARED), _joined(found.pop(place)))
+            prepared = jax.device_get(function(columns))
+            for piece in np.unique(rows // self._width):
+                unfinished.setdefault(int(piece), []).append(_select(prepared, rows // self._width == piece))
+            for piece in [p for p, parts in unfinished.items() if sum(map(_length, parts)) == self._width]:
+                self._put(_name(self._rounds[piece], PREPARED), _concatenate(unfinished.pop(piece)))
         self._prepared = True
 
     def conclude(self, function: Callable[[Columns], dict[str, jax.Array]]) -> tuple[dict[str, jax.Array], jax.Array]:
-        """What a phase says of every step [C, T] afterwards, and which of them count."""
-        told, valid = [], []
+        """Return the metrics of `conclude` for every step [C, T], and which steps are valid."""
+        metrics, valid = [], []
         for rows, columns in self._chunks():
-            told.append(_taken(jax.device_get(function(columns)), np.arange(len(rows))))
+            metrics.append(_select(jax.device_get(function(columns)), np.arange(len(rows))))
             valid.append(np.asarray(columns["valid"])[: len(rows)])
-        return jax.tree.map(jnp.asarray, _joined(told)), jnp.asarray(np.concatenate(valid))
+        return jax.tree.map(jnp.asarray, _concatenate(metrics)), jnp.asarray(np.concatenate(valid))
 
     def clear(self) -> None:
-        """Forget all segments; files go as soon as no checkpoint names them."""
-        self._rounds, self._prepared, self._here = [], False, {}
+        """Empty the store; files are deleted as soon as no checkpoint names them."""
+        self._rounds, self._prepared, self._in_memory = [], False, {}
         self._tidy()
 
     def _chunks(self) -> Iterable[tuple[Rows, Columns]]:
-        """Rows and their columns, always of one size: the last ones are repeated where some are missing."""
-        size, known = self.chunk(), self._known()
+        """Yield rows and their columns, always of one size; the last row is repeated as padding."""
+        size, shapes = self.chunk(), self._present_shapes()
         for begin in range(0, self.filled, size):
             rows = np.arange(begin, min(begin + size, self.filled), dtype=np.int64)
             padded = np.append(rows, np.repeat(rows[-1:], size - len(rows)))
-            yield rows, jax.tree.map(jnp.asarray, self._at(padded, known))
+            yield rows, jax.tree.map(jnp.asarray, self._at(padded, shapes))
 
-    # Where it lies.
+    # Location.
 
     def notes(self, name: str, members: int) -> list[str]:
-        """How large it is, where it lies, and how much of it is on the device."""
+        """Return its size, its location, and the part of it that is on the device."""
         whole, block = self.capacity * self.segment_bytes, max(MOST_BYTES, 4 * self.segment_bytes)
         each = f" for each of {members} members" if members > 1 else ""
-        there = f"on disk in {self._folder}" if self._on_disk else "in the host's memory"
+        location = f"on disk in {self._folder}" if self._on_disk else "in host memory"
         return [
-            f"the phase memory '{name}' takes {size(whole)}{each} {there}; "
-            f"of it at most two blocks of {size(block)} are on the device at once"
+            f"the phase buffer '{name}' takes {size(whole)}{each} {location}; "
+            f"at most two blocks of {size(block)} are on the device at once"
         ]
 
     @property
     def segment_bytes(self) -> int:
-        """What one segment takes."""
+        """The bytes of one segment."""
         return sum(int(np.prod(leaf.shape[1:])) * leaf.dtype.itemsize for leaf in jax.tree.leaves(self._shapes))
 
-    def _known(self) -> Columns:
-        """The shapes of the columns that are there by now."""
+    def _present_shapes(self) -> Columns:
+        """Return the shapes of the columns that the store has now."""
         piece = self._piece(_name(self._rounds[0], BROUGHT))
         names = {path[0].key for path, file in self._files.items() if file in piece}
         return {name: shape for name, shape in self._shapes.items() if self._prepared or name in names}
 
     def _at(self, rows: Rows, shapes: Columns) -> Columns:
-        """Columns [R, T, ...] of these shapes at rows [R]."""
-        places, within = rows // self._width, rows % self._width
+        """Return the columns [R, T, ...] of these shapes at rows [R]."""
+        pieces, within = rows // self._width, rows % self._width
         leaves, form = jax.tree_util.tree_flatten_with_path(shapes)
-        found = [np.empty((len(rows), *leaf.shape[1:]), leaf.dtype) for _, leaf in leaves]
-        for place in np.unique(places):
-            here = np.flatnonzero(places == place)
-            piece = self._all_of(self._rounds[place])
-            for (path, _), array in zip(leaves, found, strict=True):
-                array[here] = piece[self._files[path]][within[here]]
-        columns: Columns = jax.tree.unflatten(form, found)
+        arrays = [np.empty((len(rows), *leaf.shape[1:]), leaf.dtype) for _, leaf in leaves]
+        for index in np.unique(pieces):
+            positions = np.flatnonzero(pieces == index)
+            piece = self._all_of(self._rounds[index])
+            for (path, _), array in zip(leaves, arrays, strict=True):
+                array[positions] = piece[self._files[path]][within[positions]]
+        columns: Columns = jax.tree.unflatten(form, arrays)
         return columns
 
     def _all_of(self, round: int) -> Leaves:
@@ -176,17 +176,19 @@ class OffloadedStore:
         return {file: leaf for part in parts for file, leaf in self._piece(_name(round, part)).items()}
 
     def _piece(self, name: str) -> Leaves:
-        """The leaves of a piece; those on disk are mapped until the caller lets go of them."""
-        if name in self._here:
-            return self._here[name]
+        """Return the leaves of a piece; leaves on disk are memory-mapped until the caller drops them."""
+        if name in self._in_memory:
+            return self._in_memory[name]
         paths = list(self._path(name).glob("*.npy"))
         if not paths:
-            raise CheckpointError(f"{self._path(name)} is gone while the run needs it: resume from an older checkpoint")
+            raise CheckpointError(
+                f"{self._path(name)} is missing, but the run needs it. fix: resume from an older checkpoint"
+            )
         return {path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in paths}
 
     def _path(self, name: str) -> Path:
         if self._folder is None:
-            raise CheckpointError("pieces of a phase memory lie in a run's folder, and this run has none")
+            raise CheckpointError("pieces of a phase buffer need a run folder, and this run has none. fix: set out=")
         return self._folder / name
 
     def _put(self, name: str, columns: Columns) -> None:
@@ -195,7 +197,7 @@ class OffloadedStore:
         if self._on_disk:
             self._write(name, piece)
         else:
-            self._here[name] = {file: leaf.copy() for file, leaf in piece.items()}
+            self._in_memory[name] = {file: leaf.copy() for file, leaf in piece.items()}
 
     def _write(self, name: str, piece: Leaves) -> None:
         files = {f"{file}.npy": partial(_save, leaf) for file, leaf in piece.items()}
@@ -205,18 +207,18 @@ class OffloadedStore:
     # Checkpoints.
 
     def saved(self) -> list[str]:
-        """The names of all pieces, which are files from now on."""
+        """Write all pieces to files, and return their names."""
         names = [_name(round, part) for round in self._rounds for part in self._parts()]
         for name in names:
             if self._folder is not None and name not in self._written:
-                self._write(name, self._here[name])
+                self._write(name, self._in_memory[name])
         return names
 
     def _parts(self) -> tuple[str, ...]:
         return (BROUGHT, PREPARED) if self._prepared else (BROUGHT,)
 
     def put_back(self, names: Iterable[str]) -> None:
-        """Go on with pieces that a checkpoint names; CheckpointError where one is missing, cut or changed."""
+        """Restore the pieces that a checkpoint names; CheckpointError if one is missing, truncated or changed."""
         names = list(names)
         self._rounds = sorted(int(name.split("-")[0]) for name in names if name.endswith(BROUGHT))
         self._prepared = any(name.endswith(PREPARED) for name in names)
@@ -226,11 +228,11 @@ class OffloadedStore:
                 PIECE.file(self._path(name), file, manifest)
             self._written.add(name)
             if not self._on_disk:
-                self._here[name] = {file: np.array(leaf) for file, leaf in self._piece(name).items()}
+                self._in_memory[name] = {file: np.array(leaf) for file, leaf in self._piece(name).items()}
         self._needed = set(names)
 
     def keep_only(self, names: Iterable[str]) -> None:
-        """Forget the files of pieces that neither these names nor the store itself need."""
+        """Delete the files of pieces that neither these names nor the store itself need."""
         self._needed = set(names)
         self._tidy()
 
@@ -244,16 +246,16 @@ class OffloadedStore:
                 self._written.discard(path.name)
 
     def _blank(self, count: int) -> Segments:
-        """A store of the right shapes that takes no room."""
+        """Return a store with the right shapes that takes no memory."""
 
-        def made(leaf: Any) -> Any:
+        def blank(leaf: Any) -> Any:
             return np.broadcast_to(np.zeros((), leaf.dtype), (count, *leaf.shape[1:]))
 
-        return Segments(jax.tree.map(made, self._shapes), np.int32(0))  # type: ignore[arg-type]
+        return Segments(jax.tree.map(blank, self._shapes), np.int32(0))  # type: ignore[arg-type]
 
 
 def size(count: float) -> str:
-    """A number of bytes for people."""
+    """Format a number of bytes."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6)):
         if count >= factor:
             return f"{count / factor:.2f} {unit}"
@@ -269,15 +271,15 @@ def _save(leaf: NDArray[Any], path: Path) -> None:
         np.save(file, leaf, allow_pickle=False)
 
 
-def _taken(columns: Any, which: Any) -> Any:
-    """The segments that are meant; a mask may be shorter than what was padded."""
-    places = np.flatnonzero(which) if np.asarray(which).dtype == bool else which
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[places], columns)
+def _select(columns: Any, which: Any) -> Any:
+    """Select segments by a mask or by indices; a mask may be shorter than the padded columns."""
+    indices = np.flatnonzero(which) if np.asarray(which).dtype == bool else which
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[indices], columns)
 
 
 def _length(columns: Any) -> int:
     return len(jax.tree.leaves(columns)[0])
 
 
-def _joined(parts: list[Any]) -> Any:
+def _concatenate(parts: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)

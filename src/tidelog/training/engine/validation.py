@@ -1,4 +1,4 @@
-"""Validation losses: the update's own losses on held-out episodes, without a step. Letters: `B` batch."""
+"""Validation losses: the losses of the update on held-out episodes, without a step. Letters: `B` batch."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ MOST_BATCHES = 64
 
 
 class Validation:
-    """Mean losses over the held-out part; the same rows at every call, so that curves can be compared."""
+    """Mean losses over the held-out part; every call uses the same rows, therefore curves are comparable."""
 
     def __init__(self, stores: Mapping[str, Stored | StoredInteractions]) -> None:
         self._stores = stores
         self._rows: dict[int, Any] = {}
 
     def losses(self, algorithm: Any, state: Any) -> dict[str, float]:
-        """`{"held_out/<loss>": mean}` for every phase of one member."""
+        """Return `{"held_out/<loss>": mean}` for every phase of one member."""
         means = jax.device_get(self._over_phases(_mean_losses, algorithm, state))
         return {name: float(value) for name, value in means.items()}
 
     def names(self, algorithm: Any, state: Any) -> list[str]:
-        """What `losses` will hold, without computing it."""
+        """Return the names in `losses`, without computing them."""
         return list(self._over_phases(partial(eqx.filter_eval_shape, _mean_losses), algorithm, state))
 
     def _over_phases(self, means: Callable[..., dict[str, Any]], algorithm: Any, state: Any) -> dict[str, Any]:
-        numbers, found = as_arrays(algorithm), dict[str, Any]()
+        numbers, metrics = as_arrays(algorithm), dict[str, Any]()
         phases = algorithm.phases()
         for index, phase in enumerate(phases):
             if index not in self._rows:
                 self._rows[index] = jax.tree.map(self._batches, phase.reads, is_leaf=lambda d: isinstance(d, Sampler))
             prefix = "held_out/" if len(phases) == 1 else f"held_out/{phase.name}/"
             losses = means(index, numbers, state, self._stores, self._rows[index])
-            found |= {prefix + name: value for name, value in losses.items()}
-        return found
+            metrics |= {prefix + name: value for name, value in losses.items()}
+        return metrics
 
     def _batches(self, draw: Sampler) -> jax.Array:
         count, rows = draw.unit.rows(self._stores[draw.store])
         batches = min(-(-count // draw.size), MOST_BATCHES)
-        size = min(draw.size, count // batches)  # no row twice, fewer than `batches` left out
+        size = min(draw.size, count // batches)  # no row twice, fewer than `batches` rows left out
         order = np.random.default_rng(0).permutation(count)[: batches * size].reshape(batches, size)
         return jnp.asarray(order if rows is None else np.asarray(rows)[order], jnp.int32)
 
@@ -63,7 +63,7 @@ def _mean_losses(
         batch = jax.tree.map(
             lambda draw, r: draw.at(stores[draw.store], r), phase.reads, rows, is_leaf=lambda d: isinstance(d, Sampler)
         )
-        found: dict[str, jax.Array] = phase.losses(algorithm, state, batch, jax.random.key(0))
-        return found
+        losses: dict[str, jax.Array] = phase.losses(algorithm, state, batch, jax.random.key(0))
+        return losses
 
     return {name: jnp.mean(values) for name, values in jax.lax.map(one, rows).items()}

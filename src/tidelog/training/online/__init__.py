@@ -1,1 +1,1 @@
-"""Learning in an environment: collection, assignment of environments, throughput."""
+"""Learning in an environment: collection, environment assignment, throughput."""

@@ -1,8 +1,8 @@
-"""What was collected while training, as a log: pieces on disk while the run goes on, one log at its end.
+"""The decisions collected in training, as a log: pieces on disk during the run, one log at its end.
 
-Actions in the log are those the environment got, `extra["cut"]` says where the bounds changed the sampled one, and the
-propensity is the density of the uncut policy at the executed action (as everywhere here), where it has one. An episode
-that the end of the run cut off is truncated. Letters: `W` copies, `T` decisions of each, `N` rows.
+Actions in the log are the executed actions. `extra["cut"]` marks actions that the bounds changed. The propensity is the
+density of the unclipped policy at the executed action (as everywhere in tidelog), if the policy has a density. Episodes
+that are unfinished at the end of the run are truncated. Letters: `W` copies, `T` decisions of each, `N` rows.
 """
 
 from __future__ import annotations
@@ -21,39 +21,43 @@ Named = dict[str, np.ndarray[Any, Any]]
 
 
 class CollectedLog:
-    """Takes the rollouts of all members and writes them as one log."""
+    """Store the rollouts of all members and write them as one log."""
 
     def __init__(self, target: str | Path, spec: Spec, members: int) -> None:
         self.target, self._spec, self._members = Path(target), spec, members
         self._pieces = self.target.with_name(f"{self.target.name}.pieces")
 
     def check_free(self) -> None:
-        """Raise ConfigError where something stands at the target already."""
+        """Raise ConfigError if the target exists already."""
         for path in (self.target, self._pieces):
             if path.exists():
-                raise ConfigError(f"{path} exists: choose another place for the log, nothing was written")
+                raise ConfigError(f"{path} exists already; nothing was written. fix: choose another path for the log")
 
     def take(self, member: int, round: int, columns: Named, begins: bool) -> None:
-        """Keep one rollout, leaves [W, T, ...]; `begins`: every copy started anew before it.
+        """Store one rollout, leaves [W, T, ...]; `begins`: every copy was reset before it.
 
-        CheckpointError where the rollouts before it are a log already, as when a run goes back from its end.
+        CheckpointError if the earlier rollouts are a finished log already, as when a run continues from a checkpoint
+        before its end.
         """
         if round and not self._piece(member, round - 1).exists():
-            raise CheckpointError(f"what was played before is in {self.target} already and cannot be added to")
+            raise CheckpointError(
+                f"the earlier rollouts are in the finished log {self.target}, which cannot be extended. fix: start a "
+                "new run with another log_out"
+            )
         self._pieces.mkdir(parents=True, exist_ok=True)
         aside = self._pieces / f".{member}-{round}.npz"
         np.savez(aside, begins=np.asarray(begins), **columns)  # type: ignore[arg-type]
         aside.replace(self._piece(member, round))
 
     def go_on(self, rounds: int) -> None:
-        """Forget rollouts that come after the first so many."""
+        """Delete all rollouts after the first `rounds`."""
         if self._pieces.is_dir():
             for path in self._pieces.glob("*.npz"):
                 if int(path.stem.split("-")[1]) >= rounds:
                     path.unlink()
 
     def finish(self, rounds: int) -> None:
-        """Write the log and forget the pieces; nothing where that has been done."""
+        """Write the log and delete the pieces; do nothing if the log is written already."""
         if not self._pieces.is_dir():
             return
         rows = [self._rows(member, rounds) for member in range(self._members)]
@@ -67,7 +71,7 @@ class CollectedLog:
         return self._pieces / f"{member}-{round:08d}.npz"
 
     def _rows(self, member: int, rounds: int) -> Named:
-        """All decisions of one member, copy after copy, each in time's order; leaves [N, ...]."""
+        """Return all decisions of one member, copy after copy, each in order of time; leaves [N, ...]."""
         pieces = [_read(self._piece(member, round)) for round in range(rounds)]
         steps = pieces[0]["reward"].shape[1]
         begins = np.repeat([bool(piece.pop("begins")) for piece in pieces], steps) & (
@@ -75,13 +79,13 @@ class CollectedLog:
         )
         columns = {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]}
         ended = columns["terminated"] | columns["truncated"]
-        cut = np.append(begins[1:], True) & ~ended  # the run, not the world, ended these
+        cut = np.append(begins[1:], True) & ~ended  # ended by the run, not by the environment
         columns["truncated"] = columns["truncated"] | cut
         ended = ended | cut
-        kept = columns["valid"].reshape(-1)
-        flat = {name: leaf.reshape(-1, *leaf.shape[2:])[kept] for name, leaf in columns.items()}
-        over = ended.reshape(-1)[kept]
-        return flat | {"episode": np.cumsum(over) - over}
+        valid = columns["valid"].reshape(-1)
+        flat = {name: leaf.reshape(-1, *leaf.shape[2:])[valid] for name, leaf in columns.items()}
+        ends = ended.reshape(-1)[valid]
+        return flat | {"episode": np.cumsum(ends) - ends}
 
     def _log(self, rows: Named) -> Log:
         space, masked = self._spec.action, self._spec.masked
@@ -112,27 +116,27 @@ class CollectedLog:
 
 
 def _propensity(rows: Named, space: ActionSpace) -> np.ndarray[Any, Any] | None:
-    """Densities [N] in the actions' own units, or probabilities; None where the policy has neither."""
+    """Return densities [N] in the units of the actions, or probabilities; None if the policy has neither."""
     if "likely" not in rows:
         return None
     density: np.ndarray[Any, Any] = rows["likely"] - (space.log_volume() if isinstance(space, Continuous) else 0.0)
-    found: np.ndarray[Any, Any] = np.exp(density)
-    return found
+    propensity: np.ndarray[Any, Any] = np.exp(density)
+    return propensity
 
 
 def flat_columns(columns: dict[str, Any]) -> Named:
-    """Columns by flat names: `observation/<leaf>` and so on."""
-    found: Named = {}
+    """Return columns with flat names, as `observation/<leaf>`."""
+    flat: Named = {}
     for name, value in columns.items():
         leaves = (
             {f"{name}/{leaf}": array for leaf, array in value.items()} if isinstance(value, dict) else {name: value}
         )
-        found |= {place: np.asarray(array) for place, array in leaves.items()}
-    return found
+        flat |= {path: np.asarray(array) for path, array in leaves.items()}
+    return flat
 
 
 def _leaves(rows: Named, name: str) -> Named:
-    return {place.split("/", 1)[1]: leaf for place, leaf in rows.items() if place.startswith(f"{name}/")}
+    return {path.split("/", 1)[1]: leaf for path, leaf in rows.items() if path.startswith(f"{name}/")}
 
 
 def _read(path: Path) -> Named:

@@ -1,7 +1,7 @@
-"""Playing before each round: one compiled scan where the environment is a function, NumPy buffers where it is not.
+"""Collection before each round: one compiled scan in functional environments, NumPy buffers in host environments.
 
-Both bring the same columns, segments first. An action is sampled in the units of the policy; the environment gets it
-within its bounds. Letters: `W` copies, `T` decisions of each.
+Both return the same columns, segments first. Actions are sampled in the units of the policy, and clipped to the bounds
+of the environment. Letters: `W` copies, `T` decisions of each.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ RECORDED = (
     "observation", "action", "reward", "terminated", "truncated", "valid", "following", "mask", "following_mask",
     "likely",
 )  # fmt: skip
-NEEDED = ("reward", "terminated", "truncated", "valid")  # for counting episodes
+NEEDED = ("reward", "terminated", "truncated", "valid")  # the columns that count episodes
 
 
 class Carried(NamedTuple):
-    """What a policy with a memory carries from decision to decision."""
+    """The recurrent state of a policy between decisions."""
 
     carry: Any  # leaves [W, ...]
-    first: jax.Array  # [W] bool: the copies whose episode begins with the next decision, which forget it
+    first: jax.Array  # [W] bool: copies whose next decision starts an episode, and which reset the carry
 
 
 class Played(NamedTuple):
-    """Where a learner stands in its environment: worlds where they are functions, and the episodes under way."""
+    """The collection state of a learner: environment states of functional environments, and the current episodes."""
 
-    worlds: Any  # leaves [W, ...], or None where the environment lives on the host
-    sums: jax.Array  # [2 W]: of every copy the return so far, then the length so far
-    decisions: jax.Array  # int32: taken so far, in all copies
+    worlds: Any  # leaves [W, ...], or None for a host environment
+    sums: jax.Array  # [2 W]: the return so far of every copy, then the length so far of every copy
+    decisions: jax.Array  # int32: decisions so far, in all copies
     rounds: jax.Array  # int32: rollouts so far
-    carried: Carried | None = None  # where the policy has a memory
+    carried: Carried | None = None  # for recurrent policies
 
 
 def unplayed(source: Functional | None, count: int, key: jax.Array, carry: Any = None) -> Played:
-    """Before the first decision; `carry` is what a policy with a memory starts from."""
+    """Return the collection state before the first decision; `carry` is the initial state of a recurrent policy."""
     worlds = None if source is None else begin(source, count, key)
     carried = None if carry is None else Carried(carry, jnp.ones(count, bool))
     return Played(worlds, jnp.zeros(2 * count), jnp.int32(0), jnp.int32(0), carried)
@@ -66,15 +66,15 @@ def decide(
     recorded: bool,
     carried: Carried | None = None,
 ) -> tuple[dict[str, Any], Any]:
-    """Sampled actions, what the environment gets, and the log-probabilities of both; leaves [W, ...].
+    """Return sampled actions, executed actions, and the log-probabilities of both; leaves [W, ...].
 
-    That of what the environment gets, `likely`, is for logs alone: the density is the uncut one there. A policy without
-    a density has neither. A policy with a memory also says what it carried into this decision, and which episodes
-    begin; what it carries on comes second.
+    The log-probability of the executed action, `likely`, is only for logs: it is the density of the unclipped policy. A
+    policy without a density returns neither. A recurrent policy also returns its carry before this decision and which
+    episodes begin; the second value is the carry after the decision.
     """
     begins, before = {}, None
     if carried is not None:
-        before = _begun(algorithm.start(params, carried.first.shape[0]), carried)
+        before = _reset_carry(algorithm.start(params, carried.first.shape[0]), carried)
         begins = {"carry": before, "first": carried.first}
     act = algorithm.act(params, observation, mask=mask, key=key, carry=before)
     row = {"action": act.action, "log_probability": act.log_probability, "executed": act.action}
@@ -88,8 +88,8 @@ def decide(
     return {name: leaf for name, leaf in row.items() if leaf is not None} | begins, act.carry
 
 
-def _begun(start: Any, carried: Carried) -> Any:
-    """What is carried, or where episodes begin what every one of them starts from."""
+def _reset_carry(start: Any, carried: Carried) -> Any:
+    """Return the carry, with the initial carry where an episode begins."""
 
     def one(fresh: jax.Array, carry: jax.Array) -> jax.Array:
         return jnp.where(carried.first.reshape(-1, *[1] * (carry.ndim - 1)), fresh, carry)
@@ -107,24 +107,26 @@ def rollout(
     names: Collection[str],
     pieces: int = 1,
 ) -> tuple[Played, Columns]:
-    """`steps` decisions in every copy of a functional environment: where they led, and columns [W, T, ...].
+    """Take `steps` decisions in every copy of a functional environment; return its new state and columns [W, T, ...].
 
-    Besides what counting episodes needs, only the columns of these names are kept. `carry` is that into each of `P`
+    The columns are those of `names` and those that count episodes. `carry` is the carry at the start of each of `P`
     pieces, [W, P, ...].
     """
-    wanted = {*names, *NEEDED}
+    selected = {*names, *NEEDED}
 
     def one(now: tuple[Any, Any], key: jax.Array) -> tuple[Any, dict[str, Any]]:
         worlds, carried = now
         deciding, moving = jax.random.split(key)
         observation, mask = look(source, worlds)
-        row, carry = decide(algorithm, params, source.spec, observation, mask, deciding, "likely" in wanted, carried)
+        row, carry = decide(algorithm, params, source.spec, observation, mask, deciding, "likely" in selected, carried)
         moved = advance(source, worlds, row.pop("executed"), moving)
         row |= {"observation": observation, "mask": mask, "reward": moved.reward, "terminated": moved.terminated}
         row |= {"truncated": moved.truncated, "valid": jnp.ones_like(moved.terminated)}
         row |= {"following": moved.following, "following_mask": moved.following_mask}
         carried = None if carried is None else Carried(carry, moved.terminated | moved.truncated)
-        return (moved.world, carried), {name: leaf for name, leaf in row.items() if name in wanted and leaf is not None}
+        return (moved.world, carried), {
+            name: leaf for name, leaf in row.items() if name in selected and leaf is not None
+        }
 
     keys = jax.random.split(key, steps)
     (worlds, carried), rows = jax.lax.scan(one, (played.worlds, played.carried), keys)
@@ -133,7 +135,7 @@ def rollout(
 
 
 def _into_pieces(columns: Columns, pieces: int) -> Columns:
-    """The columns with what was carried into each piece, of what was carried into every step."""
+    """Reduce the carry of every step to the carry at the start of each piece."""
     if "carry" not in columns:
         return columns
     into = jax.tree.map(lambda leaf: leaf[:, :: leaf.shape[1] // pieces], columns["carry"])
@@ -141,25 +143,27 @@ def _into_pieces(columns: Columns, pieces: int) -> Columns:
 
 
 def shapes(algorithm: Any, params: Any, spec: Spec, collection: contract.Collection, recorded: bool) -> Columns:
-    """The columns that a rollout brings, as shapes [W, T, ...] and types, whatever the environment is."""
+    """Return the columns of a rollout as shapes [W, T, ...] and types, for any kind of environment."""
     count, steps = collection.environments, collection.steps
-    seen = {name: _blank(leaf, count) for name, leaf in spec.observation.items()}
+    observation = {name: _blank(leaf, count) for name, leaf in spec.observation.items()}
     mask = jnp.ones((count, spec.action.n), bool) if spec.masked else None  # type: ignore[union-attr]
     carried = unplayed(None, count, jax.random.key(0), algorithm.start(params, count)).carried
-    row, _ = jax.eval_shape(lambda: decide(algorithm, params, spec, seen, mask, jax.random.key(0), recorded, carried))
+    row, _ = jax.eval_shape(
+        lambda: decide(algorithm, params, spec, observation, mask, jax.random.key(0), recorded, carried)
+    )
     row.pop("executed")
     carry = row.pop("carry", {})
     flag = jnp.zeros(count, bool)
-    row |= {"observation": seen, "following": seen, "reward": jnp.zeros(count)}
+    row |= {"observation": observation, "following": observation, "reward": jnp.zeros(count)}
     row |= dict.fromkeys(("terminated", "truncated", "valid"), flag)
     row |= {} if mask is None else {"mask": mask, "following_mask": mask}
-    found = {name: jax.tree.map(lambda leaf: shaped(leaf, count, steps, *leaf.shape[1:]), row[name]) for name in row}
+    columns = {name: jax.tree.map(lambda leaf: shaped(leaf, count, steps, *leaf.shape[1:]), row[name]) for name in row}
     into = jax.tree.map(lambda leaf: shaped(leaf, count, collection.pieces, *leaf.shape[1:]), carry)
-    return found | ({} if carried is None else {"carry": into})
+    return columns | ({} if carried is None else {"carry": into})
 
 
 def shaped(leaf: Any, *shape: int) -> Any:
-    """A shape with the type of a leaf, and no numbers."""
+    """Return a shape with the type of a leaf, without values."""
     return jax.ShapeDtypeStruct(shape, leaf.dtype)  # type: ignore[no-untyped-call]
 
 
@@ -170,33 +174,33 @@ def _blank(leaf: Leaf, count: int) -> jax.Array:
 
 
 def counted(played: Played, columns: Columns) -> tuple[Played, dict[str, jax.Array], jax.Array]:
-    """Where the learner stands after a rollout; sums over the episodes that ended in it, and how many they are."""
+    """Return the collection state after a rollout, sums over the episodes that ended in it, and their number."""
     ended = (columns["terminated"] | columns["truncated"]) & columns["valid"]
     reward, valid = columns["reward"], columns["valid"]
     both = jnp.concatenate([reward, jnp.ones_like(reward)])
     ends, counts = (jnp.concatenate([flags, flags]) for flags in (ended, valid))
-    along, sums = discounted(played.sums, both, ends, counts, 1.0)
-    whole = jnp.where(ends, along, 0.0)
+    running, sums = discounted(played.sums, both, ends, counts, 1.0)
+    complete = jnp.where(ends, running, 0.0)
     count = reward.shape[0]
-    found = {"return": jnp.sum(whole[:count]), "length": jnp.sum(whole[count:])}
+    totals = {"return": jnp.sum(complete[:count]), "length": jnp.sum(complete[count:])}
     decisions = played.decisions + jnp.sum(valid, dtype=jnp.int32)
     after = played._replace(sums=sums, decisions=decisions, rounds=played.rounds + 1)
-    return after, found, jnp.sum(ended, dtype=jnp.int32)
+    return after, totals, jnp.sum(ended, dtype=jnp.int32)
 
 
 class Host:
-    """An environment on the host with what it shows now: one compiled call a step, one transfer a rollout."""
+    """A host environment with its current observation: one compiled call per step, one transfer per rollout."""
 
     def __init__(self, environment: Environment, seed: int, recorded: bool) -> None:
         self.environment, self._seed, self._recorded = environment, seed, recorded
         self._observed: Observed | None = None
         self._act: Any = None
         self._before: Named | None = None
-        self.began = False  # whether the last rollout started every copy anew
+        self.began = False  # whether the last rollout reset every copy first
 
     @property
     def resumable(self) -> bool:
-        """Whether a resumed run goes on in the middle of its episodes."""
+        """Whether a resumed run continues in the middle of its episodes."""
         return isinstance(self.environment, Resumable)
 
     def rollout(
@@ -209,22 +213,22 @@ class Host:
         carried: Carried | None = None,
         pieces: int = 1,
     ) -> tuple[Columns, Carried | None]:
-        """`steps` decisions in every copy: columns [W, T, ...] as NumPy arrays, and what is carried on.
+        """Take `steps` decisions in every copy; return columns [W, T, ...] as NumPy arrays, and the new carry.
 
-        Steps in which a copy only restarts stand among them, unless it plays alone: then they are not counted. Raises
+        Steps in which a copy only resets are included; with a single copy they are left out and not counted. Raises
         EnvironmentFailure.
         """
         observed = self._begin(round)
         arrays, fixed = eqx.partition((algorithm, params), eqx.is_array)
-        leaves, form = jax.tree.flatten(arrays)  # once, not in each of the calls
+        leaves, form = jax.tree.flatten(arrays)  # once per rollout, not in each call
         if self._act is None:
             self._act = _decider(form, fixed, self.environment.spec, self._recorded)
         if carried is not None and self.began:
             carried = carried._replace(first=np.ones(self.environment.count, bool))  # type: ignore[arg-type]
         columns: Columns = {}
-        step = asked = 0
+        step = calls = 0
         while step < steps:
-            row, carry = self._act(leaves, observed.observation, observed.action_mask, key, asked, carried)
+            row, carry = self._act(leaves, observed.observation, observed.action_mask, key, calls, carried)
             row = {name: np.asarray(leaf) for name, leaf in row.items()}
             outcome = self.environment.step(row.pop("executed"))
             row |= _row(observed, outcome)
@@ -233,29 +237,29 @@ class Host:
             if row["valid"].any() or len(row["valid"]) > 1:
                 _put(columns, row, step)
                 step += 1
-            asked += 1
+            calls += 1
             self._observed = observed = outcome.current
             if carried is not None:
                 carried = Carried(carry, row["terminated"] | row["truncated"] | ~row["valid"])
         return _into_pieces(columns, pieces), jax.tree.map(jnp.asarray, carried)
 
     def save(self) -> Named | None:
-        """The environment's state as arrays, or None where it has none to offer."""
+        """Return the environment's state as arrays, or None if it cannot be saved."""
         started = self._observed is not None
         return self.environment.save_state() if started and isinstance(self.environment, Resumable) else None
 
     def remember(self) -> None:
-        """Keep the present state: a rollout may fail, here or in another member's environment."""
+        """Store the current state, because a rollout may fail, here or in another member's environment."""
         self._before = self.save()
 
     def before(self) -> Named | None:
-        """The state that was kept."""
+        """Return the stored state."""
         return self._before
 
     def restore(self, saved: Named | None) -> None:
-        """Go on from a saved state; without one, copies start anew at the next rollout."""
-        place = self.environment
-        self._observed = place.restore_state(saved) if saved is not None and isinstance(place, Resumable) else None
+        """Restore a saved state; without one, all copies are reset at the next rollout."""
+        env = self.environment
+        self._observed = env.restore_state(saved) if saved is not None and isinstance(env, Resumable) else None
 
     def _begin(self, round: int) -> Observed:
         self.began = self._observed is None
@@ -289,7 +293,7 @@ def _put(columns: Columns, row: dict[str, Any], step: int) -> None:
 
 
 def _decider(form: Any, fixed: Any, spec: Spec, recorded: bool) -> Any:
-    """The compiled decision of one kind of algorithm; its arrays are arguments."""
+    """Return the compiled decision of one kind of algorithm; its arrays are arguments."""
 
     @jax.jit
     def act(

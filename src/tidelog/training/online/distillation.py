@@ -1,7 +1,7 @@
-"""A run in an environment that begins as a policy: it plays a first collection, and fresh members are taught from it.
+"""The start policy of a run in an environment: it collects decisions first, and fresh members are distilled from it.
 
-What it plays is not counted among the run's decisions. The same collection serves every member, so that a member alone
-begins as it does among others.
+These decisions are not counted in the run's steps. All members use the same collection, therefore a member starts
+equally alone and with others.
 """
 
 from __future__ import annotations
@@ -26,87 +26,95 @@ from tidelog.training.online.env_assignment import EnvAssignment
 from tidelog.training.runs.options import whole
 from tidelog.training.runs.run import Run
 
-SEED = 0  # of what the teacher plays, whoever is taught
+SEED = 0  # of the start policy's collection, for all members
 
 
 @dataclass(frozen=True)
 class Start:
-    """Who a run begins as; ConfigError where a number is impossible, or what should teach is no policy."""
+    """The start policy and the size of its distillation; ConfigError for an invalid number or something else."""
 
     policy: Policy
-    decisions: int = 16_384  # that it plays
+    decisions: int = 16_384  # that the policy collects
     updates: int = 3_000  # on minibatches of them
 
     @classmethod
     def of(cls, policy: Any, **numbers: int | None) -> Start | None:
-        """A start from what `learn` was given; None where that is nothing."""
-        given = {name: value for name, value in numbers.items() if value is not None}
+        """Create a start from the arguments of `learn`, or None without a start policy."""
+        settings = {name: value for name, value in numbers.items() if value is not None}
         if policy is None:
-            if given:
-                names = ", ".join(f"start_{name}" for name in given)
-                raise ConfigError(f"{names}: only with a policy to begin as, in start=...")
+            if settings:
+                names = ", ".join(f"start_{name}" for name in settings)
+                raise ConfigError(
+                    f"{names}: has no effect without a start policy. fix: set start= too, or drop {names}"
+                )
             return None
-        found = policy.policy() if isinstance(policy, Run) else policy
-        if not isinstance(found, Policy):
+        start_policy = policy.policy() if isinstance(policy, Run) else policy
+        if not isinstance(start_policy, Policy):
             raise ConfigError(
-                f"start: expected a policy or a run, found {type(policy).__name__}: read it first, as in "
+                f"start: expected a policy or a run, found {type(policy).__name__}. fix: read it first, as in "
                 "start=tl.load_policy(path) or start=tl.load(run)"
             )
-        return cls(found, **given)
+        return cls(start_policy, **settings)
 
     def __post_init__(self) -> None:
         for name in ("decisions", "updates"):
             if whole(f"start_{name}", getattr(self, name)) < 1:
-                raise ConfigError(f"start_{name} = {getattr(self, name)}: expected at least 1")
+                raise ConfigError(f"start_{name} = {getattr(self, name)}: expected at least 1. fix: use 1000")
 
 
 def check_begins(algorithm: Any) -> None:
-    """Raise ConfigError unless the algorithm's policy can begin as another."""
+    """Raise ConfigError unless the algorithm supports a start policy."""
     if not isinstance(algorithm, Distillable):
-        raise ConfigError(f"start: {type(algorithm).__name__} has no policy that can begin as another")
+        raise ConfigError(
+            f"start: {type(algorithm).__name__} does not support a start policy. fix: use PPG or OffPolicyPPG, or drop "
+            "start="
+        )
 
 
 def begun_as(
-    start: Start, members: Sequence[Member], learners: Sequence[LearnerState], places: EnvAssignment
+    start: Start, members: Sequence[Member], learners: Sequence[LearnerState], assignment: EnvAssignment
 ) -> tuple[list[LearnerState], dict[str, Any]]:
-    """Fresh learners whose policies do what the start's does, and what a record says of it.
+    """Distill fresh learners from the start policy; return them, and the facts for the record.
 
-    ConfigError where they have a memory: what a teacher did is learnt decision by decision. DivergenceError where what
-    is learnt from is not finite.
+    ConfigError for recurrent learners, because the distillation reads single decisions. DivergenceError if the
+    divergence is not finite.
     """
     first = members[0].algorithm
     if first.start(first.policy_params(learners[0].state), 1) is not None:
-        raise ConfigError(f"start: {type(first).__name__} with a memory cannot begin as another: leave one away")
+        raise ConfigError(
+            f"start: {type(first).__name__} is recurrent here, and start= supports only feed-forward policies. fix: "
+            "drop recurrent_size or start="
+        )
     count = members[0].algorithm.collection().environments
-    environment = places.hosts[0].environment if places.source is None else Hosted(places.source, count)
-    lesson = lesson_of(start.policy, environment, start.decisions, SEED)
-    lesson = jax.tree.map(jax.numpy.asarray, lesson)
-    found, apart = [], []
+    environment = assignment.hosts[0].environment if assignment.source is None else Hosted(assignment.source, count)
+    target = lesson_of(start.policy, environment, start.decisions, SEED)
+    target = jax.tree.map(jax.numpy.asarray, target)
+    distilled, divergences = [], []
     for member, learner in zip(members, learners, strict=True):
         key = jax.random.fold_in(jax.random.key(member.seed), 3)
-        state, divergence = member.algorithm.taught(learner.state, lesson, key, start.updates)
-        found.append(learner._replace(state=state))
-        apart.append(float(divergence))
-        if not math.isfinite(apart[-1]):
+        state, divergence = member.algorithm.taught(learner.state, target, key, start.updates)
+        distilled.append(learner._replace(state=state))
+        divergences.append(float(divergence))
+        if not math.isfinite(divergences[-1]):
             raise DivergenceError(
-                f"the divergence of {type(first).__name__} with seed {member.seed} from the policy that it begins as "
-                "became NaN or infinite: look at that policy, and at what the environment shows it"
+                f"the divergence of {type(first).__name__} with seed {member.seed} from the start policy became NaN or "
+                "infinite, expected a finite number. fix: check the start policy and the environment's observations"
             )
-    told = {
+    facts = {
         "algorithm": type(start.policy.algorithm).__name__,
-        "decisions": int(np.shape(jax.tree.leaves(lesson.observation)[0])[0]),
+        "decisions": int(np.shape(jax.tree.leaves(target.observation)[0])[0]),
         "updates": start.updates,
-        "divergence": apart,
+        "divergence": divergences,
     }
-    return found, told
+    return distilled, facts
 
 
 def learnt_through(policy: Policy) -> dict[str, Any]:
-    """Sketches for the record of a run that began as a policy: what informed that has informed this."""
+    """Return the sketches for the record of a distilled run: the data of its start policy count as its own."""
     origin = policy.origin
     if origin.get("learnt_from") is None:
         return {}
     if not origin.get("chosen_by") or origin.get("held_out") is None:
         return {"learnt_from": origin["learnt_from"]}
-    both = Sketch.from_json(origin["learnt_from"]).joined(Sketch.from_json(origin["held_out"]))
-    return {} if both is None else {"learnt_from": both.to_json()}
+    union = Sketch.from_json(origin["learnt_from"]).joined(Sketch.from_json(origin["held_out"]))
+    return {} if union is None else {"learnt_from": union.to_json()}

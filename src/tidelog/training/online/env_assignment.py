@@ -1,4 +1,4 @@
-"""Where members play: one function for all, or on the host an environment each."""
+"""The assignment of environments to members: one functional environment for all, or one host environment each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidelog.types import Spec
 
 @dataclass
 class EnvAssignment:
-    """One function for all members, or the environment of each."""
+    """One functional environment for all members, or one host environment per member."""
 
     spec: Spec
     source: Functional | None
@@ -29,35 +29,44 @@ class EnvAssignment:
 
 
 def places_for(env: Any, count: int, seeds: Sequence[int], recorded: bool) -> EnvAssignment:
-    """`count` copies of an environment for a member of each seed; ConfigError where one cannot be shared."""
+    """Assign `count` copies of an environment to one member per seed; ConfigError if one object would be shared."""
     first = make(env, count)
     if isinstance(first, Hosted):
         return EnvAssignment(first.spec, first.functional)
     if isinstance(env, Environment) and len(seeds) > 1:
-        raise ConfigError(f"one {first.name} cannot be played by {len(seeds)} members: pass its name or its maker")
+        raise ConfigError(
+            f"env: one {first.name} object cannot serve {len(seeds)} members, expected one per member. fix: pass its "
+            "name, or a function that creates it"
+        )
     environments = [first, *(make(env, count) for _ in seeds[1:])]
     return EnvAssignment(
         first.spec, None, [Host(one, seed, recorded) for one, seed in zip(environments, seeds, strict=True)]
     )
 
 
-def place_name(env: Any, places: EnvAssignment) -> str:
-    """How the environment is called."""
+def place_name(env: Any, assignment: EnvAssignment) -> str:
+    """Return the name of the environment."""
     if isinstance(env, str):
         return env
-    source: Functional | Environment = places.source or places.hosts[0].environment
+    source: Functional | Environment = assignment.source or assignment.hosts[0].environment
     return source.name
 
 
 def restored(
-    places: EnvAssignment, players: Sequence[Any], learners: Sequence[LearnerState], environments: Sequence[Named]
+    assignment: EnvAssignment,
+    algorithms: Sequence[Any],
+    learners: Sequence[LearnerState],
+    environments: Sequence[Named],
 ) -> list[LearnerState]:
-    """Learners where they stood, with environments on the host put back; what cannot be put back starts anew."""
-    found = list(learners)
-    for i, host in enumerate(places.hosts):
+    """Restore learners and their host environments from a checkpoint; environments without a saved state are reset."""
+    restored_learners = list(learners)
+    for i, host in enumerate(assignment.hosts):
         host.restore(environments[i] or None)
-        if not environments[i]:  # copies start anew, and with them the episodes that are counted
-            played, state = found[i].played, found[i].state
-            state = players[i].begun_anew(state) if isinstance(players[i], Counting) else state
-            found[i] = found[i]._replace(state=state, played=played._replace(sums=jnp.zeros_like(played.sums)))
-    return found
+        if not environments[i]:  # the copies are reset, and with them the sums of their episodes
+            learner = restored_learners[i]
+            played, state = learner.played, learner.state
+            state = algorithms[i].begun_anew(state) if isinstance(algorithms[i], Counting) else state
+            restored_learners[i] = learner._replace(
+                state=state, played=played._replace(sums=jnp.zeros_like(played.sums))
+            )
+    return restored_learners

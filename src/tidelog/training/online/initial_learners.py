@@ -1,4 +1,4 @@
-"""Learners before their first decision in an environment, with all the stores that they will keep."""
+"""Learners before their first decision in an environment, with all their stores."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from tidelog.types import Spec
 
 
 def planned_updates(algorithm: Collecting, steps: int) -> int:
-    """How many updates a run of so many decisions takes."""
+    """Return the number of updates of a run of `steps` decisions."""
     collection = algorithm.collection()
     rounds = -(-steps // (collection.environments * collection.steps))
-    asked = [phase.updates for phase in algorithm.phases()]
-    return sum(updates(algorithm, round) for round in range(rounds) for updates in asked if updates is not None)
+    updates_of_phases = [phase.updates for phase in algorithm.phases()]
+    return sum(
+        updates(algorithm, round) for round in range(rounds) for updates in updates_of_phases if updates is not None
+    )
 
 
 def fresh_players(
@@ -31,18 +33,18 @@ def fresh_players(
     recorded: bool,
     storage: Storage | None = None,
 ) -> list[LearnerState]:
-    """Learners before their first decision; each depends on nothing but its own seed and settings.
+    """Create learners before their first decision; each depends only on its own seed and settings.
 
-    Raises SpaceError where there is no room for what they keep from round to round.
+    Raises SpaceError if their stores do not fit.
     """
     updates = planned_updates(members[0].algorithm, steps)
     states = [member.algorithm.init(spec, jax.random.key(member.seed), updates) for member in members]
-    players = [(member.algorithm, member.seed) for member in members]
-    return beginners(players, states, spec, source, recorded, {}, storage)
+    collectors = [(member.algorithm, member.seed) for member in members]
+    return beginners(collectors, states, spec, source, recorded, {}, storage)
 
 
 def beginners(
-    players: list[tuple[Any, int]],
+    collectors: list[tuple[Any, int]],
     states: list[Any],
     spec: Spec,
     source: Functional | None,
@@ -50,25 +52,25 @@ def beginners(
     stores: Stores,
     storage: Storage | None = None,
 ) -> list[LearnerState]:
-    """Learners in given states, for players and their seeds, before their first decision."""
-    numbers, storage = as_arrays(players[0][0]), storage or Storage()
-    planned = planned_stores(numbers, states[0], spec, recorded)
-    stacked = source is not None and storage.stacked(len(players))
-    check_room(storage, numbers, planned, len(players), stacked)
-    depots = storage.depots(numbers, planned, 0)
-    kept = {name: plan for name, plan in planned.items() if name not in depots}
-    segments = [make_stores(kept) for _ in players]
-    metrics = metric_names(numbers, states[0], {**stores, **segments[0], **depots})
-    metrics |= extra_metrics(numbers, states[0], planned)
+    """Create learners with these states, for pairs of algorithm and seed, before their first decision."""
+    algorithm_arrays, storage = as_arrays(collectors[0][0]), storage or Storage()
+    planned = planned_stores(algorithm_arrays, states[0], spec, recorded)
+    stacked = source is not None and storage.stacked(len(collectors))
+    check_room(storage, algorithm_arrays, planned, len(collectors), stacked)
+    offloaded = storage.depots(algorithm_arrays, planned, 0)
+    on_device = {name: plan for name, plan in planned.items() if name not in offloaded}
+    segments = [make_stores(on_device) for _ in collectors]
+    metrics = metric_names(algorithm_arrays, states[0], {**stores, **segments[0], **offloaded})
+    metrics |= extra_metrics(algorithm_arrays, states[0], planned)
     return [
         create_learner(
-            player,
+            algorithm,
             state,
-            {**stores, **depots},
+            {**stores, **offloaded},
             seed,
             metrics,
             own,
-            played_at_first(player, state, source, seed),
+            played_at_first(algorithm, state, source, seed),
         )
-        for (player, seed), state, own in zip(players, states, segments, strict=True)
+        for (algorithm, seed), state, own in zip(collectors, states, segments, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""How a policy's actions compare with those of a log: no estimate of worth, only of likeness. Letter: `N` steps."""
+"""Agreement of a policy's actions with those of a log; this does not estimate the policy's value. Letter: `N` steps."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from tidelog.types import ActionSpace, Continuous, Discrete
 
 
 def agreement(policy: Policy, log: Log) -> dict[str, float]:
-    """Share of equal actions (or mean distance of continuous ones), and mean log-probability of the logged actions.
+    """Return the share of equal actions (or the mean distance of continuous ones), and the mean log-probability.
 
-    Raises SpecError where the log does not show what the policy was trained to see.
+    The log-probability is that of the logged actions. Raises SpecError if the log's spaces are not those of the policy.
     """
     if log.spec.observation != policy.spec.observation or not _comparable(log.spec.action, policy.spec.action):
-        raise SpecError(f"the policy was trained on {policy.spec}, this log has {log.spec}")
+        raise SpecError(
+            f"log: found {log.spec}, expected the policy's {policy.spec}. fix: use a log with the spaces of the policy"
+        )
     rows = log.transitions
     chosen = act_along(policy, rows.observation, log.starts, rows.mask)
     if isinstance(log.spec.action, Discrete):
-        found = {"share of equal actions": float(np.mean(chosen == log.action))}
+        metrics = {"share of equal actions": float(np.mean(chosen == log.action))}
     else:
-        found = {"mean distance to logged actions": float(np.mean(np.linalg.norm(chosen - log.action, axis=-1)))}
+        metrics = {"mean distance to logged actions": float(np.mean(np.linalg.norm(chosen - log.action, axis=-1)))}
     likely = log_probability_along(policy, rows.observation, log.action, log.starts, rows.mask)
-    return found if likely is None else found | {"mean log-probability of logged actions": float(likely.mean())}
+    return metrics if likely is None else metrics | {"mean log-probability of logged actions": float(likely.mean())}
 
 
 def _comparable(one: ActionSpace, two: ActionSpace) -> bool:
-    """Whether actions of both mean the same; bounds may differ, since they may be those of what was seen."""
+    """Return whether actions of both spaces mean the same; bounds may differ, because they may come from the data."""
     if isinstance(one, Continuous) and isinstance(two, Continuous):
         return one.size == two.size and one.names == two.names
     return one == two

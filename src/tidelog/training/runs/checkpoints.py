@@ -1,4 +1,4 @@
-"""The checkpoints of a run: complete or absent, the last few kept, refused when they are not what they should be."""
+"""The checkpoints of a run: each is complete or absent, old ones are deleted, corrupt ones are refused."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CHECKPOINT = Kind("checkpoint", 1)
 
 
 class Checkpoint(NamedTuple):
-    """What a checkpoint holds."""
+    """The content of a checkpoint."""
 
     learners: list[LearnerState]
     position: Position
-    memory: dict[str, Any]  # what reports have to remember: the best so far
-    environments: Sequence[Named] = ()  # of each member on the host; {} where it has nothing to offer
-    waiting: Sequence[Any] = ()  # what acts in rollouts that are played ahead, of each member
-    deposited: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: the pieces that lie off the device
+    memory: dict[str, Any]  # the state of the selection: best values so far
+    environments: Sequence[Named] = ()  # states of the host environments; {} for one that cannot be saved
+    waiting: Sequence[Any] = ()  # policy params of the rollout that is collected ahead, of each member
+    deposited: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: names of the offloaded pieces
 
 
 class Checkpoints:
@@ -34,13 +34,13 @@ class Checkpoints:
         self._folder, self._keep = folder, keep
 
     def updates(self) -> list[int]:
-        """The updates at which there is a complete checkpoint, oldest first."""
+        """Return the updates of all complete checkpoints, oldest first."""
         if not self._folder.is_dir():
             return []
         return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdigit())
 
     def save(self, update: int, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then forget those beyond the last few and whatever a kill left half written."""
+        """Write a checkpoint, then delete all but the last `keep` and all half-written ones."""
         files: dict[str, Any] = {
             f"member-{i}.safetensors": array_file(learner) for i, learner in enumerate(checkpoint.learners)
         }
@@ -58,53 +58,58 @@ class Checkpoints:
         forget_half_written(self._folder)
 
     def forget_after(self, update: int) -> None:
-        """Remove checkpoints later than `update`, because the run goes on from there."""
+        """Delete checkpoints after `update`, because the run continues from there."""
         for later in [u for u in self.updates() if u > update]:
             shutil.rmtree(self._folder / f"{later:010d}")
 
     def load(self, templates: list[LearnerState], update: int | None = None, params: Sequence[Any] = ()) -> Checkpoint:
-        """The last checkpoint, or the one at `update`; a corrupt one is refused and the one before it offered.
+        """Read the last checkpoint, or the one at `update`; if it is corrupt, the error names the one before it.
 
-        `params` are templates of what acts in rollouts that are played ahead, where there may be any.
+        `params` are templates of the policy params of a rollout that is collected ahead, if there can be one.
         """
-        last, there = self._last(), self.updates()
-        wanted = last if update is None else update
-        if wanted not in there:
-            raise CheckpointError(f"no checkpoint at update {wanted}: there are {', '.join(map(str, there))}")
+        last, updates = self._last(), self.updates()
+        selected = last if update is None else update
+        if selected not in updates:
+            raise CheckpointError(
+                f"checkpoint = {selected}: there is no checkpoint at this update. fix: use one of "
+                f"{', '.join(map(str, updates))}"
+            )
         try:
-            return self._read(self._folder / f"{wanted:010d}", templates, params)
+            return self._read(self._folder / f"{selected:010d}", templates, params)
         except CheckpointError as error:
-            before = [u for u in there if u < wanted]
-            offer = f"; the one before it, at update {before[-1]}, can be asked for" if before else ""
-            raise CheckpointError(f"{error}{offer}") from error
+            before = [u for u in updates if u < selected]
+            fix = f". fix: use the one before it, with checkpoint={before[-1]}" if before else ""
+            raise CheckpointError(f"{error}{fix}") from error
 
     def memory(self) -> dict[str, Any]:
-        """What reports remembered at the last checkpoint."""
+        """Return the state of the selection at the last checkpoint."""
         return dict(CHECKPOINT.manifest(self._folder / f"{self._last():010d}")["memory"])
 
     def deposited(self) -> list[list[dict[str, list[str]]]]:
-        """The pieces off the device that each checkpoint names, of each member and by store."""
+        """Return the offloaded pieces that each checkpoint names, of each member and by store."""
         folders = [self._folder / f"{update:010d}" for update in self.updates()]
         return [CHECKPOINT.manifest(folder).get("deposited", []) for folder in folders]
 
     def _last(self) -> int:
-        there = self.updates()
-        if not there:
-            raise CheckpointError(f"{self._folder} holds no complete checkpoint: start the run anew")
-        return there[-1]
+        updates = self.updates()
+        if not updates:
+            raise CheckpointError(f"{self._folder} has no complete checkpoint. fix: start the run again")
+        return updates[-1]
 
     def _read(self, folder: Path, templates: list[LearnerState], params: Sequence[Any]) -> Checkpoint:
         manifest = CHECKPOINT.manifest(folder)
         if sum(name.startswith("member-") for name in manifest["files"]) != len(templates):
-            raise CheckpointError(f"{folder} does not hold the {len(templates)} members of this run")
+            raise CheckpointError(
+                f"{folder} has the members of another run, expected {len(templates)}. fix: use a checkpoint of this run"
+            )
 
-        def filled(name: str, template: Any) -> Any:
+        def fill_from(name: str, template: Any) -> Any:
             file = CHECKPOINT.file(folder, name, manifest)
             return fill(template, read_arrays(file), str(file))
 
-        learners = [filled(f"member-{i}.safetensors", template) for i, template in enumerate(templates)]
-        there = [f"ahead-{i}.safetensors" for i in range(len(params)) if f"ahead-{i}.safetensors" in manifest["files"]]
-        waiting = [filled(name, template) for name, template in zip(there, params, strict=False)]
+        learners = [fill_from(f"member-{i}.safetensors", template) for i, template in enumerate(templates)]
+        names = [f"ahead-{i}.safetensors" for i in range(len(params)) if f"ahead-{i}.safetensors" in manifest["files"]]
+        waiting = [fill_from(name, template) for name, template in zip(names, params, strict=False)]
         environments = [_environment(folder, i, manifest) for i in range(len(templates))]
         position, deposited = Position(*manifest["position"]), manifest.get("deposited", [])
         return Checkpoint(learners, position, manifest["memory"], environments, waiting, deposited)
@@ -115,14 +120,14 @@ def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:
     if name not in manifest["files"]:
         return {}
     arrays = read_arrays(CHECKPOINT.file(folder, name, manifest))
-    return {place[2:-2]: array for place, array in arrays.items()}  # as they were called before they were a pytree
+    return {path[2:-2]: array for path, array in arrays.items()}  # the names before they became pytree paths
 
 
 def read_member(run: Path, member: int) -> tuple[int, Path, Named]:
-    """A run's last checkpoint: its update, the file of one member, and the arrays of that state by their path."""
+    """Return the update of a run's last checkpoint, the file of one member, and the arrays of its state by path."""
     updates = Checkpoints(run / "checkpoints", 1).updates()
     if not updates:
-        raise CheckpointError(f"{run / 'checkpoints'} holds no complete checkpoint")
+        raise CheckpointError(f"{run / 'checkpoints'} has no complete checkpoint. fix: start the run again")
     last = run / "checkpoints" / f"{updates[-1]:010d}"
     file = CHECKPOINT.file(last, f"member-{member}.safetensors", CHECKPOINT.manifest(last))
     prefix = ".state"
@@ -131,14 +136,14 @@ def read_member(run: Path, member: int) -> tuple[int, Path, Named]:
 
 
 def read_part(run: str | Path, part: str, member: int = 0) -> Named:
-    """The arrays of one named part of a state (say `critic`) in a run's last checkpoint, by their path within it.
+    """Return the arrays of one part of a state (such as `critic`) in a run's last checkpoint, by their path within it.
 
-    Raises CheckpointError where there is no such part.
+    Raises CheckpointError if there is no such part.
     """
     _, file, arrays = read_member(Path(run), member)
     prefix = f".{part}"
-    found = {path[len(prefix) :]: a for path, a in arrays.items() if path.startswith((prefix + ".", prefix + "["))}
-    if not found:
+    selected = {path[len(prefix) :]: a for path, a in arrays.items() if path.startswith((prefix + ".", prefix + "["))}
+    if not selected:
         parts = sorted({path.split(".")[1].split("[")[0] for path in arrays})
-        raise CheckpointError(f"{file} has no part '{part}'; parts: {', '.join(parts)}")
-    return found
+        raise CheckpointError(f"{file} has no part '{part}'. fix: use one of {', '.join(parts)}")
+    return selected

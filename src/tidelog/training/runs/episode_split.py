@@ -1,6 +1,6 @@
-"""The two parts of a log: episodes to learn from and episodes held out; in memory, or left on disk.
+"""The split of a log into training and held-out episodes, in memory or on disk.
 
-Of a log on disk only the held-out episodes that validation needs are read into memory.
+From a log on disk, only the held-out episodes for validation are read into memory.
 """
 
 from __future__ import annotations
@@ -22,31 +22,35 @@ from tidelog.training.engine.stores import stores_of
 from tidelog.training.engine.validation import MOST_BATCHES
 
 Ordinals = np.ndarray[Any, Any]
-VALIDATION_STEPS = MOST_BATCHES * 1024  # read into memory for validation, at most about so many
+VALIDATION_STEPS = MOST_BATCHES * 1024  # approximate limit of the held-out steps in memory
 
 
 class EpisodeSplit:
-    """A log split by episode; `held_out` 0 holds nothing out."""
+    """A log split by episode; with `held_out` 0 nothing is held out."""
 
     def __init__(self, log: Log, held_out: float, seed: int) -> None:
         self.log, self.mapped = log, is_mapped(log)
         self._train: Ordinals | None = None
-        self._kept: Ordinals | None = None
+        self._held_out: Ordinals | None = None
         if held_out > 0:
-            self._train, self._kept = log.split_ordinals(1.0 - held_out, seed)
+            self._train, self._held_out = log.split_ordinals(1.0 - held_out, seed)
 
     @property
     def held_out_ids(self) -> list[Any]:
-        """The user's names of the held-out episodes."""
-        return [] if self._kept is None else np.asarray(self.log.episode_ids[self._kept]).tolist()
+        """The user's ids of the held-out episodes."""
+        return [] if self._held_out is None else np.asarray(self.log.episode_ids[self._held_out]).tolist()
 
     def sketches(self) -> dict[str, Any]:
-        """What tells later whether an episode was learnt from, or held out: JSON of a sketch each."""
-        found = {"learnt_from": Sketch.of(self.log, self._train).to_json()}
-        return found if self._kept is None else {**found, "held_out": Sketch.of(self.log, self._kept).to_json()}
+        """Return JSON sketches of the training and the held-out episodes, which identify these episodes later."""
+        sketches = {"learnt_from": Sketch.of(self.log, self._train).to_json()}
+        return (
+            sketches
+            if self._held_out is None
+            else {**sketches, "held_out": Sketch.of(self.log, self._held_out).to_json()}
+        )
 
     def scaler(self, observations: bool, rewards: RewardScaling | None) -> Scaler:
-        """Scales from the training episodes alone."""
+        """Fit scales on the training episodes only."""
         if not self.mapped:
             return Scaler.fit(self._in_memory, observations=observations, rewards=rewards)
         fitted = Scaler.fit(self.log, observations=observations, episodes=self._train)
@@ -56,21 +60,21 @@ class EpisodeSplit:
         return replace(fitted, reward_scale=float(scale), reward_shift=float(shift))
 
     def stores(self, algorithm: Algorithm, scaler: Scaler) -> Stores:
-        """The stores that training reads."""
+        """Return the stores that training reads."""
         if not self.mapped:
             return stores_of(algorithm, self._in_memory, scaler)
-        keeps = algorithm.stores(self.log.spec).items()
-        return {name: Stream(self.log, keep, scaler, self._train) for name, keep in keeps}
+        store_specs = algorithm.stores(self.log.spec).items()
+        return {name: Stream(self.log, store_spec, scaler, self._train) for name, store_spec in store_specs}
 
     def validation_stores(self, algorithm: Algorithm, scaler: Scaler) -> dict[str, Stored] | None:
-        """The stores that validation reads, or None where nothing is held out."""
-        if self._kept is None:
+        """Return the stores that validation reads, or None if nothing is held out."""
+        if self._held_out is None:
             return None
-        kept = self._kept
+        held_out = self._held_out
         if self.mapped:
-            lengths = np.diff(self.log.starts)[kept]
-            kept = kept[: max(1, int(np.searchsorted(lengths.cumsum(), VALIDATION_STEPS)))]
-        return stores_of(algorithm, self.log.take_episodes(kept), scaler)
+            lengths = np.diff(self.log.starts)[held_out]
+            held_out = held_out[: max(1, int(np.searchsorted(lengths.cumsum(), VALIDATION_STEPS)))]
+        return stores_of(algorithm, self.log.take_episodes(held_out), scaler)
 
     @cached_property
     def _in_memory(self) -> Log:

@@ -21,7 +21,7 @@ Place = Literal["device", "host", "disk"]
 
 
 def option(default: Any = MISSING, *, help: str, verbs: Sequence[str] = VERBS, flag: Any = None) -> Any:
-    """A field of `Options`: its help, the verbs that take it, and the type of its flag (None: no flag is made)."""
+    """Return a field of `Options` with its help, the verbs that take it, and the type of its flag (None: no flag)."""
     return field(default=default, metadata={"help": help, "verbs": tuple(verbs), "flag": flag})
 
 
@@ -29,20 +29,21 @@ def option(default: Any = MISSING, *, help: str, verbs: Sequence[str] = VERBS, f
 class Options:
     """Everything about a run except the algorithm and the log or environment; ConfigError for invalid values."""
 
-    steps: int = option(help="updates a seed (fit) or decisions a seed (learn, finetune)", flag=int)
-    seeds: tuple[int, ...] = option(help="how many seeds train side by side", verbs=("fit", "learn"), flag=int)
+    steps: int = option(help="updates per seed (fit) or decisions per seed (learn, finetune)", flag=int)
+    seeds: tuple[int, ...] = option(help="number of seeds that train side by side", verbs=("fit", "learn"), flag=int)
     every: int = option(
-        help="updates (fit) or decisions (learn, finetune) between reports; default: 50 reports a run", flag=int | None
+        help="updates (fit) or decisions (learn, finetune) between reports; default: 50 reports per run",
+        flag=int | None,
     )
     evaluate: Mapping[str, int] = option(
         None,
-        help="environments to play at every report, as NAME=EPISODES; sampled:NAME=EPISODES samples the actions",
+        help="environments for evaluation at every report, as NAME=EPISODES; sampled:NAME=EPISODES samples the actions",
         flag=tuple[str, ...],
     )
-    own_evaluators: tuple[str, ...] = option((), help="names of functions of the policy that are reported")
+    own_evaluators: tuple[str, ...] = option((), help="names of the user's own functions of the policy in reports")
     best: str | None = option(None, help="keep the policy at the best report of this metric", flag=str | None)
     patience: int | None = option(
-        None, help="stop after this many reports without a better one (needs best)", flag=int | None
+        None, help="stop after this many reports without improvement (needs best)", flag=int | None
     )
     held_out: float = option(
         0.0,
@@ -80,20 +81,22 @@ class Options:
     )
     phase_buffer: Place = option(  # noqa: RUF009 (a field)
         "device",
-        help="where segments wait for the auxiliary phase; the results are the same",
+        help="location of the segments between auxiliary phases; the results are the same",
         verbs=("learn",),
         flag=Place,
     )
     phase_buffer_limit: float | None = option(
         None,
-        help="refuse a run whose waiting segments take more GB than this",
+        help="refuse a run whose phase buffer takes more GB than this",
         verbs=("learn",),
         flag=float | None,
     )
     offline: float | None = option(
         None, help="share of a minibatch that comes from the log; default: 0.5", verbs=("finetune",), flag=float | None
     )
-    updates: float | None = option(None, help="updates a decision; default: 1", verbs=("finetune",), flag=float | None)
+    updates: float | None = option(
+        None, help="updates per decision; default: 1", verbs=("finetune",), flag=float | None
+    )
     collect_every: int | None = option(
         None, help="decisions between updates; default: 10", verbs=("finetune",), flag=int | None
     )
@@ -101,7 +104,7 @@ class Options:
         None, help="restart the learning-rate schedules; default: constant rates", verbs=("finetune",), flag=bool
     )
     save_seconds: float = option(30.0, help="seconds between two checkpoints", flag=float)
-    keep: int = option(3, help="checkpoints that are kept")
+    keep: int = option(3, help="number of checkpoints in the run folder")
     together: bool | None = option(None, help="members under one vmap; default: on accelerators")
 
     def __post_init__(self) -> None:
@@ -117,9 +120,9 @@ class Options:
         if self.every < 1:
             raise ConfigError(f"every = {self.every}: expected at least 1")
         if len(set(self.seeds)) != len(self.seeds) or not self.seeds:
-            raise ConfigError(f"seeds = {list(self.seeds)}: expected at least one seed, each once")
+            raise ConfigError(f"seeds = {list(self.seeds)}: expected at least one seed, each once. fix: use seeds=5")
         if not 0.0 <= self.held_out < 1.0:
-            raise ConfigError(f"held_out = {self.held_out}: expected a share of the episodes in [0, 1)")
+            raise ConfigError(f"held_out = {self.held_out}: expected a share of the episodes in [0, 1). fix: use 0.2")
         if self.scale not in ("standard", "none"):
             raise ConfigError(f"scale = {self.scale!r}: expected 'standard' or 'none'")
         if self.patience is not None and (self.best is None or self.patience < 1):
@@ -145,23 +148,23 @@ class Options:
 
 
 def options_of(verb: str) -> list[Any]:
-    """The fields of `Options` that a verb takes."""
+    """Return the fields of `Options` that a verb takes."""
     return [one for one in fields(Options) if verb in one.metadata["verbs"] and one.name != "own_evaluators"]
 
 
 def reports_every(every: int | None, steps: int, least: int = 1) -> int:
-    """Steps between two reports: as asked for, else 50 reports a run, at least `least` steps apart."""
+    """Return the steps between two reports: `every`, or 50 reports per run with at least `least` steps between them."""
     return max(least, whole("steps", steps) // REPORTS) if every is None else every
 
 
 def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """The seeds of a run: `5` means 0 to 4, a list means itself."""
+    """Return the seeds of a run: `5` means 0 to 4, a list stays as it is."""
     if isinstance(seeds, Sequence) and not isinstance(seeds, str):
-        listed = tuple(whole("seeds", seed) for seed in seeds)
-        for seed in listed:
+        numbers = tuple(whole("seeds", seed) for seed in seeds)
+        for seed in numbers:
             if not 0 <= seed <= LARGEST:
-                raise ConfigError(f"seeds: {seed} is not between 0 and {LARGEST:,}")
-        return listed
+                raise ConfigError(f"seeds: {seed} is outside the range, expected 0 to {LARGEST:,}")
+        return numbers
     count = whole("seeds", seeds)
     if not 1 <= count <= MOST_SEEDS:
         raise ConfigError(f"seeds = {count}: expected 1 to {MOST_SEEDS:,}")
@@ -182,6 +185,6 @@ def _number(name: str, value: Any) -> float:
 
 
 def as_members(algorithms: Sequence[Any], seeds: Sequence[int]) -> list[Member]:
-    """Every algorithm of a population with every seed."""
+    """Return a member for every algorithm of a population and every seed."""
     pairs = [(algorithm, seed) for algorithm in algorithms for seed in seeds]
     return [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(pairs)]

@@ -1,4 +1,4 @@
-"""Policies out of a run folder, without the log that made it."""
+"""Policies from a run folder, without the log of the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidelog.training.runs.selection import Selection
 
 
 def policy_of_run(folder: str | Path, seed: int | None = None, algorithm: Any = None) -> Policy:
-    """The policy of a run's last checkpoint, or its best one if `best` was asked for and no seed is named."""
+    """Return the policy of a run's last checkpoint, or its best policy if the run has `best` and no seed is named."""
     path = Path(folder)
     record = Record.read(path)
     if seed is None and record.options.best is not None:
@@ -25,14 +25,14 @@ def policy_of_run(folder: str | Path, seed: int | None = None, algorithm: Any = 
             return load_policy(path / "best" / f"member-{best}", algorithm)
     seeds = record.options.seeds
     if seed is not None and seed not in seeds:
-        raise ConfigError(f"{path} has no seed {seed}: seeds are {list(seeds)}")
+        raise ConfigError(f"seed = {seed}: {path} has no such seed. fix: use one of {list(seeds)}")
     return member_policy(path, record, 0 if seed is None else seeds.index(seed), algorithm)
 
 
 def member_policy(path: Path, record: Record, index: int, algorithm: Any = None) -> Policy:
-    """The policy of one member as the last checkpoint holds it."""
+    """Return the policy of one member from the last checkpoint."""
     update, file, arrays = read_member(path, index)
-    made_by = record.algorithms(algorithm)[index // len(record.options.seeds)]
-    state = fill(made_by.init(record.spec, jax.random.key(0), record.options.steps), arrays, str(file))
+    own_algorithm = record.algorithms(algorithm)[index // len(record.options.seeds)]
+    state = fill(own_algorithm.init(record.spec, jax.random.key(0), record.options.steps), arrays, str(file))
     origin = record.origin(run=path.name, update=update, member=index)
-    return Policy(made_by, record.spec, record.scaler, made_by.policy_params(state), origin)
+    return Policy(own_algorithm, record.spec, record.scaler, own_algorithm.policy_params(state), origin)

@@ -1,4 +1,4 @@
-"""What `fit` and `learn` check and make alike, before anything is trained."""
+"""Checks and conversions that `fit`, `learn` and `finetune` share, before the training."""
 
 from __future__ import annotations
 
@@ -13,51 +13,54 @@ from tidelog.training.runs.record import Record
 
 
 def as_algorithms(algorithm: Any) -> list[Any]:
-    """One algorithm or several as a list; ConfigError where something is none."""
+    """Return one or several algorithms as a list; ConfigError for anything else."""
     algorithms = list(algorithm) if isinstance(algorithm, list | tuple) else [algorithm]
     if not algorithms:
-        raise ConfigError("no algorithm was given")
+        raise ConfigError("algorithm: found an empty list, expected at least one algorithm. fix: pass tl.IQL()")
     for one in algorithms:
         if isinstance(one, type):
-            raise ConfigError(f"{one.__name__} is a class: pass an algorithm with its numbers, as in {one.__name__}()")
+            raise ConfigError(f"algorithm: {one.__name__} is a class, expected an instance. fix: pass {one.__name__}()")
         if not isinstance(one, Algorithm):
-            raise ConfigError(f"{one!r} is no algorithm: pass one with its numbers, or a list of them")
+            raise ConfigError(f"algorithm = {one!r}: expected an algorithm or a list of them. fix: pass tl.IQL()")
     return algorithms
 
 
 def evaluators(evaluate: Mapping[str, Evaluator]) -> tuple[dict[str, int], dict[str, Any]]:
-    """Episodes by environment, and functions of the user's own; ConfigError for a number below 1."""
+    """Split `evaluate` into episodes by environment and the user's own functions; ConfigError for a number below 1."""
     if not isinstance(evaluate, Mapping):
         raise ConfigError(f"evaluate = {evaluate!r}: expected {{environment: episodes}} or {{name: function}}")
     own = {name: value for name, value in evaluate.items() if callable(value)}
     episodes = {name: whole(f"evaluate['{name}']", value) for name, value in evaluate.items() if name not in own}
     for name, count in episodes.items():
         if count < 1:
-            raise ConfigError(f"evaluate['{name}'] = {count}: expected a number of episodes of at least 1")
+            raise ConfigError(f"evaluate['{name}'] = {count}: expected at least 1 episode. fix: use 10")
     return episodes, own
 
 
 def as_path(name: str, value: Any) -> Path | None:
-    """A place on disk, or None; ConfigError under that name where it is no path."""
+    """Return a path, or None; ConfigError with that name if it is no path."""
     if value is not None and not isinstance(value, str | Path):
         raise ConfigError(f"{name} = {value!r}: expected a path")
     return None if value is None else Path(value)
 
 
 def check_free(out: str | Path | None) -> None:
-    """Raise ConfigError where something stands at the place of a run's folder already."""
+    """Raise ConfigError if the path of a run's folder is a file, or a folder that is not empty."""
     if out is None:
         return
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file: choose another folder, nothing was written")
+        raise ConfigError(f"{folder} is a file, expected a folder; nothing was written. fix: choose another folder")
     if folder.exists() and any(folder.iterdir()):
-        mend = f"resume it with `tidelog resume {folder}`" if (folder / "run.json").exists() else "it is not a run"
-        raise ConfigError(f"{folder} exists and is not empty ({mend}): choose another folder, nothing was written")
+        is_run = (folder / "run.json").exists()
+        what, other = ("a run", f", or resume it with `tidelog resume {folder}`") if is_run else ("no run", "")
+        raise ConfigError(
+            f"{folder} exists and is not empty ({what}); nothing was written. fix: choose another folder{other}"
+        )
 
 
 def new_folder(out: str | Path | None, record: Record) -> Path | None:
-    """The run folder with its record in it, or None; ConfigError where something stands there already."""
+    """Create the run folder with its record, or return None; ConfigError if the folder is not empty."""
     if out is None:
         return None
     check_free(out)
@@ -65,5 +68,5 @@ def new_folder(out: str | Path | None, record: Record) -> Path | None:
     try:
         record.write(folder)
     except OSError as error:
-        raise ConfigError(f"{folder} cannot be made: {error}; choose another folder") from error
+        raise ConfigError(f"{folder} cannot be created: {error}. fix: choose another folder") from error
     return folder

@@ -1,4 +1,4 @@
-"""The live line: what is going on, how fast, how long it will take, and the key metrics."""
+"""The progress line: the current activity, its rate, the remaining time, and the key metrics."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ MOST_METRICS = 4
 
 @dataclass(frozen=True)
 class Progress:
-    """What a run says after each chunk; `rows` are the reports that it made."""
+    """The progress of a run after each chunk; `rows` are its new reports."""
 
     doing: str  # "compiling", "training" or "done"
-    update: int  # how far it is, in units of its steps
+    update: int  # steps done, in `unit`
     steps: int
-    rate: float = 0.0  # of these a second, all members together
-    left: float = 0.0  # seconds
+    rate: float = 0.0  # steps per second, all members together
+    left: float = 0.0  # remaining seconds
     metrics: dict[str, float] = field(default_factory=dict)
     rows: tuple[dict[str, Any], ...] = ()
     unit: str = "updates"
 
     def line(self, name: str) -> str:
-        """One line for a terminal."""
+        """Return one line for a terminal."""
         head = f"{name}  {self.update:,} / {self.steps:,} {self.unit}"
         if self.doing == "compiling":
             return f"{head}  compiling ..."
@@ -39,7 +39,7 @@ def _clock(seconds: float) -> str:
 
 
 class Screen:
-    """A live line on standard error where that is a terminal, and nothing elsewhere."""
+    """A live line on standard error if that is a terminal, otherwise nothing."""
 
     def __init__(self, name: str, show: bool | None = None) -> None:
         self._name = name
@@ -61,11 +61,11 @@ class Screen:
             self._status.stop()
 
     def tell(self, doing: str, share: float) -> None:
-        """Say what is going on, and what share of all that is done."""
+        """Show the current activity, and the share of it that is done."""
         if self._status is not None:
             self._status.update(f"{self._name}  {doing}  {share:.0%}")
 
     def show(self, progress: Progress) -> None:
-        """Draw the line anew."""
+        """Redraw the line."""
         if self._status is not None:
             self._status.update(progress.line(self._name))

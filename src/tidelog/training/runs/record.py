@@ -1,4 +1,4 @@
-"""`run.json`: what a run was asked to do, on which data and machine, so that it can be resumed and understood."""
+"""`run.json`: the settings, the data and the machine of a run; resuming a run reads it."""
 
 from __future__ import annotations
 
@@ -36,14 +36,12 @@ class Record:
     options: Options
     spec: Spec
     scaler: Scaler
-    data: dict[
-        str, Any
-    ]  # of a log: fingerprint, origin, steps, episodes; played: environment, named, start, finetuned_from
+    # data of a log: fingerprint, origin, steps, episodes; of an environment: environment, named, start, finetuned_from
+    data: dict[str, Any]
     held_out: list[Any]  # ids of the held-out episodes
     machine: dict[str, Any]
-    sketches: dict[str, Any] = field(
-        default_factory=dict
-    )  # of the episodes learnt from and held out; absent in old runs
+    # sketches of the training and the held-out episodes; absent in old runs
+    sketches: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -55,7 +53,7 @@ class Record:
         held_out: list[Any],
         sketches: dict[str, Any],
     ) -> Record:
-        """The record of a run that is about to start."""
+        """Create the record of a run that learns from a log."""
         data = {
             "fingerprint": log.fingerprint(),
             "origin": None if log.origin is None else dict(log.origin),
@@ -68,34 +66,34 @@ class Record:
 
     @classmethod
     def online(cls, algorithms: Sequence[Any], options: Options, spec: Spec, data: Mapping[str, Any]) -> Record:
-        """The record of a run that is about to play; `data` says where: `environment`, `named`."""
+        """Create the record of a run that learns in an environment; `data` has the keys `environment` and `named`."""
         configs = [to_config(algorithm) for algorithm in algorithms]
         name = algorithm_name(algorithms[0])
         return cls(name, configs, options, spec, Scaler(), dict(data), [], this_machine())
 
     @property
     def environment(self) -> str | None:
-        """The environment that the run plays in, or None where it learns from a log."""
+        """The name of the run's environment, or None if it learns from a log."""
         return self.data.get("environment")
 
     @property
     def is_finetuned(self) -> bool:
-        """Whether the run learnt from a log and goes on in an environment."""
+        """Whether the run learned from a log and continues in an environment."""
         return "finetuned_from" in self.data
 
     @property
     def beginning(self) -> str | None:
-        """How the run began as a policy, in words, or None where it began fresh."""
-        told = self.data.get("start")
-        if told is None:
+        """A sentence about the distillation from the start policy, or None without one."""
+        start = self.data.get("start")
+        if start is None:
             return None
         return (
-            f"began as the {told['algorithm']} policy: mean divergence {max(told['divergence']):.3g} nats after "
-            f"{told['updates']:,} updates on {told['decisions']:,} of its decisions"
+            f"distilled from the {start['algorithm']} start policy: mean divergence {max(start['divergence']):.3g} "
+            f"nats after {start['updates']:,} updates on {start['decisions']:,} of its decisions"
         )
 
     def write(self, folder: Path) -> None:
-        """Write `run.json` into a new run folder, whole or not at all."""
+        """Write `run.json` into a new run folder, completely or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
         content = {
             "schema": SCHEMA,
@@ -118,17 +116,20 @@ class Record:
 
     @classmethod
     def read(cls, folder: Path) -> Record:
-        """The record of a run folder; CheckpointError where it is none or cannot be understood."""
+        """Read the record of a run folder; CheckpointError if it is missing or cannot be read."""
         path = folder / "run.json"
         if not path.exists():
-            raise CheckpointError(f"{folder} is no run folder: it has no run.json")
+            raise CheckpointError(f"{folder} is no run folder: it has no run.json. fix: pass the folder of a run")
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["schema"] != SCHEMA:
-                raise CheckpointError(f"{path} has schema {content['schema']!r}, this version reads {SCHEMA}")
+                raise CheckpointError(
+                    f"{path} has schema {content['schema']!r}, expected {SCHEMA}. fix: read it with the version of "
+                    "tidelog that wrote it"
+                )
             configs = [dict(config) for config in content["configs"]]
             if not configs:
-                raise ValueError("it names no algorithm's numbers")
+                raise ValueError("configs is empty")
             return cls(
                 content["algorithm"],
                 configs,
@@ -141,33 +142,33 @@ class Record:
                 content.get("sketches", {}),
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{path} cannot be understood: {error!r}") from error
+            raise CheckpointError(f"{path} cannot be read: {error!r}. fix: restore the file") from error
 
     def algorithms(self, given: Any = None) -> list[Any]:
-        """The algorithms of the run; `given` stands in where a part of the user's own is needed."""
+        """Return the algorithms of the run; `given` replaces them if the run has custom parts."""
         if given is not None:
             return list(given) if isinstance(given, Sequence) else [given]
         cls = algorithm_class(self.algorithm)
         return [from_config(cls, config) for config in self.configs]
 
     def origin(self, *, best: bool = False, **facts: Any) -> dict[str, Any]:
-        """Where a policy of this run comes from: what judging has to know, and facts about the policy itself.
+        """Return the origin of a policy of this run: the data that judging needs, and facts about the policy.
 
-        `chosen_by` is the held-out metric that picked the policy, as the best one or as the one that patience ended at.
+        `chosen_by` is the held-out metric that selected the policy, as the best one or by patience.
         """
         metric = (self.options.best or "").removeprefix("max:").removeprefix("min:")
         chosen = metric.startswith("held_out/") and (best or self.options.patience is not None)
         return {**facts, "data": self.data.get("fingerprint"), "chosen_by": metric if chosen else None, **self.sketches}
 
     def differences(self) -> list[str]:
-        """What is different on this machine, so that a resumed run may not be bit-equal."""
+        """Return the differences of this machine; with any of them a resumed run may not be bit-equal."""
         return [
             f"{k}: {self.machine.get(k)} then, {v} now" for k, v in this_machine().items() if self.machine.get(k) != v
         ]
 
 
 def this_machine() -> dict[str, Any]:
-    """Versions, device and thread count, on all of which the last bits depend."""
+    """Return versions, device and thread count; the last bits depend on all of them."""
     return {
         **_versions(),
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""A run: members that train, on a log or in an environment, what they report, and the folder that remembers it."""
+"""A run: members that train on a log or in an environment, their metrics, and the run folder."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tidelog.training.runs.signals import Interrupts
 from tidelog.training.runs.sinks import Csv, JsonLines, Sink, rewind
 from tidelog.training.runs.time_split import Weighing
 
-FALLEN = 0.25  # of its best value: below it, variety has collapsed
-CHUNK_SECONDS = 0.5  # a chunk's length: short enough for a live line and a quick answer to a signal
+FALLEN = 0.25  # share of its best value; below it, the coverage has collapsed
+CHUNK_SECONDS = 0.5  # target length of a chunk: short enough for a live line and a fast reaction to signals
 
 
 class Run:
-    """What `fit`, `learn` and `resume` return: metrics, policies, and a folder if one was asked for."""
+    """The result of `fit`, `learn` and `resume`: metrics, policies, and a folder if `out` is set."""
 
     def __init__(
         self,
@@ -69,54 +69,58 @@ class Run:
 
     @property
     def done(self) -> int:
-        """How far each member is, in the units of the run's steps: updates on a log, decisions in an environment."""
+        """The steps done by each member: updates over a log, decisions in an environment."""
         return self._engine.done
 
     @property
     def unit(self) -> str:
-        """What the run's steps are: "updates" or "decisions"."""
+        """The unit of the run's steps: "updates" or "decisions"."""
         return self._engine.unit
 
     def notes(self) -> list[str]:
-        """What a user should know before the run goes on."""
-        began = self.record.beginning
-        return [*self._engine.notes(), *([] if began is None else [began])]
+        """Return notes for the user about the run."""
+        distillation = self.record.beginning
+        return [*self._engine.notes(), *([] if distillation is None else [distillation])]
 
     @property
     def finished(self) -> bool:
-        """Whether all steps were taken, or patience ended the run."""
+        """Whether all steps are done, or patience ended the run."""
         return self.done >= self.record.options.steps or self._selection.exhausted
 
     def policy(self, seed: int | None = None, member: int = 0) -> Policy:
-        """The policy as it stands; `member` counts the algorithms of a population, `seed` picks one of its seeds."""
+        """Return the current policy; `member` selects an algorithm of a population, `seed` one of its seeds."""
         return self._policy_of(self._find(seed, member))
 
     def best_policy(self, seed: int | None = None, member: int | None = None) -> Policy:
-        """The policy at the best report; over all members unless one is named. ConfigError without `best=...`."""
+        """Return the policy at the best report, over all members unless one is named. ConfigError without `best=`."""
         index = (
             self._selection.best_member() if seed is None and member is None else self._find(seed, member or 0).index
         )
         if index is None or index not in self._selection.best:
-            raise ConfigError("no best policy was kept: name a metric, as in fit(..., best='held_out/value_loss')")
+            raise ConfigError(
+                "this run has no best policy. fix: name a metric for it, as in fit(..., best='held_out/value_loss')"
+            )
         if index not in self._best:
             self._best[index] = load_policy(self._best_folder(index), self.members[index].algorithm)
         return self._best[index]
 
     def learners(self) -> list[Any]:
-        """Copies of everything that changes while the members train."""
+        """Return copies of the learner states of all members."""
         return [_copy(learner) for learner in self._engine.learners]
 
     def learnt_from(self) -> tuple[Any, Validation | None]:
-        """The stores that training reads and does not change, and what measures held-out losses."""
+        """Return the constant stores that training reads, and the validation of the held-out part."""
         return self._engine.stores, self._validation
 
     def _find(self, seed: int | None, member: int) -> Member:
         seeds = self.record.options.seeds
         if seed is not None and seed not in seeds:
-            raise ConfigError(f"no member has seed {seed}: seeds are {list(seeds)}")
+            raise ConfigError(f"seed = {seed}: no member has this seed. fix: use one of {list(seeds)}")
         algorithms = len(self.members) // len(seeds)
         if not 0 <= member < algorithms:
-            raise ConfigError(f"member = {member}: this run has {algorithms} algorithm(s), counted from 0")
+            raise ConfigError(
+                f"member = {member}: this run has {algorithms} algorithm(s). fix: use 0 to {algorithms - 1}"
+            )
         return self.members[member * len(seeds) + (0 if seed is None else seeds.index(seed))]
 
     def _policy_of(self, member: Member, *, best: bool = False) -> Policy:
@@ -125,29 +129,29 @@ class Run:
         return Policy(member.algorithm, self.record.spec, self.record.scaler, _copy(params), origin)
 
     def train(self, progress: bool | None = None) -> Run:
-        """Train to the end, with a live line on a terminal (`progress`: always or never)."""
+        """Train to the end, with a live line on a terminal; `progress` turns the line on or off."""
         with Screen(self.record.algorithm, progress) as screen:
             for now in self.stream():
                 screen.show(now)
         return self
 
     def stream(self) -> Iterator[Progress]:
-        """Train until the end, yielding after every chunk.
+        """Train to the end, and yield after every chunk.
 
-        Raises DivergenceError at a metric that is not finite, KeyboardInterrupt and SystemExit(143) after a signal;
-        the run can be resumed in all three cases.
+        Raises DivergenceError at a non-finite metric, KeyboardInterrupt and SystemExit(143) after a signal; the run
+        can be resumed in all three cases.
         """
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
             stack.callback(self._engine.rest)
             if self.folder is not None:
-                self._go_on_in(self.folder)
+                self._prepare_folder(self.folder)
             sinks = self._open_sinks(stack)
             yield from self._train(interrupts, sinks)
         yield Progress("done", self.done, self.record.options.steps, unit=self.unit)
 
-    def _go_on_in(self, folder: Path) -> None:
-        """Forget what the folder holds of later updates, and of writing that was cut off."""
+    def _prepare_folder(self, folder: Path) -> None:
+        """Delete metrics and checkpoints of later updates, and half-written files."""
         rewind(folder, self.update)
         forget_half_written(folder / "best")
         self._checkpoints().forget_after(self.update)
@@ -166,7 +170,7 @@ class Run:
     def _train(self, interrupts: Interrupts, sinks: list[Sink]) -> Iterator[Progress]:
         settings, pace = self.record.options, _Pace(settings_steps=self.record.options.steps)
         saved = time.monotonic()
-        if self.finished:  # a kill may have come after the last checkpoint and before that was closed
+        if self.finished:  # the process may have ended between the last checkpoint and `close`
             self._engine.close()
         while not self.finished:
             if self._engine.needs_compiling():
@@ -192,15 +196,15 @@ class Run:
             interrupts.leave()
 
     def _advance(self, most: int, until: int) -> int:
-        """One chunk; where an environment breaks, what was learnt before is saved first."""
+        """Run one chunk; if an environment fails, save a checkpoint first."""
         try:
             return self._engine.advance(most, until)
         except EnvironmentFailure as error:
             if self.folder is None:
                 raise
             self._save(self._engine.environments_before())
-            kept = f"what was learnt until then is saved in {self.folder}: `tidelog resume` goes on from there"
-            raise EnvironmentFailure(f"{error}; {kept}") from error
+            fix = f"fix: repair the environment, then continue with `tidelog resume {self.folder}`"
+            raise EnvironmentFailure(f"{error}; the progress until then is saved in {self.folder}. {fix}") from error
 
     def _check_finite(self) -> None:
         failures = self._engine.failures()
@@ -208,14 +212,15 @@ class Run:
             member, update = failures[0]
             raise DivergenceError(
                 f"a loss of {type(member.algorithm).__name__} with seed {member.seed} became NaN or infinite at update "
-                f"{_around(update)}. Likely causes: learning rates too high, rewards or features of extreme scale (try "
-                f"scale='standard' or a reward_scaling), a discount of 1 on episodes that never end. {self._kept()}"
+                f"{_block_text(update)}, expected finite numbers. fix: lower the learning rates; use scale='standard' "
+                "or a reward_scaling if rewards or features have an extreme scale; use a discount below 1 if episodes "
+                f"never end. {self._checkpoint_text()}"
             )
 
-    def _kept(self) -> str:
+    def _checkpoint_text(self) -> str:
         if self.folder is None:
-            return "No folder was given, so no checkpoint was kept"
-        return f"The last good checkpoint, at update {self._checkpoints().updates()[-1]}, is kept in {self.folder}"
+            return "The run has no folder, therefore there is no checkpoint"
+        return f"The last good checkpoint, at update {self._checkpoints().updates()[-1]}, is in {self.folder}"
 
     def _report(self, sinks: list[Sink]) -> tuple[dict[str, Any], ...]:
         rows = []
@@ -228,9 +233,9 @@ class Run:
                 policy, training = self._policy_of(member), training | lists
             state = self._engine.state(member.index)
             held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
-            played = evaluate(policy, self.record.options.evaluate, self._evaluators)
+            evaluation = evaluate(policy, self.record.options.evaluate, self._evaluators)
             row: dict[str, Any] = {"update": self.update, "member": member.index, "seed": member.seed}
-            row |= {**training, **held_out, **played}
+            row |= {**training, **held_out, **evaluation}
             rows.append(row)
             if self._selection.take(member.index, row):
                 self._keep_best(member.index, self._policy_of(member, best=True))
@@ -242,12 +247,13 @@ class Run:
         return tuple(rows)
 
     def _warn_of_collapse(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Warn where a watched metric of a member is below a quarter of what it was at its best."""
+        """Warn if a watched metric of a member is below a quarter of its best value."""
         for member, row in zip(self.members, rows, strict=True):
             for name in fallen(getattr(member.algorithm, "watched", ()), row, self.metrics):
                 warnings.warn(
-                    f"{name} of {type(member.algorithm).__name__} with seed {member.seed} fell to {row[name]:.3g}: "
-                    "ever fewer items are recommended; lower the weight of Q or its rate, or raise the threshold",
+                    f"{name} of {type(member.algorithm).__name__} with seed {member.seed} fell to {row[name]:.3g}, "
+                    "below a quarter of its best value: fewer and fewer items are recommended. fix: lower the weight "
+                    "of Q or its learning rate, or raise the threshold",
                     CollapseWarning,
                     stacklevel=2,
                 )
@@ -259,59 +265,59 @@ class Run:
 
     def _best_folder(self, index: int) -> Path:
         if self.folder is None:
-            raise CheckpointError("this run has no folder")
+            raise CheckpointError("this run has no folder. fix: set one, as in fit(..., out='runs/name')")
         return self.folder / "best" / f"member-{index}"
 
     def _checkpoints(self) -> Checkpoints:
         if self.folder is None:
-            raise CheckpointError("this run has no folder: give one, as in fit(..., out='runs/name')")
+            raise CheckpointError("this run has no folder. fix: set one, as in fit(..., out='runs/name')")
         return Checkpoints(self.folder / "checkpoints", self.record.options.keep)
 
     def _save(self, environments: list[Any] | None = None) -> None:
-        if self._saved != (self.update, self._engine.position):  # rounds may move on without an update
-            places = self._engine.environments() if environments is None else environments
+        if self._saved != (self.update, self._engine.position):  # a round may have no update
+            states = self._engine.environments() if environments is None else environments
             memory = self._selection.memory()
             engine = self._engine
             checkpoint = Checkpoint(
-                engine.learners, engine.position, memory, places, engine.waiting(), engine.deposited()
+                engine.learners, engine.position, memory, states, engine.waiting(), engine.deposited()
             )
             self._checkpoints().save(self.update, checkpoint)
             engine.keep_only(self._checkpoints().deposited())
             self._saved = (self.update, engine.position)
 
 
-def _around(update: int) -> str:
-    """The update, or the updates of its block."""
+def _block_text(update: int) -> str:
+    """Return the update, or the range of updates of its block, as text."""
     return str(update) if update < BLOCK else f"{update} to {update + BLOCK - 1}"
 
 
 class CollapseWarning(UserWarning):
-    """What a policy recommends has become much less varied than it was."""
+    """A policy's recommendations are much less diverse than before."""
 
 
 def fallen(watched: Sequence[str], row: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The watched metrics that this report is the first to see below a quarter of their best."""
-    found = []
+    """Return the watched metrics that are below a quarter of their best value for the first time in this report."""
+    names = []
     for name in (name for name in row if name in watched):
         values = [old[name] for old in before if name in old and old["member"] == row["member"]]
         if values and row[name] < FALLEN * max(values) <= values[-1]:
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 class _Pace:
-    """How many updates make a chunk, and how fast they go."""
+    """The number of updates per chunk, and their rate."""
 
     def __init__(self, settings_steps: int) -> None:
         self.chunk, self.rate = min(10, settings_steps), 0.0
         self._since = time.monotonic()
 
     def restart(self) -> None:
-        """Start the clock after a compilation."""
+        """Restart the clock after a compilation."""
         self._since = time.monotonic()
 
     def took(self, updates: int) -> None:
-        """Learn from the chunk that just ended."""
+        """Update the rate and the chunk size after a chunk."""
         seconds = max(time.monotonic() - self._since, 1e-6)
         self.rate = updates / seconds
         if updates >= self.chunk:

@@ -1,4 +1,4 @@
-"""Which report was the best, and whether it is time to stop."""
+"""Selection of the best report, and early stopping."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tidelog.training.runs.sinks import KEYS
 
 
 class Selection:
-    """Remembers the best value of one metric a member; a loss is better when smaller, all else when larger.
+    """The best value of one metric per member; a smaller loss is better, a larger value of any other metric.
 
-    `max:` or `min:` before the metric's name says it outright.
+    The prefix `max:` or `min:` of the metric's name sets the direction.
     """
 
     def __init__(self, options: Options, memory: Mapping[str, Any] | None = None) -> None:
@@ -25,16 +25,16 @@ class Selection:
         self._waited: dict[int, int] = {int(k): v for k, v in memory.get("waited", {}).items()}
 
     def check(self, metrics: Collection[str]) -> None:
-        """Raise ConfigError where the metric that picks the best is none of these."""
+        """Raise ConfigError if the metric of `best` is not one of these."""
         if self._name is not None and self._name not in metrics:
             known = [name for name in metrics if name not in KEYS]
-            raise ConfigError(f"best = '{self._name}' is no metric of this run: {nearest(self._name, known)}")
+            raise ConfigError(f"best = '{self._name}': this run has no such metric; {nearest(self._name, known)}")
 
     def take(self, member: int, row: Mapping[str, Any]) -> bool:
-        """Look at a report; True where it is the member's best so far."""
+        """Read a report; return True if it is the member's best so far."""
         if self._name is None:
             return False
-        value = float(row.get(self._name, math.nan))  # a report may lack it: say, where no episode ended
+        value = float(row.get(self._name, math.nan))  # a report may lack it, for example if no episode ended
         better = math.isfinite(value) and (
             member not in self.best or self._sign * value > self._sign * self.best[member]
         )
@@ -45,15 +45,15 @@ class Selection:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every member has gone without a better report for as long as patience lasts."""
+        """Whether no member has had a better report for `patience` reports."""
         return self._patience is not None and bool(self._waited) and min(self._waited.values()) >= self._patience
 
     def best_member(self) -> int | None:
-        """The member whose best report is the best of all."""
+        """Return the member with the best report of all members."""
         return max(self.best, key=lambda m: self._sign * self.best[m]) if self.best else None
 
     def memory(self) -> dict[str, Any]:
-        """What a checkpoint has to hold."""
+        """Return the state for a checkpoint."""
         return {"best": self.best, "waited": self._waited}
 
 

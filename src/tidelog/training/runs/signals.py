@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as a wish, not an end: the loop finishes its chunk, saves, and then leaves."""
+"""Deferred SIGINT and SIGTERM: the loop finishes its chunk, saves, and then exits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ CAUGHT = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Within this context the first signal is remembered in `received`; a second SIGINT interrupts at once.
+    """In this context the first signal is stored in `received`; a second SIGINT interrupts at once.
 
-    Outside the main thread nothing is caught.
+    Outside the main thread no signal is caught.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Interrupts:
         self.received = number
 
     def leave(self) -> None:
-        """Raise KeyboardInterrupt (SIGINT) or SystemExit(143) (SIGTERM) for the signal that was received."""
+        """Raise KeyboardInterrupt (SIGINT) or SystemExit(143) (SIGTERM) for a received signal."""
         if self.received == signal.SIGINT:
             raise KeyboardInterrupt
         if self.received is not None:

@@ -1,6 +1,6 @@
-"""Where metrics go: JSON lines and CSV in every run folder; TensorBoard, Weights & Biases and trackio if installed.
+"""Sinks of metrics: JSON lines and CSV in every run folder; TensorBoard, Weights & Biases and trackio if installed.
 
-A row is one member at one update: `{"update", "member", "seed", <metric>: <number>, ...}`.
+A row holds the metrics of one member at one update: `{"update", "member", "seed", <metric>: <number>, ...}`.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ KEYS = ("update", "member", "seed")
 
 
 class Sink(Protocol):
-    """Takes rows of metrics while a run goes on."""
+    """A receiver of rows of metrics during a run."""
 
     def write(self, row: MetricsRow) -> None:
-        """Take one row."""
+        """Write one row."""
 
     def close(self) -> None:
-        """Finish."""
+        """Finish writing."""
 
 
 class JsonLines:
-    """One JSON object a line, flushed at once."""
+    """One JSON object per line, flushed at once."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8")
@@ -45,7 +45,7 @@ class JsonLines:
 
 
 class Csv:
-    """Long format, `update,member,seed,metric,value`, so that metrics may come and go."""
+    """Long format, `update,member,seed,metric,value`; rows may have different metrics."""
 
     def __init__(self, path: Path) -> None:
         fresh = not path.exists() or path.stat().st_size == 0
@@ -55,7 +55,7 @@ class Csv:
             self._writer.writerow([*KEYS, "metric", "value"])
 
     def write(self, row: MetricsRow) -> None:
-        """Append one line a metric."""
+        """Append one line per metric."""
         head = [row[key] for key in KEYS]
         self._writer.writerows([*head, name, value] for name, value in row.items() if name not in KEYS)
         self._file.flush()
@@ -66,14 +66,14 @@ class Csv:
 
 
 class TensorBoard:
-    """Event files for TensorBoard, one folder a member; needs `pip install tensorboardX`."""
+    """Event files for TensorBoard, one folder per member; needs `pip install tensorboardX`."""
 
     def __init__(self, folder: str | Path) -> None:
         self._make = _module("tensorboardX", "tensorboardX").SummaryWriter
         self._folder, self._writers = Path(folder), dict[int, Any]()
 
     def write(self, row: MetricsRow) -> None:
-        """Add one scalar a metric."""
+        """Add one scalar per metric."""
         member = row["member"]
         if member not in self._writers:
             self._writers[member] = self._make(str(self._folder / f"member-{member}"))
@@ -87,7 +87,7 @@ class TensorBoard:
 
 
 class WandB:
-    """A Weights & Biases run; needs `pip install wandb`. Keywords go to `wandb.init`."""
+    """A Weights & Biases run; needs `pip install wandb`. Keywords are passed to `wandb.init`."""
 
     package = "wandb"
 
@@ -96,7 +96,7 @@ class WandB:
         self._run = self._module.init(**settings)
 
     def write(self, row: MetricsRow) -> None:
-        """Log one row, metrics prefixed by their member."""
+        """Log one row, with the member as prefix of its metrics."""
         values = {f"member-{row['member']}/{name}": value for name, value in _metrics(row)}
         self._module.log({**values, "update": row["update"]})
 
@@ -106,7 +106,7 @@ class WandB:
 
 
 class Trackio(WandB):
-    """A trackio run; needs `pip install trackio`. Keywords go to `trackio.init`."""
+    """A trackio run; needs `pip install trackio`. Keywords are passed to `trackio.init`."""
 
     package = "trackio"
 
@@ -119,11 +119,11 @@ def _module(name: str, package: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise ConfigError(f"this sink needs the package {package}: pip install {package}") from None
+        raise ConfigError(f"this sink needs the package {package}. fix: pip install {package}") from None
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file; a last line that a kill cut off is left out, CheckpointError at a damaged one."""
+    """Return the rows of a JSON-lines file without an incomplete last line; CheckpointError for a damaged line."""
     if not path.exists():
         return []
     rows = []
@@ -132,20 +132,20 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
             rows += [json.loads(line)] if line else []
         except ValueError as error:
             raise CheckpointError(
-                f"{path}, line {number} is damaged ({error}): restore the file, or remove that line"
+                f"{path}, line {number} is damaged ({error}). fix: restore the file, or remove that line"
             ) from error
     return rows
 
 
 def rows_until(folder: Path, update: int) -> list[dict[str, Any]]:
-    """The rows of a run folder up to an update."""
+    """Return the rows of a run folder up to an update."""
     return [row for row in read_rows(folder / "metrics.jsonl") if row["update"] <= update]
 
 
 def rewind(folder: Path, update: int) -> None:
-    """Forget rows after `update` in both files of a run folder, each replaced whole."""
+    """Remove rows after `update` from both files of a run folder; each file is replaced as a whole."""
     rows = rows_until(folder, update)
-    for name, sink in (("metrics.csv", Csv), ("metrics.jsonl", JsonLines)):  # the second is what the rows come from
+    for name, sink in (("metrics.csv", Csv), ("metrics.jsonl", JsonLines)):  # last the file that the rows are read from
         aside = folder / f".{name}"
         aside.unlink(missing_ok=True)
         writer: Sink = sink(aside)

@@ -1,7 +1,7 @@
-"""The two periods of interactions: what came first is learnt from, what came later is held out.
+"""The split of interactions by time: the earlier period is for training, the later period is held out.
 
-The held-out period also chooses how much Q counts in the score of a list. A log of what was taken teaches what being
-taken is worth, not what showing is worth; how far that helps is seen on events that nothing was learnt from.
+The held-out period also selects the weight of Q in the score of a list. A log of chosen items shows the value of chosen
+items, not the value of shown items; the held-out events, which are not used for training, measure how much Q helps.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from tidelog.runtime.ranking import MARKS, Found, ordered
 from tidelog.training.engine.learner import Stores
 
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
-MOST_EVENTS = 2_048  # of the held-out period that lists are made for
+MOST_EVENTS = 2_048  # limit of held-out events with lists
 LENGTH = 10  # of those lists
 _DECIDES = f"reward_ndcg@{LENGTH}"
-LISTS = tuple(  # what reports say of lists for the held-out period
+LISTS = tuple(  # metric names of the lists for the held-out period
     f"held_out/{name}"
     for name in (f"hit@{LENGTH}", f"ndcg@{LENGTH}", f"reward@{LENGTH}", _DECIDES, "coverage", "entropy", "q_weight")
 )
 
 
 class TimeSplit:
-    """Interactions split by time; `held_out` 0 holds nothing out."""
+    """Interactions split by time; with `held_out` 0 nothing is held out."""
 
     mapped = False
 
@@ -42,51 +42,56 @@ class TimeSplit:
 
     @property
     def held_out_ids(self) -> list[Any]:
-        """Since when events are held out."""
+        """The time from which events are held out."""
         return [] if self._split is None else [f"from {self._split.at}"]
 
     def sketches(self) -> dict[str, Any]:
-        """Nothing: lists are not judged as decisions are."""
+        """Return no sketches, because lists are not judged as decisions are."""
         return {}
 
     def scaler(self, observations: bool, rewards: Any) -> Scaler:
-        """Nothing is scaled; an algorithm may scale its rewards as it sees them."""
+        """Return a scaler without scales; an algorithm may scale its rewards itself."""
         return Scaler()
 
     def stores(self, algorithm: Algorithm, scaler: Scaler) -> Stores:
-        """The stores that training reads."""
+        """Return the stores that training reads."""
         return self._stores(algorithm, self.train)
 
     def validation_stores(self, algorithm: Algorithm, scaler: Scaler) -> dict[str, StoredInteractions] | None:
-        """The stores that validation reads, or None where nothing is held out."""
+        """Return the stores that validation reads, or None if nothing is held out."""
         return None if self._split is None else self._stores(algorithm, self._split.test)
 
     def weighing(self) -> Weighing | None:
-        """What chooses the weight of Q, or None where nothing is held out."""
+        """Return the selection of the weight of Q, or None if nothing is held out."""
         return None if self._split is None else Weighing(self._split.test)
 
     def _stores(self, algorithm: Algorithm, log: Interactions) -> dict[str, StoredInteractions]:
-        return {name: _stored(log, keep) for name, keep in algorithm.stores(self.log.spec).items()}
+        return {name: _stored(log, store_spec) for name, store_spec in algorithm.stores(self.log.spec).items()}
 
 
-def _stored(log: Interactions, keep: StoreSpec) -> StoredInteractions:
+def _stored(log: Interactions, store_spec: StoreSpec) -> StoredInteractions:
     if len(log) < 2:
-        raise LogError(f"{len(log)} event is too little to learn from: at least 2 are needed", log.report)
-    return visits(log, keep.targets, "slate" in keep.columns, "user" in keep.columns)
+        raise LogError(f"the log has {len(log)} event(s), expected at least 2. fix: use a longer log", log.report)
+    return visits(log, store_spec.targets, "slate" in store_spec.columns, "user" in store_spec.columns)
 
 
 def refuse_what_lists_lack(scale: str | None, split_seed: int, episodes: Mapping[str, int]) -> None:
-    """ConfigError for settings of fit that would have no effect on interactions."""
+    """Raise ConfigError for options of `fit` that have no effect on interactions."""
     if scale is not None:
-        raise ConfigError(f"scale = {scale!r}: interactions have no observations to scale; leave it away")
+        raise ConfigError(f"scale = {scale!r}: interactions have no observations to scale. fix: drop scale")
     if split_seed:
-        raise ConfigError(f"split_seed = {split_seed}: interactions are split by time, not by chance; leave it away")
+        raise ConfigError(
+            f"split_seed = {split_seed}: interactions are split by time, not at random. fix: drop split_seed"
+        )
     if episodes:
-        raise ConfigError(f"evaluate: lists are not played in {', '.join(episodes)}; pass a function of the policy")
+        raise ConfigError(
+            f"evaluate: found the environments {', '.join(episodes)}, but a policy of lists cannot act in them. fix: "
+            "pass a function of the policy"
+        )
 
 
 class Weighing:
-    """Lists for some events of a held-out period, at every report the same."""
+    """Lists for a sample of held-out events; the sample is the same at every report."""
 
     def __init__(self, log: Interactions) -> None:
         targets = log.targets
@@ -96,31 +101,31 @@ class Weighing:
         self._log, self._rows = log, targets
 
     def __call__(self, policy: Policy) -> tuple[float, dict[str, float]]:
-        """The weight whose lists hold the most reward, near their heads; and how those lists do."""
+        """Return the weight of Q whose lists have the most reward near the top, and the metrics of these lists."""
         ranker = policy.ranker()
         k = min(LENGTH, ranker.items)
         histories, events = self._log.histories(self._rows, policy.algorithm.history)
         allowed = np.ones((len(self._rows), ranker.items + 1), bool)
         allowed[:, 0] = False
         users = self._log.described(self._log.user[self._rows])
-        found = ranker.find(histories, events, k, allowed, users)
-        given = policy.algorithm.q_weight
-        results = [(w, self._measured(found, k, w)) for w in (WEIGHTS if given is None else (float(given),))]
+        scores = ranker.find(histories, events, k, allowed, users)
+        q_weight = policy.algorithm.q_weight
+        results = [(w, self._measured(scores, k, w)) for w in (WEIGHTS if q_weight is None else (float(q_weight),))]
         weight, best = max(results, key=lambda pair: (pair[1][_DECIDES], -pair[0]))
         return weight, {f"held_out/{name}": value for name, value in best.items()} | {"held_out/q_weight": weight}
 
-    def _measured(self, found: Found, k: int, weight: float) -> dict[str, float]:
-        items, _ = ordered(found, k, weight)
+    def _metrics(self, scores: Found, k: int, weight: float) -> dict[str, float]:
+        items, _ = ordered(scores, k, weight)
         hits = items == self._log.item[self._rows][:, None]
         gain = np.where(hits, 1.0 / np.log2(np.arange(k) + 2.0), 0.0).sum(axis=1)
         reward = self._log.reward[self._rows].astype(np.float64)
-        often = np.bincount(items.reshape(-1)).astype(np.float64)
-        share = often[often > 0] / often.sum()
+        counts = np.bincount(items.reshape(-1)).astype(np.float64)
+        share = counts[counts > 0] / counts.sum()
         return {
             f"hit@{LENGTH}": float(hits.any(axis=1).mean()),
             f"ndcg@{LENGTH}": float(gain.mean()),
             f"reward@{LENGTH}": float((hits.any(axis=1) * reward).mean()),
             _DECIDES: float((gain * reward).mean()),
-            "coverage": float((often > 0).sum() / len(self._log.items)),
+            "coverage": float((counts > 0).sum() / len(self._log.items)),
             "entropy": float(-(share * np.log(share)).sum()),
         }
