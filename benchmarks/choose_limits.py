@@ -54,7 +54,7 @@ GRID: dict[str, tuple[float, ...]] = {  # from tight to loose
     "pareto_k": (0.5, 0.7, 1.0),  # above 1 weights have no mean, and nothing can be estimated
     "mean_weight_errors": (2.0, 2.5, 3.0, 4.0, 5.0),
     "unshown_share": (0.05, 0.1),  # no verdict should rest on more than a tenth that nobody ever saw
-    "earning_episodes": (10.0, 8.0, 6.0, 4.0, 0.0),
+    "earning_episodes": (10.0, 8.0, 6.0, 5.0, 4.0, 0.0),
 }
 OPEN: dict[str, float] = {  # where a limit refuses nothing
     "unsupported_mass": 1.0, "effective_episodes": 1.0, "effective_share": 0.0, "largest_weight": 1.0,
