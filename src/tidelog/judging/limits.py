@@ -22,7 +22,7 @@ class Limits:
     mean_weight_errors: float = 2.0  # the mean weight is 1 within so many of its standard errors
     unsupported_mass: float = 0.10  # at most this share of the target's actions is one that the logger hardly took
     unshown_share: float = 0.10  # of the policy's actions that no other episode shows, beyond the logger's own
-    earning_episodes: float = 6.0  # the variance of the difference rests on at least so many episodes
+    earning_episodes: float = 4.0  # so many episodes, at least, carry the difference where rewards are rare
     horizon: int = 50  # longer episodes are judged by ratios of visits and not by products of ratios
     odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds, and "better" must stand
     overlap: float = 0.01  # at most this share of the judged episodes was learnt from
