@@ -130,6 +130,17 @@ def test_no_click_is_no_harm_where_hardly_one_was_to_be_expected():
     assert many.decision == "worse"
 
 
+def test_rare_clicks_are_counted_in_clusters_where_there_are_some():
+    """Fifteen clicks in 600 rows; in 300 people of two rows each as many are to be expected as in 600 people."""
+    evidence = clicked(np.arange(0, 600, 40))
+    alone = Case(evidence, None, NOTHING_KNOWN, QUICK).earning(200.0)
+    together = Case(dataclasses.replace(evidence, clusters=np.arange(600) // 2), None, NOTHING_KNOWN, QUICK).earning(
+        100.0
+    )
+    assert alone == pytest.approx(5.0, rel=0.1)
+    assert together == pytest.approx(alone, rel=0.1)
+
+
 def test_many_clicks_under_the_policy_speak_for_themselves():
     """Ten clicks in 600 rows, nine of them where the policy goes: more than any chance would bring."""
     found = outcome(clicked([*range(0, 180, 20), 400]))

@@ -117,7 +117,7 @@ class Case(NamedTuple):
         difference = self._effective_influences(ESTIMATORS[self.deciding].ratios(evidence).minus(logged))
         if difference == 0.0:
             return np.inf  # every return is the same
-        expected = self._effective_influences(logged) * effective_episodes / evidence.episodes
+        expected = self._effective_influences(logged) * effective_episodes / evidence.units
         return min(difference, expected * max(1.0, self._spread_ratio(logged)))
 
     def _spread_ratio(self, logged: Ratios) -> float:
