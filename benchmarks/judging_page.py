@@ -64,8 +64,9 @@ def _chosen_limits() -> str:
     worlds = one["adversarial"]
     return f"""
 The limits on support were chosen on logs of other seeds (`benchmarks/choose_limits.py` has the rule): of
-{found["sets"]:,} sets of a grid, {found["admissible"]:,} kept the promises there. The one of these that answers most
-often was taken: {limits}. It answers {one["answered"]} of {one["of"]} verdicts on these problems and covers
+{found["sets"]:,} sets of a grid, {found["admissible"]:,} kept the promises there. Of those that answer most often, up
+to one answer in a hundred, the one nearest to the limits that stood was taken:
+{limits}. It answers {one["answered"]} of {one["of"]} verdicts on these problems and covers
 {_of(one["covered"]["all"])}; in the adversary's worlds *better* is wrong {worlds["wrong_better"]} times and *worse*
 {worlds["wrong_worse"]} times in {worlds["verdicts"]:,} verdicts. The limits proposed before any study answer
 {before["answered"]} and cover

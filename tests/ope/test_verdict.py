@@ -110,6 +110,44 @@ def test_what_few_episodes_earned_is_no_basis():
     assert outcome(rare, dataclasses.replace(QUICK, earning_episodes=2.0)).decision != "unsupported"
 
 
+def clicked(places, *, policy_rows=200, count=600):
+    """Clicks at these rows; the policy takes what stands in the first rows only, with weight 3."""
+    reward = np.zeros(count)
+    reward[places] = 1.0
+    target = np.where(np.arange(count) < policy_rows, 1.0, 0.0)
+    flat = np.full(count, reward.mean())
+    both = np.stack([flat, flat], axis=1)
+    return bandit(
+        reward=reward, behaviour=np.full(count, 1.0 / 3.0), target=target, model=flat, model_target=flat, model_all=both
+    )
+
+
+def test_no_click_is_no_harm_where_hardly_one_was_to_be_expected():
+    """Nine clicks in 600 rows, none where the policy goes, whose 200 rows let expect three."""
+    found = outcome(clicked(np.arange(210, 600, 45)))
+    assert (found.decision, rules(found)) == ("unsupported", ["earning_episodes"])
+    assert "rests on about 3.1 episodes" in found.findings[0].sentence
+    many = outcome(clicked(np.arange(210, 600, 12)))  # 33 clicks: eleven were to be expected
+    assert many.decision == "worse"
+
+
+def test_rare_clicks_are_counted_in_clusters_where_there_are_some():
+    """Fifteen clicks in 600 rows; in 300 people of two rows each as many are to be expected as in 600 people."""
+    evidence = clicked(np.arange(0, 600, 40))
+    alone = Case(evidence, None, NOTHING_KNOWN, QUICK).earning(200.0)
+    together = Case(dataclasses.replace(evidence, clusters=np.arange(600) // 2), None, NOTHING_KNOWN, QUICK).earning(
+        100.0
+    )
+    assert alone == pytest.approx(5.0, rel=0.1)
+    assert together == pytest.approx(alone, rel=0.1)
+
+
+def test_many_clicks_under_the_policy_speak_for_themselves():
+    """Ten clicks in 600 rows, nine of them where the policy goes: more than any chance would bring."""
+    found = outcome(clicked([*range(0, 180, 20), 400]))
+    assert found.decision == "better"
+
+
 def test_long_products_contradict_where_they_have_support():
     """Nearly no weight on what was earned: ratios of visits say what the model says, which is far too high."""
     high = {"model": np.full(1200, 9.0), "model_target": np.full(1200, 9.0), "model_all": None}

@@ -76,6 +76,13 @@ def effective_sample_size(weights: NDArray[Any]) -> float:
     return float(relative.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
+def effective_number(influences: NDArray[Any]) -> float:
+    """How many of influences [U] make their sum of squares: `(sum i^2)^2 / sum i^4`; 0 where all are 0."""
+    squares = np.square(_scaled(np.abs(influences)))
+    fourth = float(np.square(squares).sum())
+    return float(squares.sum()) ** 2 / fourth if fourth > 0 else 0.0
+
+
 def largest_share(weights: NDArray[Any]) -> float:
     """Share of the largest weight in the sum of weights; 1 if no weight is above 0."""
     relative = _scaled(weights)

@@ -20,7 +20,7 @@ from tidelog.ope.estimators.intervals import Confidence, interval
 from tidelog.ope.estimators.ratios import Ratios
 from tidelog.ope.estimators.sequential import CELLS, logged_return
 from tidelog.ope.evidence.evidence import Evidence, Floats
-from tidelog.ope.evidence.weights import episode_weights
+from tidelog.ope.evidence.weights import effective_number, episode_weights
 from tidelog.ope.verdict.held_out_reuse import Reuse
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.results import Decision, Estimates, Support
@@ -106,13 +106,33 @@ class Case(NamedTuple):
         estimator = ESTIMATORS["dr" if self.deciding == "wdr" else self.deciding]
         return self.between(estimator.ratios(evidence).minus(logged_return(self.policy)), self.widening)
 
-    @property
-    def earning(self) -> float:
-        """Number of episodes behind the deciding difference's variance: `(sum i**2)**2 / sum i**4` of influences."""
-        ratios = ESTIMATORS[self.deciding].ratios(self.policy).minus(logged_return(self.policy))
+    def earning(self, effective_episodes: float) -> float:
+        """How many episodes carry the difference, where rewards are rare: the smaller of two effective numbers.
+
+        One is of the difference's influences. The other is of the returns that make the logger's variance: as many of
+        them as the effective sample size lets expect under the policy, or as it has seen there if these are more.
+        Without it a policy under which no rare reward was seen yet would be worse, where hardly one was to be expected.
+        """
+        evidence, logged = self.policy, logged_return(self.policy)
+        difference = self._effective_influences(ESTIMATORS[self.deciding].ratios(evidence).minus(logged))
+        if difference == 0.0:
+            return np.inf  # every return is the same
+        expected = self._effective_influences(logged) * effective_episodes / evidence.units
+        return min(difference, expected * max(1.0, self._spread_ratio(logged)))
+
+    def _spread_ratio(self, logged: Ratios) -> float:
+        """How far returns lie from the logger's mean under the policy, over how far they lie under the logger."""
+        squares = np.square(logged.contributions - logged.estimate)
+        if ESTIMATORS[self.deciding].visits or not squares.any():
+            return 1.0
+        return float(np.average(squares, weights=episode_weights(self.policy)) / squares.mean())
+
+    def _effective_influences(self, ratios: Ratios) -> float:
+        """The effective number of episodes, or clusters, that move an estimate by more than rounding does."""
         ratios = ratios.clustered(self.policy.clusters)
-        squares = np.square(ratios.contributions - ratios.estimate)
-        return float(squares.sum() ** 2 / np.square(squares).sum()) if squares.any() else np.inf
+        influences = np.nan_to_num(ratios.contributions - ratios.estimate)
+        least = ROUNDING * float(np.abs(np.nan_to_num(ratios.contributions)).max())
+        return effective_number(np.where(np.abs(influences) <= least, 0.0, influences))
 
 
 class Outcome(NamedTuple):
@@ -202,7 +222,7 @@ def shown(case: Case, supports: Supports) -> Shown:
         estimated,
         products,
         supports.of("wis"),
-        case.earning if case.able else np.inf,
+        case.earning(support.effective_sample_size) if case.able else np.inf,
         unshown,
         None if side == "no difference shown" or not unshown else case.bound(difference),
         excess_unshown(case.policy),

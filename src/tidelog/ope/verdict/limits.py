@@ -22,7 +22,7 @@ class Limits:
     mean_weight_errors: float = 2.0  # largest distance of the mean weight from 1, in its standard errors
     unsupported_mass: float = 0.10  # largest share of the target's actions that the logger hardly took
     unshown_share: float = 0.10  # largest excess over the logger's share of actions that no other episode shows
-    earning_episodes: float = 6.0  # smallest number of episodes behind the variance of the difference
+    earning_episodes: float = 4.0  # smallest number of episodes that carry the difference, where rewards are rare
     horizon: int = 50  # longer episodes are judged by occupancy ratios, not by products of ratios
     odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds; "better" must still hold
     overlap: float = 0.01  # largest share of the judged episodes that the policy may have learnt from
