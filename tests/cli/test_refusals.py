@@ -171,17 +171,20 @@ def test_words_that_mean_nothing_are_refused(wrong, here, tidelog):
 
 
 SETTINGS = {
-    "no steps": (["--steps", "0"], "steps = 0: a run takes 1 to"),
+    "no steps": (["--steps", "0"], "steps = 0: expected 1 to"),
     "no seeds": (["--seeds", "0"], "seeds = 0: expected 1 to 10,000"),
     "all held out": (["--held-out", "1.0"], "held_out = 1.0: expected a share of the episodes in [0, 1)"),
-    "no reports": (["--every", "0"], "every = 0: reports are at least 1 update apart"),
+    "no reports": (["--every", "0"], "every = 0: expected at least 1"),
     "evaluate": (["--evaluate", "treatment"], "'treatment': expected NAME=EPISODES, such as Pendulum-v1=10"),
     "evaluate never": (["--evaluate", "treatment=0"], "evaluate['treatment'] = 0: expected at least 1 episode"),
     "evaluate text": (["--evaluate", "treatment=x"], "'treatment=x': expected NAME=EPISODES"),
     "no environment": (["--evaluate", "Pendulm-v1=2"], "did you mean 'Pendulum-v1'"),
-    "another environment": (["--evaluate", "Pendulum-v1=2"], "Pendulum-v1 shows ['observation'], the policy"),
+    "another environment": (
+        ["--evaluate", "Pendulum-v1=2"],
+        "Pendulum-v1 has the observations ['observation'], the policy",
+    ),
     "best": (["--best", "held_out/loss"], "this run has no such metric; did you mean 'held_out/value_loss'"),
-    "patience": (["--patience", "3"], "patience counts reports without a better `best`"),
+    "patience": (["--patience", "3"], "patience = 3: patience needs best="),
     "a number out of range": (["--expectile", "1.5"], "IQL.expectile = 1.5: expected a finite number in (0, 1)"),
     "warm": (["--warm-start", "critic=nowhere"], "has no complete checkpoint. fix: start the run again"),
     "warm part": (["--warm-start", "critc=nowhere"], "the state has no part 'critc'. fix: use one of actor, critic"),

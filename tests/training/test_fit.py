@@ -135,7 +135,7 @@ def nameless(**changes):
 
 
 def test_arrays_are_taken_as_they_are_unless_asked_otherwise():
-    assert not begin(bc(), nameless(), held_out=0.0).record.options.scale
+    assert begin(bc(), nameless(), held_out=0.0).record.options.scale == "none"
     assert begin(bc(), nameless(), held_out=0.0, scale="standard").record.scaler.mean
 
 

@@ -49,7 +49,7 @@ def raw_minari(source: Any) -> RawLog:
         **declared,
         **columns,
     )
-    return raw if note is None else replace(raw, note=(*raw.found, ("converted", note)))
+    return raw if note is None else replace(raw, found=(*raw.found, ("converted", note)))
 
 
 _FIELDS = {"reward": "rewards", "terminated": "terminations", "truncated": "truncations"}

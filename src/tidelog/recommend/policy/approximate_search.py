@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tidelog.errors import ConfigError
-from tidelog.runtime.retrieval import Bools, EnvAssignment, Floats, top_k
+from tidelog.runtime.retrieval import Bools, Integers, Floats, top_k
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Approximate:
         index.add(table)
         return cls(table, index, probes)
 
-    def top_k(self, queries: Floats, k: int, allowed: Bools | None = None) -> tuple[EnvAssignment, Floats]:
+    def top_k(self, queries: Floats, k: int, allowed: Bools | None = None) -> tuple[Integers, Floats]:
         """Return rows and inner products [B, K], the best first, among the rows that a mask [N] allows.
 
         Where the searched lists hold too few rows, the last places are -1 with scores of minus infinity.
