@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tidelog.errors import ConfigError
-from tidelog.runtime.retrieval import Bools, Integers, Floats, top_k
+from tidelog.runtime.retrieval import Bools, Floats, Integers, top_k
 
 
 @dataclass(frozen=True, eq=False)
