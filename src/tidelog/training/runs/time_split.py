@@ -110,7 +110,7 @@ class Weighing:
         users = self._log.described(self._log.user[self._rows])
         scores = ranker.find(histories, events, k, allowed, users)
         q_weight = policy.algorithm.q_weight
-        results = [(w, self._measured(scores, k, w)) for w in (WEIGHTS if q_weight is None else (float(q_weight),))]
+        results = [(w, self._metrics(scores, k, w)) for w in (WEIGHTS if q_weight is None else (float(q_weight),))]
         weight, best = max(results, key=lambda pair: (pair[1][_DECIDES], -pair[0]))
         return weight, {f"held_out/{name}": value for name, value in best.items()} | {"held_out/q_weight": weight}
 
