@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 import tidelog as tl
 from tidelog.algorithms.core.contract import Feedback, Phase
-from tidelog.algorithms.core.hyperparameters import hyper
+from tidelog.algorithms.core.hyperparameters import hyperparameters
 from tidelog.algorithms.core.optimisation import gradient_step
 from tidelog.algorithms.core.running_statistics import counted
 from tidelog.algorithms.core.sampling import Batch
@@ -37,7 +37,7 @@ def step(h: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
     return page.followed(h, state, jnp.float32(h.target_rate)), Feedback({"critic_loss": loss})
 
 
-@hyper
+@hyperparameters
 class Mistaken(tl.RecommenderBCQ):  # type: ignore[misc]
     """Recommender BCQ with that mistake; table and reader rest in the main phase."""
 

@@ -13,7 +13,7 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
 from tidelog.algorithms.core.contract import Collection, Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import hyper
+from tidelog.algorithms.core.hyperparameters import hyperparameters
 from tidelog.algorithms.core.sampling import Sampler
 from tidelog.algorithms.core.segments import Epochs, Living, Passes, Whole
 from tidelog.algorithms.off_policy_ppg import (
@@ -94,7 +94,7 @@ def stored_auxiliary_step(h, state, batch):
     return state._replace(proximal=restarted(state.network)), feedback
 
 
-@hyper
+@hyperparameters
 class Stored(tl.OffPolicyPPG):
     """Off-policy PPG, but for where advantages and targets come from; one store serves policy and value."""
 

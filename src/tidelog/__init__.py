@@ -18,6 +18,8 @@ __all__ = [
     "CheckpointError",
     "Columns",
     "ConfigError",
+    "Continuous",
+    "Discrete",
     "DiscreteBCQ",
     "DivergenceError",
     "EnvironmentFailure",
@@ -27,6 +29,7 @@ __all__ = [
     "Limits",
     "Log",
     "LogError",
+    "MultiDiscrete",
     "OffPolicyPPG",
     "Policy",
     "RecommenderBCQ",
@@ -43,10 +46,14 @@ __all__ = [
     "export",
     "finetune",
     "fit",
+    "follow_targets",
+    "gradient_steps",
+    "hyperparameters",
     "judge",
     "learn",
     "load",
     "load_policy",
+    "number",
     "open_interactions",
     "open_log",
     "read_d4rl",
@@ -56,16 +63,25 @@ __all__ = [
     "read_npz",
     "read_ogbench",
     "read_reagent",
+    "register",
     "resume",
     "rollout",
     "slot_model",
+    "static",
+    "testing",
+    "tree_where",
     "validate",
     "validate_interactions",
 ]
 
 if TYPE_CHECKING:
+    from tidelog import testing
+    from tidelog.algorithms import register
     from tidelog.algorithms.bc import BC
     from tidelog.algorithms.bcq import BCQ
+    from tidelog.algorithms.core.hyperparameters import hyperparameters, number, static
+    from tidelog.algorithms.core.optimisation import tree_where
+    from tidelog.algorithms.core.short_form import follow_targets, gradient_steps
     from tidelog.algorithms.discrete_bcq import DiscreteBCQ
     from tidelog.algorithms.iql import IQL
     from tidelog.algorithms.off_policy_ppg import OffPolicyPPG
@@ -111,12 +127,18 @@ if TYPE_CHECKING:
     from tidelog.training.learn import learn
     from tidelog.training.resume import load, resume
     from tidelog.training.runs.run import Run
+    from tidelog.types import Continuous, Discrete, MultiDiscrete
 
 _NAMES: dict[str, tuple[str, ...]] = {
     "policies.export.artefact": ("export",),
     "policies.policy": ("Policy", "load_policy"),
     "policies.rollout": ("collect", "rollout"),
+    "algorithms": ("register",),
     "algorithms.bc": ("BC",),
+    "algorithms.core.hyperparameters": ("hyperparameters", "number", "static"),
+    "algorithms.core.short_form": ("follow_targets", "gradient_steps"),
+    "algorithms.core.optimisation": ("tree_where",),
+    "types": ("Continuous", "Discrete", "MultiDiscrete"),
     "algorithms.bcq": ("BCQ",),
     "algorithms.discrete_bcq": ("DiscreteBCQ",),
     "algorithms.iql": ("IQL",),
@@ -165,6 +187,8 @@ _HOME = {name: f"tidelog.{module}" for module, names in _NAMES.items() for name 
 
 
 def __getattr__(name: str) -> Any:
+    if name == "testing":
+        return importlib.import_module("tidelog.testing")
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
     raise AttributeError(f"module 'tidelog' has no attribute {name!r}")

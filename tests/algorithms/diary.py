@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import hyper, number, static
+from tidelog.algorithms.core.hyperparameters import hyperparameters, number, static
 from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler
 from tidelog.types import Act, Continuous, Discrete
 
@@ -39,7 +39,7 @@ def losses(h, page, batch, key):
     return {}
 
 
-@hyper
+@hyperparameters
 class Diary:
     """`wide` updates of two samplers, then `narrow` updates of one, in every round; `rest`: not in odd rounds."""
 

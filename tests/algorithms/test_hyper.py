@@ -9,7 +9,14 @@ import pytest
 
 from tidelog import BC, IQL, ConfigError
 from tidelog.algorithms import ALGORITHMS, algorithm_class, algorithm_name, check_fit
-from tidelog.algorithms.core.hyperparameters import from_config, hyper, number, same_program, static, to_config
+from tidelog.algorithms.core.hyperparameters import (
+    from_config,
+    hyperparameters,
+    number,
+    same_program,
+    static,
+    to_config,
+)
 from tidelog.algorithms.iql import PRESETS
 from tidelog.errors import SpecError
 from tidelog.training.engine.learner import as_arrays
@@ -92,7 +99,7 @@ def test_actions_that_an_algorithm_does_not_take_are_refused():
 
 
 def test_a_class_of_ones_own_can_check_itself():
-    @hyper
+    @hyperparameters
     class Pair:
         low: float = number(0.0)
         high: float = number(1.0)

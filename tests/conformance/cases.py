@@ -10,12 +10,13 @@ import numpy as np
 
 from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
 from tidelog import Log
-from tidelog.algorithms import ALGORITHMS, OFFLINE
+from tidelog.algorithms import algorithm_class
 from tidelog.policies.named_arrays import named_arrays
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import as_arrays
 from tidelog.training.engine.members import Member
 
+BUILT_IN = ("iql", "bc", "bcq", "discrete-bcq")
 the_world = cache(world)
 
 
@@ -90,9 +91,9 @@ def clone(state: Any) -> Any:
 
 CASES = [
     Case(name, kind, small(name))
-    for name in OFFLINE
+    for name in BUILT_IN
     for kind, space in KINDS.items()
-    if space in ALGORITHMS[name].takes
+    if space in algorithm_class(name).takes
 ]
 
 

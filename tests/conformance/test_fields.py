@@ -14,10 +14,10 @@ from tests.algorithms.own import (
     own_ratings,
     own_value,
 )
-from tests.conformance.cases import CASES, differ
+from tests.conformance.cases import BUILT_IN, CASES, differ
 from tidelog import ConfigError, fit
-from tidelog.algorithms import ALGORITHMS, OFFLINE
 from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.training.engine.learner import as_arrays
 from tidelog.types import Image
 
@@ -198,7 +198,7 @@ EFFECTS = {
         "reward_weights": ((1.0, 0.1), several),
     },
 }
-FIELDS = [(name, field.name) for name in OFFLINE for field in dataclasses.fields(ALGORITHMS[name])]
+FIELDS = [(name, field.name) for name in BUILT_IN for field in dataclasses.fields(ALGORITHMS[name])]
 
 
 @pytest.mark.parametrize(("name", "field"), FIELDS)
@@ -215,7 +215,7 @@ def test_the_table_names_no_field_that_is_gone():
     assert {(name, field) for name, fields in EFFECTS.items() for field in fields} == set(FIELDS)
 
 
-@pytest.mark.parametrize("name", OFFLINE)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_an_unknown_field_is_refused_with_the_nearest_name(name):
     with pytest.raises(ConfigError, match=r"no hyper-parameter 'batchsize': did you mean 'batch_size'\?"):
         ALGORITHMS[name](batchsize=3)
@@ -257,7 +257,7 @@ def test_a_changed_value_survives_a_file(name, field):
         assert from_config(ALGORITHMS[name], to_config(changed)) == changed != ALGORITHMS[name]()
 
 
-@pytest.mark.parametrize("name", OFFLINE)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_a_misspelt_choice_is_refused_with_the_nearest(name):
     with pytest.raises(ConfigError, match=rf"{ALGORITHMS[name].__name__}\.optimiser = 'adan': did you mean 'adam'\?"):
         ALGORITHMS[name](optimiser="adan")

@@ -25,7 +25,7 @@ def test_compiled_is_what_is_not_compiled(case):
 
 def test_the_same_seed_is_the_same_state_and_another_is_another(case):
     same(case.init(3), case.init(3))
-    params = case.algorithm.params
+    params = case.algorithm.policy_params
     assert differ(params(case.init(3)), params(case.init(4)), by=0.1)
 
 

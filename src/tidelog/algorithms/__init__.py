@@ -5,37 +5,31 @@ The training loop and the commands find an algorithm by its name in this table.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module, metadata
+from typing import Any, TypeVar
 
-from tidelog.algorithms.bc import BC
-from tidelog.algorithms.bcq import BCQ
-from tidelog.algorithms.discrete_bcq import DiscreteBCQ
-from tidelog.algorithms.iql import IQL
-from tidelog.algorithms.off_policy_ppg import OffPolicyPPG
-from tidelog.algorithms.ppg import PPG, PPO_SETTINGS
+from tidelog.algorithms import bc, bcq, discrete_bcq, iql, off_policy_ppg, ppg  # noqa: F401  # each registers its name
+from tidelog.algorithms.core import registry
+from tidelog.algorithms.core.registry import ALGORITHMS, CONFIGURATIONS
 from tidelog.errors import ConfigError, SpecError, nearest
-from tidelog.recommend.recommender_bcq import RecommenderBCQ
+from tidelog.recommend import recommender_bcq  # noqa: F401  # registers its name
 from tidelog.types import Spec
 
-ALGORITHMS: dict[str, type[Any]] = {
-    "iql": IQL,
-    "bc": BC,
-    "bcq": BCQ,
-    "discrete-bcq": DiscreteBCQ,
-    "recommender-bcq": RecommenderBCQ,
-    "ppg": PPG,
-    "off-policy-ppg": OffPolicyPPG,
-}
-CONFIGURATIONS: dict[str, tuple[type[Any], dict[str, Any]]] = {
-    "ppo": (PPG, PPO_SETTINGS)
-}  # names of algorithms with fixed settings
+GROUP = "tidelog.algorithms"  # entry points: modules of other packages that register algorithms
 
-RANKING: tuple[str, ...] = tuple(name for name, cls in ALGORITHMS.items() if hasattr(cls, "seek"))
-OFFLINE: tuple[str, ...] = tuple(  # learn from logs of decisions
-    name for name, cls in ALGORITHMS.items() if not hasattr(cls, "collection") and name not in RANKING
-)
-
+C = TypeVar("C", bound=type[Any])
 NONE_TAKES = "no algorithm supports several choices at once. fix: join them into one column, one value per combination"
+
+
+def register(name: str) -> Callable[[C], C]:
+    """Add an algorithm of your own under a name for files and the command line, above `@tl.hyperparameters`.
+
+    `docs/write-your-own.md` shows which methods it needs. Raises ConfigError for an invalid or taken name, and for a
+    class that lacks a method.
+    """
+    return registry.register(name)
 
 
 def algorithm_name(algorithm: Any) -> str:
@@ -49,17 +43,49 @@ def algorithm_name(algorithm: Any) -> str:
 def algorithm_class(name: str) -> type[Any]:
     """Return the class of a name; ConfigError names the nearest known name."""
     if name not in ALGORITHMS:
-        raise ConfigError(f"no algorithm '{name}': {nearest(name, ALGORITHMS)}")
+        load_installed()
+    if name not in ALGORITHMS:
+        raise ConfigError(
+            f"no algorithm '{name}': {nearest(name, ALGORITHMS)} fix: for an algorithm of your own, import its module "
+            "first; on the command line, add --plugin MODULE"
+        )
     return ALGORITHMS[name]
 
 
 def configured(name: str) -> tuple[type[Any], dict[str, Any]]:
     """Return the class of a name and the settings that the name stands for."""
-    if name in CONFIGURATIONS:
-        return CONFIGURATIONS[name]
-    if name not in ALGORITHMS:
-        raise ConfigError(f"no algorithm '{name}': {nearest(name, [*ALGORITHMS, *CONFIGURATIONS])}")
-    return ALGORITHMS[name], {}
+    return CONFIGURATIONS[name] if name in CONFIGURATIONS else (algorithm_class(name), {})
+
+
+def names(source: str | None = None) -> list[str]:
+    """Return all names, or those that learn from "a log", "an environment" or "interactions"."""
+    load_installed()
+    return [name for name in (*ALGORITHMS, *CONFIGURATIONS) if source in (None, source_of(configured(name)[0]))]
+
+
+def source_of(algorithm: Any) -> str:
+    """Return what an algorithm or its class learns from: "a log", "an environment" or "interactions"."""
+    return "an environment" if learns_online(algorithm) else "interactions" if ranks(algorithm) else "a log"
+
+
+@cache
+def load_installed() -> None:
+    """Import the modules that installed packages declare as `tidelog.algorithms`; ConfigError where one fails."""
+    for entry in metadata.entry_points(group=GROUP):
+        load_plugin(entry.value.split(":")[0], f"the package {entry.dist.name if entry.dist else entry.name}")
+
+
+def load_plugin(module: str, source: str = "--plugin") -> None:
+    """Import a module that registers algorithms; ConfigError where it does not exist or raises."""
+    try:
+        import_module(module)
+    except Exception as error:  # whatever another author's module raises
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(
+            f"{source}: importing {module} failed: {type(error).__name__}: {error}. fix: correct the module, or run "
+            "where Python finds it"
+        ) from error
 
 
 def learns_online(algorithm: Any) -> bool:
@@ -77,10 +103,10 @@ def check_source(algorithm: Any, online: bool) -> None:
     if learns_online(algorithm) == online:
         return
     ways = {False: "from a log, with tl.fit", True: "in an environment, with tl.learn"}
-    names = [name for name, cls in ALGORITHMS.items() if learns_online(cls) == online]
     name = getattr(algorithm, "__name__", type(algorithm).__name__)
+    known = names("an environment") if online else [*names("a log"), *names("interactions")]
     raise SpecError(
-        f"{name} learns {ways[not online]}. fix: use an algorithm that learns {ways[online]}: {', '.join(names)}"
+        f"{name} learns {ways[not online]}. fix: use an algorithm that learns {ways[online]}: {', '.join(known)}"
     )
 
 
@@ -89,11 +115,9 @@ def check_fit(algorithm: Any, spec: Spec, what: str = "log") -> None:
     kind = type(spec.action)
     if kind in algorithm.takes:
         return
-    names = [
-        name for name, cls in ALGORITHMS.items() if kind in cls.takes and learns_online(cls) == learns_online(algorithm)
-    ]
+    known = [name for name in names(source_of(algorithm)) if kind in configured(name)[0].takes]
     supported = " or ".join(k.__name__ for k in algorithm.takes)
     raise SpecError(
         f"{type(algorithm).__name__} requires {supported} actions, but this {what} has {kind.__name__} actions. "
-        + (f"fix: use an algorithm that supports them: {', '.join(names)}" if names else NONE_TAKES)
+        + (f"fix: use an algorithm that supports them: {', '.join(known)}" if known else NONE_TAKES)
     )

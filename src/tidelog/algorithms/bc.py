@@ -19,7 +19,7 @@ from tidelog.algorithms.core import fields
 from tidelog.algorithms.core import samplers as reads
 from tidelog.algorithms.core.choosing_actions import choose, sampled, start
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import hyper, own
+from tidelog.algorithms.core.hyperparameters import hyperparameters, own
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
@@ -28,6 +28,7 @@ from tidelog.algorithms.core.optimisation import (
     gradient_step,
     init_opt_state,
 )
+from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, HeadFactory, gaussian
@@ -100,7 +101,8 @@ def init(config: BC, spec: Spec, key: jax.Array, updates: int) -> State:
     return State(actor, opt_state, jnp.int32(0), jnp.int32(updates), training_key)
 
 
-@hyper
+@register("bc")
+@hyperparameters
 class BC:
     """Behaviour cloning: imitates the logged actions, reads no reward."""
 
@@ -160,9 +162,6 @@ class BC:
     ) -> Distribution:
         """Return the distribution of the sampled policy."""
         return sampled(params.actor, observation, mask, carry, self.epsilon)[0]
-
-    def q_values(self, params: PolicyParams, observation: Observation) -> None:
-        """Return None: cloning has no action values."""
 
     def recipe(self, params: PolicyParams) -> dict[str, Any]:
         """Return the acting computation as plain nodes."""

@@ -42,7 +42,7 @@ from tidelog.algorithms.core import fields
 from tidelog.algorithms.core import samplers as reads
 from tidelog.algorithms.core.choosing_actions import in_blocks
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, one_reward
-from tidelog.algorithms.core.hyperparameters import hyper, number, own, static
+from tidelog.algorithms.core.hyperparameters import hyperparameters, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
@@ -54,6 +54,7 @@ from tidelog.algorithms.core.optimisation import (
     polyak_update,
     tree_where,
 )
+from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError
@@ -230,7 +231,8 @@ def init(config: BCQ, spec: Spec, key: jax.Array, updates: int) -> State:
     return State(generator, perturbation, targets[0], critic, targets[1], latents, opt_states, step, planned, own[3])
 
 
-@hyper
+@register("bcq")
+@hyperparameters
 class BCQ:
     """Batch-constrained Q-learning: the best candidate near the logged actions by the critics (arXiv:1812.02900)."""
 
@@ -332,9 +334,6 @@ class BCQ:
         self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
     ) -> None:
         """Return None: the best of random candidates has no density."""
-
-    def q_values(self, params: PolicyParams, observation: Observation) -> None:
-        """Return None: continuous actions have no list of values."""
 
     def recipe(self, params: PolicyParams) -> dict[str, Any]:
         """Return the computation of candidates, perturbation and values as plain nodes."""

@@ -41,7 +41,7 @@ from tidelog.algorithms.core import fields
 from tidelog.algorithms.core import samplers as reads
 from tidelog.algorithms.core.choosing_actions import Among
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, one_reward
-from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
+from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
@@ -52,6 +52,7 @@ from tidelog.algorithms.core.optimisation import (
     init_opt_state,
     polyak_update,
 )
+from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.running_statistics import Running, counted, deviation, nothing_seen
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
@@ -239,7 +240,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@hyper
+@register("discrete-bcq")
+@hyperparameters
 class DiscreteBCQ:
     """Discrete batch-constrained Q-learning: the best of the actions that the log supports (arXiv:1910.01708)."""
 

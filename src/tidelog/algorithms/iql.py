@@ -39,7 +39,7 @@ from tidelog.algorithms.core import fields
 from tidelog.algorithms.core import samplers as reads
 from tidelog.algorithms.core.choosing_actions import choose, sampled, start
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, check_components
-from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
+from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
@@ -51,6 +51,7 @@ from tidelog.algorithms.core.optimisation import (
     init_opt_state,
     polyak_update,
 )
+from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
 from tidelog.losses.components import average, smallest, spread, weigh
@@ -231,7 +232,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@hyper
+@register("iql")
+@hyperparameters
 class IQL:
     """Implicit Q-learning: in-sample expectile values, advantage-weighted policy (arXiv:2110.06169)."""
 

@@ -34,7 +34,7 @@ import jax.numpy as jnp
 
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.contract import Collection, DistillationTarget, Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
+from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
@@ -43,6 +43,7 @@ from tidelog.algorithms.core.optimisation import (
     init_opt_state,
     polyak_update,
 )
+from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.running_statistics import Running, merged
 from tidelog.algorithms.core.sampling import Batch, Sampler
 from tidelog.algorithms.core.segments import Living, Passes, Whole, check_lives
@@ -187,7 +188,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@hyper
+@register("off-policy-ppg")
+@hyperparameters
 class OffPolicyPPG:
     """Phasic policy gradient over replayed segments: V-trace, decoupled clipping, an auxiliary phase over the store."""
 

@@ -33,8 +33,9 @@ import jax.numpy as jnp
 
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.contract import Collection, Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import chosen_preset, hyper, number, own, static
+from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
 from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, init_opt_state
+from tidelog.algorithms.core.registry import configure, register
 from tidelog.algorithms.core.running_statistics import Running
 from tidelog.algorithms.core.sampling import Batch, Sampler
 from tidelog.algorithms.core.segments import Epochs, Whole, check_divides
@@ -160,7 +161,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@hyper
+@register("ppg")
+@hyperparameters
 class PPG:
     """Phasic policy gradient: a policy phase with clipped ratios, an auxiliary phase that distils values into it."""
 
@@ -290,6 +292,7 @@ def _auxiliary_updates(config: PPG, round: int) -> int:
 
 # The published baseline (Cobbe et al. 2020, appendix A): one trunk, three epochs, no auxiliary phase.
 PPO_SETTINGS: dict[str, Any] = {"architecture": "shared", "policy_epochs": 3, "value_epochs": 3, "auxiliary_epochs": 0}
+configure("ppo", PPG, **PPO_SETTINGS)
 
 
 def PPO(**settings: Any) -> PPG:  # noqa: N802 - the common name

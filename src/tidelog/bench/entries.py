@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tidelog.algorithms import ALGORITHMS, OFFLINE
+from tidelog.algorithms import algorithm_class, names
 from tidelog.algorithms.discrete_bcq import DiscreteBCQ
 from tidelog.bench.plain import discrete_bcq_loop
 from tidelog.data.log import Log
@@ -29,7 +29,7 @@ class Entry:
         return Continuous not in self.algorithm.takes
 
 
-ENTRIES: dict[str, Entry] = {name: Entry(ALGORITHMS[name]()) for name in OFFLINE} | {
+ENTRIES: dict[str, Entry] = {name: Entry(algorithm_class(name)()) for name in names("a log")} | {
     "discrete-bcq": Entry(DiscreteBCQ(), discrete_bcq_loop),
     "discrete-bcq-1024": Entry(DiscreteBCQ(batch_size=1024), discrete_bcq_loop),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import tidelog
 from tidelog.errors import DivergenceError, EnvironmentFailure, TidelogError, nearest
@@ -29,6 +30,7 @@ COMMANDS = {
     "collect": "play an environment and save the log",
     "bench": "measure the speed of training on this machine",
 }
+PLUGIN = "--plugin"
 INTERRUPTED = "tidelog: interrupted"
 
 
@@ -36,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(words)
+        return _dispatch(_without_plugins(words))
     except TidelogError as error:
         print(f"tidelog: {error}", file=sys.stderr)  # noqa: T201
         return 4 if isinstance(error, DivergenceError | EnvironmentFailure) else 2
@@ -68,9 +70,27 @@ def _dispatch(words: list[str]) -> int:
     return code
 
 
+def _without_plugins(words: list[str]) -> list[str]:
+    """Import the modules after every `--plugin` and return the other words; ConfigError where one fails."""
+    rest, plugins = [], []
+    given = iter(words)
+    for word in given:
+        if word == PLUGIN or word.startswith(f"{PLUGIN}="):
+            plugins.append(word[len(PLUGIN) + 1 :] or next(given, ""))
+        else:
+            rest.append(word)
+    if plugins:
+        sys.path.insert(0, str(Path.cwd()))  # the console script does not look there, `python -m tidelog` does
+        algorithms = importlib.import_module("tidelog.algorithms")
+        for plugin in plugins:
+            algorithms.load_plugin(plugin)
+    return rest
+
+
 def _overview() -> str:
     lines = [f"  tidelog {name:<10} {what}" for name, what in COMMANDS.items()]
     return "\n".join(
         ["tidelog learns to act from a log, and reports how far the result can be trusted.", "", *lines, "",
-          "`tidelog COMMAND --help` shows the flags; start with `tidelog demo`."]
+          "`tidelog COMMAND --help` shows the flags; start with `tidelog demo`.",
+          "`--plugin MODULE` imports a module of yours that registers algorithms; it works with every command."]
     )  # fmt: skip

@@ -83,23 +83,11 @@ def is_flag(field: dataclasses.Field[Any]) -> bool:
     return not field.metadata.get("own")
 
 
-_KINDS: dict[str, Any] = {
-    "int": int,
-    "bool": bool,
-    "tuple[int, ...]": tuple[int, ...],
-    "tuple[float, ...]": tuple[float, ...],
-}
-
-
 def _flag_type(field: dataclasses.Field[Any]) -> Any:
     choices = field.metadata.get("choices")
-    if choices:
-        kind: Any = Literal[tuple(choices)]
-    elif field.metadata["leaf"]:
-        kind = float | None if "None" in str(field.type) else float
-    else:
-        name, _, optional = str(field.type).partition(" | ")
-        kind = _KINDS[name] | None if optional else _KINDS[name]
+    kind: Any = Literal[tuple(choices)] if choices else field.metadata["type"]
+    if field.metadata["optional"] and not choices:
+        kind = kind | None
     return Annotated[kind, tyro.conf.arg(help=field.metadata["help"])]
 
 

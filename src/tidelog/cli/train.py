@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tidelog.algorithms import ALGORITHMS, CONFIGURATIONS, configured, learns_online, ranks
+from tidelog.algorithms import configured, learns_online, names, ranks
 from tidelog.algorithms.core.hyperparameters import chosen_preset
 from tidelog.cli.act import open_policy
 from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder, sink_of, trained_with_notes
@@ -115,9 +115,7 @@ def _check_source(name: str, words: list[str], online: bool) -> None:
 
 
 def _usage() -> tuple[str, str]:
-    names = [*ALGORITHMS, *CONFIGURATIONS]
-    online = [name for name in names if learns_online(configured(name)[0])]
-    offline = [name for name in names if name not in online]
+    offline, online = [*names("a log"), *names("interactions")], names("an environment")
     return (
         f"tidelog train {{{','.join(offline)}}} --data LOG [flags]",
         f"tidelog train {{{','.join(online)}}} --env NAME [flags]",

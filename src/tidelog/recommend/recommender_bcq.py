@@ -34,7 +34,7 @@ import jax.numpy as jnp
 
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import hyper, number, own, static
+from tidelog.algorithms.core.hyperparameters import hyperparameters, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
@@ -42,6 +42,7 @@ from tidelog.algorithms.core.optimisation import (
     gradient_step,
     polyak_update,
 )
+from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.running_statistics import counted
 from tidelog.algorithms.core.sampling import Batch, Sampler
 from tidelog.errors import ConfigError, SpecError
@@ -153,7 +154,8 @@ def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -
     return results
 
 
-@hyper
+@register("recommender-bcq")
+@hyperparameters
 class RecommenderBCQ:
     """Batch-constrained Q-learning over a catalogue: ranks items that the log supports by their value."""
 
@@ -275,15 +277,6 @@ class RecommenderBCQ:
     def weighted(self, state: State, weight: float) -> State:
         """Return the state with this weight of Q in the score, unless `q_weight` is set."""
         return state if self.q_weight is not None else state._replace(weight=jnp.float32(weight))
-
-    def start(self, params: PolicyParams, batch: int) -> None:
-        """Return None: the history is the whole state."""
-
-    def distribution(self, params: PolicyParams, observation: Any, mask: Any = None, carry: Any = None) -> None:
-        """Return None: a list has no distribution over actions."""
-
-    def q_values(self, params: PolicyParams, observation: Any) -> None:
-        """Return None: `weigh` returns item values."""
 
     def act(
         self, params: PolicyParams, observation: Any, *, mask: Any = None, carry: Any = None, key: Any = None

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tidelog.algorithms import ALGORITHMS
+from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.errors import TidelogError
 from tidelog.policies.statistics import Interval
 from tidelog.recommend.interactions.held_out import Cases, next_events

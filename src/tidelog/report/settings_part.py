@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tidelog.algorithms import ALGORITHMS
 from tidelog.algorithms.core.hyperparameters import to_config
+from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.data.log import Log
 from tidelog.errors import TidelogError
 from tidelog.recommend.interactions.log import Interactions, text

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tidelog.algorithms import OFFLINE, RANKING, check_fit, check_source
+from tidelog.algorithms import check_fit, check_source, names
 from tidelog.algorithms.core.hyperparameters import same_program
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
@@ -199,7 +199,8 @@ def _check_environment(env: Any, algorithm: Any) -> None:
     """Raise SpecError, with the alternatives, if a log is passed as the environment."""
     if not isinstance(env, Log | Interactions):
         return
-    name, alternatives = type(algorithm).__name__, ", ".join(OFFLINE if isinstance(env, Log) else RANKING)
+    name = type(algorithm).__name__
+    alternatives = ", ".join(names("a log" if isinstance(env, Log) else "interactions"))
     without = "" if isinstance(env, Interactions) or env.propensity is not None else " without propensities"
     raise SpecError(
         f"env: {name} needs an environment, because it learns from its own decisions and their probabilities; found a "

@@ -8,10 +8,12 @@ Python; a run that uses one needs the algorithm again to resume.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any, TypeVar, dataclass_transform
+from types import NoneType, UnionType
+from typing import Any, ClassVar, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 import jax
 
@@ -49,8 +51,13 @@ def own(help: str) -> Any:
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-def hyper(cls: type[T]) -> type[T]:
-    """Make a frozen dataclass whose `number` fields are pytree leaves; it refuses unknown names and invalid values."""
+def hyperparameters(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass whose numbers are pytree leaves; it refuses unknown names and invalid values.
+
+    Every field needs an annotation and a default. A plain `float` default is a `number` without limits; a plain `int`,
+    `bool`, `str` or tuple default is `static`. Raises ConfigError for a field of another type or without a default.
+    """
+    _declare_fields(cls)
     cls = dataclasses.dataclass(frozen=True)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     leaves = tuple(f.name for f in fields if f.metadata["leaf"])
@@ -65,6 +72,8 @@ def hyper(cls: type[T]) -> type[T]:
         return keyed, tuple(getattr(self, n) for n in rest)
 
     def unflatten(static_values: tuple[Any, ...], leaf_values: Iterable[Any]) -> T:
+        # Without the constructor, unlike `jax.tree_util.register_dataclass`: it checks what users write, and JAX
+        # rebuilds pytrees from tracers, None and placeholders.
         self = object.__new__(cls)
         for name, value in (*zip(leaves, leaf_values, strict=True), *zip(rest, static_values, strict=True)):
             object.__setattr__(self, name, value)
@@ -72,6 +81,47 @@ def hyper(cls: type[T]) -> type[T]:
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
+
+
+def _declare_fields(cls: type[Any]) -> None:
+    """Replace plain defaults by declarations, and add to each declaration the type that its annotation names."""
+    try:
+        hints = get_type_hints(cls)
+    except NameError as error:
+        raise ConfigError(f"{cls.__name__}: an annotation is unknown: {error}. fix: import its type") from error
+    for name in inspect.get_annotations(cls):
+        hint = hints[name]
+        if get_origin(hint) is ClassVar:
+            continue
+        default = cls.__dict__.get(name, dataclasses.MISSING)
+        if default is dataclasses.MISSING:
+            raise ConfigError(f"{cls.__name__}.{name} has no default. fix: write {name}: {_written(hint)} = ...")
+        kind, optional = _kind_of(hint)
+        declared = default if isinstance(default, dataclasses.Field) else None
+        if declared is None:
+            if kind not in STATIC_KINDS and kind is not float:
+                raise ConfigError(
+                    f"{cls.__name__}.{name} has the type {_written(hint)}, which has no text form. fix: use float, "
+                    "int, bool, str, a tuple of int or of float, or tl.static(default, choices={name: value})"
+                )
+            declared = number(default) if kind is float else static(default)
+        metadata = {**declared.metadata, "type": kind, "optional": optional}
+        setattr(cls, name, dataclasses.field(default=declared.default, metadata=metadata))
+
+
+STATIC_KINDS: tuple[Any, ...] = (int, bool, str, tuple[int, ...], tuple[float, ...])
+
+
+def _kind_of(hint: Any) -> tuple[Any, bool]:
+    """Return a type without None, and whether None was in it."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint, False
+    rest = [one for one in get_args(hint) if one is not NoneType]
+    return (rest[0] if len(rest) == 1 else hint), len(rest) < len(get_args(hint))
+
+
+def _written(hint: Any) -> str:
+    return getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint)
 
 
 def _check_on_construction(cls: type[Any], names: list[str]) -> None:
@@ -113,7 +163,7 @@ def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
 
 
 def _checked_number(where: str, field: dataclasses.Field[Any], value: Any) -> float | None:
-    if value is None and "None" in str(field.type):
+    if value is None and field.metadata["optional"]:
         return None
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ConfigError(f"{where}: expected a number. fix: write it as in 0.5")
@@ -126,18 +176,19 @@ def _checked_number(where: str, field: dataclasses.Field[Any], value: Any) -> fl
 
 
 def _checked_static(where: str, field: dataclasses.Field[Any], value: Any) -> Any:
-    kind, _, optional = str(field.type).partition(" | ")
-    if value is None and optional:
+    kind, least = field.metadata["type"], field.metadata["least"]
+    if value is None and field.metadata["optional"]:
         return None
-    if kind == "bool" and not isinstance(value, bool):
+    if kind is bool and not isinstance(value, bool):
         raise ConfigError(f"{where}: expected true or false")
-    if kind.startswith("tuple"):
-        return _checked_tuple(where, value, int if "int" in kind else float, field.metadata["least"] == 0)
-    least = field.metadata["least"]
+    if kind is str and not isinstance(value, str):
+        raise ConfigError(f"{where}: expected text")
+    if get_origin(kind) is tuple:
+        return _checked_tuple(where, value, get_args(kind)[0], least == 0)
     whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if kind == "int" and not (whole and (least is None or value >= least)):
+    if kind is int and not (whole and (least is None or value >= least)):
         raise ConfigError(f"{where}: expected a whole number" + (f" of at least {least}" if least is not None else ""))
-    return int(value) if kind == "int" else value
+    return int(value) if kind is int else value
 
 
 def _checked_tuple(where: str, value: Any, kind: type, may_be_empty: bool) -> tuple[Any, ...]:

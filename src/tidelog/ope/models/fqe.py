@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import hyper, number, static
+from tidelog.algorithms.core.hyperparameters import hyperparameters, number, static
 from tidelog.algorithms.core.optimisation import (
     OPTIMISERS,
     SCHEDULES,
@@ -122,7 +122,7 @@ def init(config: FQE, spec: Spec, key: jax.Array, updates: int) -> State:
     return State(critic, copied(critic), opt_state, jnp.int32(0), jnp.int32(updates), training_key)
 
 
-@hyper
+@hyperparameters
 class FQE:
     """Fitted Q evaluation of policies whose actions are stored in the log; it trains no policy."""
 
