@@ -32,7 +32,7 @@ import numpy as np
 import polars as pl
 
 import tidelog as tl
-from tidelog.envs.functional import Moved
+from tidelog.envs.functional import CopyStep
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.export.artefact import export
 from tidelog.recommend.interactions.held_out import next_events
@@ -314,9 +314,9 @@ class Pictures:
     def mask(self, world: Any) -> None:
         """Everything is allowed."""
 
-    def step(self, world: Any, action: Any, key: Any) -> Moved:
+    def step(self, world: Any, action: Any, key: Any) -> CopyStep:
         """One step on; actions earn their number."""
-        return Moved(world + 1, action.astype(jax.numpy.float32), world > 8, jax.numpy.zeros((), bool))
+        return CopyStep(world + 1, action.astype(jax.numpy.float32), world > 8, jax.numpy.zeros((), bool))
 
 
 def played(folder: Path, algorithm: Callable[[], Any], env: Any, recorded: bool = False, **options: Any) -> Any:
@@ -365,12 +365,12 @@ class Dials:
     def mask(self, world: Any) -> None:
         """Everything is allowed."""
 
-    def step(self, world: Any, action: Any, key: Any) -> Moved:
+    def step(self, world: Any, action: Any, key: Any) -> CopyStep:
         """Other numbers."""
         seen, age = world
         right = (action[0] == (seen[0] > 0.5)) & (action[1] == jax.numpy.int32(3 * seen[1]))
         after = jax.random.uniform(key, (2,)), age + 1
-        return Moved(after, right.astype(jax.numpy.float32), jax.numpy.zeros((), bool), age >= 8)
+        return CopyStep(after, right.astype(jax.numpy.float32), jax.numpy.zeros((), bool), age >= 8)
 
 
 POINT = "point-mass"

@@ -31,12 +31,12 @@ from benchmarks.adversarial import SINGLE, state
 from benchmarks.keep import SHARED, keep
 from tidelog.envs import TabularEnvironment, clinician, icu_sepsis, make, play, treatment
 from tidelog.envs.toys import pendulum_controller
-from tidelog.ope.assumptions.dependence import with_found_clusters
+from tidelog.ope.assumptions.dependence import with_detected_clusters
 from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.evidence.external_policies import as_policy
 from tidelog.ope.evidence.target import kernel_density, kernel_draws
 from tidelog.ope.verdict.comparisons import Settings, comparisons_of
-from tidelog.ope.verdict.decide import Shown, reported_difference, ruled, shown
+from tidelog.ope.verdict.decide import Shown, apply_limits, reported_difference, shown
 from tidelog.ope.verdict.held_out_reuse import Reuse
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.results import Support
@@ -179,7 +179,7 @@ def exact(name: str, episodes: int, seed: int, propensities: str) -> list[dict]:
 
 def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> dict[str, Shown | None]:
     """What a log shows of each policy by itself, at the first look, as to `tl.judge`; None where it refuses."""
-    log = with_found_clusters(log)[0]
+    log = with_detected_clusters(log)[0]
     settings = Settings(**{"sample": True, "propensities": None, "seed": seed, "discount": 1.0, "limits": Limits(),
                            "bandwidth": None, "model": None, **how})  # fmt: skip
     asked = {name: as_policy(policy, log.spec) for name, policy in policies.items()}
@@ -215,7 +215,7 @@ def decision(kept: dict | None, limits: Limits | None = None) -> tuple[str, list
     """The decision on what was shown under some limits, and the findings against it."""
     if kept is None:
         return "unsupported", [Finding("refused", "")]
-    return ruled(shown_of(kept), limits or Limits(), NOTHING_KNOWN)
+    return apply_limits(shown_of(kept), limits or Limits(), NOTHING_KNOWN)
 
 
 def shown_of(kept: dict) -> Shown:

@@ -35,7 +35,7 @@ from benchmarks.adversarial import PROMISED
 from benchmarks.adversarial_worlds import WORLDS, Cell, cells
 from benchmarks.calibration import NOTHING_KNOWN, SCRATCH, decision, done, evidence, exact, jobs, row, share, shown_of
 from benchmarks.keep import keep, kept
-from tidelog.ope.verdict.decide import Shown, reported_difference, ruled, unshown_share_findings
+from tidelog.ope.verdict.decide import Shown, apply_limits, reported_difference, unshown_share_findings
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.support_checks import earning_finding, support_findings
 
@@ -136,7 +136,7 @@ class Rulings:
 def _always_against(found: Shown, lenient: Limits) -> bool:
     """Whether something speaks against the side whatever the limits are."""
     alone = found._replace(against_by_visits=[], against_by_products=[])
-    return ruled(alone, lenient, NOTHING_KNOWN)[0] == "no difference shown" != found.side
+    return apply_limits(alone, lenient, NOTHING_KNOWN)[0] == "no difference shown" != found.side
 
 
 def _fails(found: Shown | None, limits: Limits) -> tuple[bool, bool, bool]:
@@ -155,7 +155,7 @@ def _fails(found: Shown | None, limits: Limits) -> tuple[bool, bool, bool]:
     return own, visits, products
 
 
-class Facts:
+class ItemFacts:
     """What is known of the rows: their truth, their groups, and whether the interval covers."""
 
     def __init__(self, rows: Sequence[dict]) -> None:
@@ -184,7 +184,7 @@ def _ends(found: Shown) -> tuple[float, float]:
     return reported_difference(found, "no difference shown")[1:]
 
 
-def judged(facts: Facts, said: NDArray[np.int64], *, short: bool = False) -> dict:
+def judged(facts: ItemFacts, said: NDArray[np.int64], *, short: bool = False) -> dict:
     """What decisions come to, and whether they are admissible; `short` stops at the first broken promise."""
     supported = facts.standard & (said != UNSUPPORTED)
     sides = {"better": (BETTER, facts.not_better), "worse": (WORSE, facts.not_worse)}
@@ -260,7 +260,7 @@ def steps_from(present: Limits, limits: Limits) -> int:
 
 def choose(rows: Sequence[dict]) -> dict:
     """The chosen limits, what speaks for them, and what each step further would do."""
-    rulings, facts = Rulings(rows), Facts(rows)
+    rulings, facts = Rulings(rows), ItemFacts(rows)
     every = sets()
     found = [(limits, judged(facts, rulings.of(limits), short=True)) for limits in every]
     admissible = [one for one in found if one[1]["admissible"]]

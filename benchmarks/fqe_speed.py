@@ -45,7 +45,7 @@ class CriticPart:
 
     def phases(self) -> tuple[Phase, ...]:
         (phase,) = self.iql.phases()
-        return (Phase("critic", phase.reads, critic_step, phase.losses),)
+        return (Phase("critic", phase.samplers, critic_step, phase.losses),)
 
 
 def critic_step(part: CriticPart, state: Any, batch: Any) -> Any:

@@ -15,7 +15,7 @@ from benchmarks.keep import keep, seed_interval
 from tidelog.algorithms.core.contract import Collection, Feedback, Phase, StoreSpec
 from tidelog.algorithms.core.hyperparameters import hyperparameters
 from tidelog.algorithms.core.sampling import Sampler
-from tidelog.algorithms.core.segments import Epochs, Living, Passes, Whole
+from tidelog.algorithms.core.segments import Epochs, LivePasses, LiveUniform, Whole
 from tidelog.algorithms.off_policy_ppg import (
     Drawn,
     _auxiliary_updates,
@@ -108,8 +108,8 @@ class Stored(tl.OffPolicyPPG):
 
     def phases(self):
         fresh = Sampler("fresh", self.environments, Whole(), Epochs())
-        one = Sampler("policy", self.minibatch, Whole(), Living())
-        again = Sampler("policy", self.auxiliary_minibatch, Whole(), Passes())
+        one = Sampler("policy", self.minibatch, Whole(), LiveUniform())
+        again = Sampler("policy", self.auxiliary_minibatch, Whole(), LivePasses())
         return (
             Phase("store", fresh, _nothing, losses, lambda h, round: 1, estimate, into="policy"),
             Phase("policy", {"policy": one, "value": one}, stored_step, losses, _policy_updates),

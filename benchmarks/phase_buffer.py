@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 import tidelog as tl
 from benchmarks.keep import keep
-from tidelog.envs.functional import Moved
+from tidelog.envs.functional import CopyStep
 from tidelog.networks.distributions import Categorical
 from tidelog.training.engine.offload_storage import FOLDER, store_bytes
 from tidelog.training.engine.plan import planned_stores
@@ -51,7 +51,7 @@ class Pictures:
         return None
 
     def step(self, world, action, key):
-        return Moved(world + 1, (action == world % 15).astype(jnp.float32), world > 150, jnp.zeros((), bool))
+        return CopyStep(world + 1, (action == world % 15).astype(jnp.float32), world > 150, jnp.zeros((), bool))
 
 
 class Coarse(eqx.Module):

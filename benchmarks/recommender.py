@@ -157,7 +157,7 @@ def differences(found: Comparison) -> dict[str, Any]:
 
 def logged_visits(seed: int) -> Any:
     """A log of the editor's, with what it showed and how likely that was."""
-    seen = world.visits(world.knowing(world.editor()), VISITS, seed=1_000 + seed)
+    seen = world.visits(world.policy_of_histories(world.editor()), VISITS, seed=1_000 + seed)
     return tl.read_interactions(
         pl.DataFrame(
             {

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 import tidelog as tl
-from tidelog.envs.functional import Moved, advance, begin, look
+from tidelog.envs.functional import CopyStep, advance, begin, look
 from tidelog.types import Discrete, Spec, Vector
 
 
@@ -37,11 +37,11 @@ class Filling:
     def mask(self, world: Tank) -> None:
         return None
 
-    def step(self, world: Tank, action: jax.Array, key: jax.Array) -> Moved:
+    def step(self, world: Tank, action: jax.Array, key: jax.Array) -> CopyStep:
         noise = 0.02 * jax.random.normal(key)
         level = jnp.maximum(world.level * (1 - self.leak) + 0.1 * action + noise, 0.0)
         moved = Tank(level, world.age + 1)
-        return Moved(moved, -jnp.abs(level - 0.5), level > 1.0, moved.age >= 50)
+        return CopyStep(moved, -jnp.abs(level - 0.5), level > 1.0, moved.age >= 50)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

@@ -20,7 +20,7 @@ from typing import Any
 from tidelog.errors import CheckpointError, TidelogError
 
 MANIFEST = "manifest.json"
-ASIDE = ".writing-"  # prefix of folders that are still being written
+WRITING_PREFIX = ".writing-"  # prefix of folders that are still being written
 LARGEST = 1 << 28  # bytes of a manifest; a log's manifest may hold large vocabularies
 Content = bytes | Callable[[Path], None]  # the callable writes to a path
 
@@ -37,7 +37,7 @@ class Kind:
         """Write files and their manifest; an existing folder is replaced completely or stays unchanged."""
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            aside = Path(tempfile.mkdtemp(prefix=f"{ASIDE}{folder.name}-", dir=folder.parent))
+            aside = Path(tempfile.mkdtemp(prefix=f"{WRITING_PREFIX}{folder.name}-", dir=folder.parent))
         except OSError as problem:
             raise self.error(f"{folder} cannot be written: {problem}") from problem
         try:
@@ -59,14 +59,14 @@ class Kind:
         body = json.loads(json.dumps({"kind": self.name, "schema": self.schema, **manifest, "files": sums}))
         return json.dumps({**body, "sha256": _digest(body)}, indent=1).encode()
 
-    def stands_at(self, folder: Path) -> bool:
+    def is_at(self, folder: Path) -> bool:
         """Whether a folder is of this kind and may be replaced."""
         try:
             return bool(self.manifest(folder))
         except self.error:
             return False
 
-    def of_another_schema(self, text: bytes) -> bool:
+    def has_other_schema(self, text: bytes) -> bool:
         """Whether bytes are a manifest of this kind with another schema version."""
         try:
             data = json.loads(text)
@@ -146,9 +146,9 @@ def _put_in_place(new: Path, folder: Path, old: Path) -> None:
         raise
 
 
-def forget_half_written(parent: Path) -> None:
+def remove_unfinished(parent: Path) -> None:
     """Remove the unfinished folders of killed processes from `parent`."""
-    for path in parent.glob(f"{ASIDE}*"):
+    for path in parent.glob(f"{WRITING_PREFIX}*"):
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from tidelog import PPG, OffPolicyPPG
-from tidelog.envs.functional import Moved
+from tidelog.envs.functional import CopyStep
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.members import Member
 from tidelog.training.learn import _assign_environments
-from tidelog.training.online.initial_learners import fresh_players
+from tidelog.training.online.initial_learners import fresh_collectors
 from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
 
 ENV = "jax:CartPole-v1"
@@ -44,7 +44,7 @@ def players(*members: tuple[Any, int], env: Any = ENV, together: bool = False, s
     """Return a trainer of (algorithm, seed) pairs."""
     numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members or ((tiny(), 0),))]
     places = _assign_environments(env, numbered, False)
-    learners = fresh_players(numbered, places.spec, places.source, steps, False)
+    learners = fresh_collectors(numbered, places.spec, places.source, steps, False)
     return Engine(numbered, learners, steps, places=places, together=together)
 
 
@@ -78,7 +78,7 @@ class Dials:
         seen, age = world
         right = (action[0] == (seen[0] > 0.5)) & (action[1] == jnp.int32(3 * seen[1]))
         after = jax.random.uniform(key, (2,)), age + 1
-        return Moved(after, right.astype(jnp.float32), jnp.zeros((), bool), age >= 8)
+        return CopyStep(after, right.astype(jnp.float32), jnp.zeros((), bool), age >= 8)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Doors:
     def step(self, world, action, key):
         locked, age = world
         reward = jnp.where(action == locked, jnp.nan, (action > locked).astype(jnp.float32))
-        return Moved((jax.random.randint(key, (), 0, 3), age + 1), reward, age >= 5, jnp.zeros((), bool))
+        return CopyStep((jax.random.randint(key, (), 0, 3), age + 1), reward, age >= 5, jnp.zeros((), bool))
 
 
 @cache

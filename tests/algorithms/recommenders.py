@@ -56,12 +56,12 @@ def unshown() -> Interactions:
 
 
 def fresh(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
-    return h.furnish(h.init(log.spec, jax.random.key(seed), 6), log, seed)
+    return h.with_item_facts(h.init(log.spec, jax.random.key(seed), 6), log, seed)
 
 
 def batch(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
     store = visits(log, h.targets, h.negative_weight is not None, h.profile)
-    draw = h.phases()[1].reads
+    draw = h.phases()[1].samplers
     return draw.batch(store, None, jax.random.key(seed), 0.0)[0]
 
 

@@ -80,11 +80,11 @@ def step_by_step(h, state, columns, carry):
     def one(carry, now):
         policy_carry, value_carry = (jnp.where(now["first"][:, None], 0.0, leaf) for leaf in carry)
         policy = h.distribution(network, now["observation"], now["mask"], policy_carry)
-        moved = h.act(network, now["observation"], mask=now["mask"], carry=policy_carry).carry
+        perturb = h.act(network, now["observation"], mask=now["mask"], carry=policy_carry).carry
         features, value_carry = trunk.encoder.step(now["observation"], value_carry)
         after, _ = trunk.encoder.step(now["following"], value_carry)
         value, following = (network.value(trunk.body(each))[..., 0] for each in (features, after))
-        return (moved, value_carry), (policy.log_probability(now["action"]), value, following)
+        return (perturb, value_carry), (policy.log_probability(now["action"]), value, following)
 
     names = ("observation", "following", "first", "action")
     along = {name: columns[name] for name in names} | {"mask": columns.get("mask")}
@@ -207,7 +207,7 @@ def test_a_run_stopped_in_the_middle_goes_on_bit_equal(env, where, stop, tmp_pat
     assert not begin_anew.all()
     assert (jnp.abs(carry).max(axis=1) > 0)[~begin_anew].all()  # from rollout to rollout
     for part in ("trunk", "value_trunk"):  # policy and value have their own recurrent units, and both learn
-        unit, before = (getattr(one, part).encoder.memory.recurrent for one in (learner.state.network, fresh))
+        unit, before = (getattr(one, part).encoder.recurrent.recurrent for one in (learner.state.network, fresh))
         assert float(jnp.abs(unit - before).max()) > 1e-4, part
 
 

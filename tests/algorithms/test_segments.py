@@ -8,7 +8,17 @@ import pytest
 from tidelog import PPG, ConfigError, OffPolicyPPG
 from tidelog.algorithms.core.contract import StoreSpec
 from tidelog.algorithms.core.sampling import Sampler
-from tidelog.algorithms.core.segments import MOST, Epochs, Living, Passes, Whole, added, drawn, empty, looked_at
+from tidelog.algorithms.core.segments import (
+    MOST,
+    Epochs,
+    LivePasses,
+    LiveUniform,
+    Whole,
+    added,
+    drawn,
+    empty,
+    looked_at,
+)
 
 SHAPE = {"seen": {"x": jnp.zeros((2, 6, 3))}, "valid": jnp.zeros((2, 6), bool)}
 
@@ -136,29 +146,29 @@ def some():
 def test_those_that_live_are_drawn_once_a_batch_and_equally_often():
     store = some()
     assert lives(store) == [True, False, True, True, False, True]
-    seen = [tuple(batch_of(store, Living(), 3, key).rows.tolist()) for key in range(60)]
+    seen = [tuple(batch_of(store, LiveUniform(), 3, key).rows.tolist()) for key in range(60)]
     assert all(len(set(rows)) == 3 for rows in seen)
     counts = np.bincount(np.ravel(seen), minlength=6)
     assert counts[[1, 4]].sum() == 0
     assert (counts[[0, 2, 3, 5]] > 30).all()  # 45 expected
-    assert sorted(batch_of(store, Living(), 4).rows.tolist()) == [0, 2, 3, 5]
+    assert sorted(batch_of(store, LiveUniform(), 4).rows.tolist()) == [0, 2, 3, 5]
     assert len(set(seen)) > 20
 
 
 def test_where_fewer_live_than_a_batch_has_all_are_drawn_again():
-    counts = np.bincount(batch_of(some(), Living(), 10).rows, minlength=6)
+    counts = np.bincount(batch_of(some(), LiveUniform(), 10).rows, minlength=6)
     assert sorted(counts[[0, 2, 3, 5]].tolist()) == [2, 2, 3, 3]
     assert counts[[1, 4]].sum() == 0
 
 
 def test_a_batch_says_how_old_its_segments_are():
     store = added(drawn(ring(), jnp.asarray([0])), rollout(12))
-    batch = batch_of(store, Living(), 4)
+    batch = batch_of(store, LiveUniform(), 4)
     np.testing.assert_array_equal(batch.data["age"], np.where(batch.rows < 2, 1, 0))
 
 
 def test_passes_see_all_that_live_once_each():
-    draw, store = Sampler("value", 2, Whole(), Passes()), some()
+    draw, store = Sampler("value", 2, Whole(), LivePasses()), some()
     state, passes = draw.order.init(6, jax.random.key(3)), []
     for _ in range(3):
         rows = []

@@ -9,7 +9,7 @@ import pytest
 
 from tidelog import IQL, ConfigError
 from tidelog.algorithms.core.contract import Feedback, StoreSpec
-from tidelog.algorithms.core.finetune import LOG, OWN, Recent, Scales, Tuned, Tuning, joined
+from tidelog.algorithms.core.finetune import LOG, OWN, FinetuneConfig, FinetunedAlgorithm, Recent, Scales, joined
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.core.segments import added, empty
 
@@ -69,20 +69,20 @@ def test_two_minibatches_become_one():
     [(0.5, {LOG: 5, OWN: 5}), (0.25, {LOG: 2, OWN: 8}), (1.0, {LOG: 10}), (0.0, {OWN: 10})],
 )
 def test_the_mix_is_a_share_of_the_minibatch(offline, sizes):
-    assert Tuning(offline=offline).sizes(10) == sizes
-    (phase,) = Tuned(IQL(batch_size=10), SCALES, Tuning(offline=offline), 5).phases()
-    assert {name: draw.size for name, draw in phase.reads.items()} == sizes
-    assert all(draw.store == name for name, draw in phase.reads.items())
+    assert FinetuneConfig(offline=offline).sizes(10) == sizes
+    (phase,) = FinetunedAlgorithm(IQL(batch_size=10), SCALES, FinetuneConfig(offline=offline), 5).phases()
+    assert {name: draw.size for name, draw in phase.samplers.items()} == sizes
+    assert all(draw.store == name for name, draw in phase.samplers.items())
 
 
 def test_updates_may_be_a_fraction_of_decisions():
     for updates, every in ((1.0, 10), (0.25, 10), (2.0, 1), (0.3, 1)):
-        tuning = Tuning(updates=updates, collect_every=every)
+        tuning = FinetuneConfig(updates=updates, collect_every=every)
         assert sum(tuning.taken(round) for round in range(100)) == int(100 * every * updates)
 
 
 def test_priorities_of_the_logs_half_go_back_to_the_log():
-    h = Tuned(IQL(batch_size=4, priority_exponent=0.5), SCALES, Tuning(), 5)
+    h = FinetunedAlgorithm(IQL(batch_size=4, priority_exponent=0.5), SCALES, FinetuneConfig(), 5)
     (plain,) = h.inner.phases()
     told = replace(plain, step=lambda h, state, batch: (state, Feedback({}, jnp.arange(4.0))))
     batch = {name: Batch(jnp.zeros(2), jnp.arange(2)) for name in (LOG, OWN)}
@@ -101,9 +101,9 @@ def test_priorities_of_the_logs_half_go_back_to_the_log():
 )
 def test_impossible_numbers_are_refused(numbers, said):
     with pytest.raises(ConfigError, match=said):
-        Tuning(**numbers)
+        FinetuneConfig(**numbers)
 
 
 def test_scales_are_numbers_and_not_part_of_the_program():
-    leaves = jax.tree.leaves(Tuned(IQL(), SCALES, Tuning(), 5))
+    leaves = jax.tree.leaves(FinetunedAlgorithm(IQL(), SCALES, FinetuneConfig(), 5))
     assert any(np.shape(leaf) == (1,) for leaf in leaves)

@@ -74,8 +74,8 @@ def stores(algorithm: Any, log: Log) -> Any:
 def drawn(algorithm: Any, log: Log, seed: int = 0) -> Batch:
     """Return a batch of the algorithm's only phase."""
     (phase,) = algorithm.phases()
-    store = stores(algorithm, log)[phase.reads.store]
-    return phase.reads.batch(store, phase.reads.order.init(8), jax.random.key(seed), jax.numpy.zeros(()))[0]
+    store = stores(algorithm, log)[phase.samplers.store]
+    return phase.samplers.batch(store, phase.samplers.order.init(8), jax.random.key(seed), jax.numpy.zeros(()))[0]
 
 
 @cache

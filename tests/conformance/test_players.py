@@ -35,7 +35,7 @@ from tidelog.training.engine import trainer
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import as_arrays, report, unstack
 from tidelog.training.engine.members import Position
-from tidelog.training.online.initial_learners import fresh_players
+from tidelog.training.online.initial_learners import fresh_collectors
 from tidelog.types import Codes, Image, Spec
 
 
@@ -55,9 +55,9 @@ class Player(NamedTuple):
 def first_batch(learner, phase):
     """Return a minibatch of every store of a phase."""
     key, none = jax.random.key(0), jnp.zeros(())
-    if isinstance(phase.reads, Sampler):
-        return phase.reads.batch(learner.segments[phase.reads.store], learner.orders[phase.name], key, none)[0]
-    return {name: draw.batch(learner.segments[name], None, key, none)[0] for name, draw in phase.reads.items()}
+    if isinstance(phase.samplers, Sampler):
+        return phase.samplers.batch(learner.segments[phase.samplers.store], learner.orders[phase.name], key, none)[0]
+    return {name: draw.batch(learner.segments[name], None, key, none)[0] for name, draw in phase.samplers.items()}
 
 
 def estimated(h, learner):
@@ -94,7 +94,7 @@ def built(player, **changes):
 def planned(player, **changes):
     """The collected, stored and drawn data."""
     h = player.made(**changes)
-    phases = [(p.name, p.reads, [p.updates(h, i) for i in range(6)]) for p in h.phases()]
+    phases = [(p.name, p.samplers, [p.updates(h, i) for i in range(6)]) for p in h.phases()]
     return h.collection(), h.stores(functional(ENV).spec), phases
 
 
@@ -269,7 +269,7 @@ def test_a_run_saved_in_the_middle_of_a_phase_goes_on_bit_equal(player, whole, a
     saved = named_arrays(first.learners[0])
     spec, source = functional(ENV).spec, functional(ENV)
     assert set(first.learners[0].segments) == set(player.made().stores(spec))
-    (template,) = fresh_players(first.members, spec, source, 10_000, False)
+    (template,) = fresh_collectors(first.members, spec, source, 10_000, False)
     second = Engine(
         first.members, [fill(template, saved, "memory")], 10_000, places=first._assignment, position=first.position
     )

@@ -17,7 +17,7 @@ from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.critic_inputs import scene
 from tidelog.runtime.ranking import Ranker
 from tidelog.training.engine.learner import as_arrays
-from tidelog.training.runs.time_split import LISTS, Weighing
+from tidelog.training.runs.time_split import LISTS, QWeightSelection
 from tidelog.types import Histories
 
 
@@ -68,7 +68,7 @@ def ideas(h, log):
     """The queries of the initial policy."""
     params = h.policy_params(fresh(h, log))
     steps = np.ones((2, h.history), np.int32)
-    return h.seek(params, Histories(steps, steps, np.ones((2, 6), np.float32)))
+    return h.queries(params, Histories(steps, steps, np.ones((2, 6), np.float32)))
 
 
 @cache
@@ -244,7 +244,7 @@ def test_the_weight_of_q_is_chosen_on_the_held_out_period_and_saved(whole):
 def test_the_chosen_weight_is_the_best_of_those_tried():
     h, log = small(), described()
     state = after(h, log)
-    weighing = Weighing(log.split(share=0.4).test)
+    weighing = QWeightSelection(log.split(share=0.4).test)
     weight, measured = weighing(policy(h, log, state))
     others = [weighing(policy(small(q_weight=w), log, state))[1]["held_out/reward_ndcg@10"] for w in (0.0, 0.5, 2.0)]
     assert measured["held_out/reward_ndcg@10"] >= max(others) - 1e-9
@@ -256,7 +256,7 @@ def test_the_weight_of_q_is_chosen_with_what_is_known_of_users(monkeypatch):
     log, asked = described().split(share=0.4).test, []
     found = Ranker.find
     monkeypatch.setattr(Ranker, "find", lambda self, *given: asked.append(given[-1]) or found(self, *given))
-    Weighing(log)(policy(small(), log))
+    QWeightSelection(log)(policy(small(), log))
     np.testing.assert_array_equal(asked[0], log.user_features[log.user[log.targets]])
 
 

@@ -13,7 +13,7 @@ from tidelog.training.engine.learner import as_arrays
 
 def test_it_is_an_algorithm(case):
     assert isinstance(case.algorithm, Algorithm)
-    assert set(case.algorithm.stores(case.log.spec)) == {case.phase.reads.store}
+    assert set(case.algorithm.stores(case.log.spec)) == {case.phase.samplers.store}
 
 
 def test_compiled_is_what_is_not_compiled(case):

@@ -13,7 +13,7 @@ import pytest
 from tidelog.envs import Tabular, make, play
 from tidelog.envs.classic import Cart, CartPole, Pendulum, Swing
 from tidelog.envs.finite import Finite, Place
-from tidelog.envs.functional import Functional, Moved, advance, begin, look
+from tidelog.envs.functional import CopyStep, Functional, advance, begin, look
 from tidelog.envs.hosted import Hosted
 from tidelog.envs.maze import TMaze
 from tidelog.envs.registry import functional
@@ -266,7 +266,7 @@ class Clock:
         age = world.age + 1
         ended = age == self.end
         reward = jnp.where((age == 3) & (self.fault == "reward"), jnp.inf, action.astype(jnp.float32))
-        return Moved(
+        return CopyStep(
             Age(age, world.mark), reward, ended & (self.how != "truncated"), ended & (self.how != "terminated")
         )
 

@@ -7,7 +7,7 @@ from tidelog.envs.satiation import (
     clicks,
     editor,
     exact_value,
-    knowing,
+    policy_of_histories,
     satiation,
     state_of,
     visits,
@@ -33,7 +33,7 @@ def felt(history, events):
 
 
 def worth(policy, users, seed):
-    returns = visits(knowing(policy), users, seed).returns
+    returns = visits(policy_of_histories(policy), users, seed).returns
     return returns.mean(), 4 * returns.std() / len(returns) ** 0.5
 
 
@@ -88,7 +88,7 @@ def test_simulated_visits_are_worth_what_the_arrays_say(optimum):
 
 
 def test_a_log_holds_what_was_shown_with_the_chance_of_showing_it():
-    log = visits(knowing(editor()), 500, seed=3, limit=20)
+    log = visits(policy_of_histories(editor()), 500, seed=3, limit=20)
     assert len(log) == len(log.user) == len(log.propensity)
     assert (np.diff(log.time) > 0).all()
     assert (np.diff(log.user) >= 0).all()
@@ -106,7 +106,7 @@ def test_a_log_holds_what_was_shown_with_the_chance_of_showing_it():
     assert log.propensity[row] == pytest.approx(editor()[state, log.item[row] - 1])
     assert log.propensity.min() >= 0.025
     np.testing.assert_allclose(log.propensity[first], editor()[0, log.item[first] - 1], rtol=1e-6)
-    again = visits(knowing(editor()), 500, seed=3, limit=20)
+    again = visits(policy_of_histories(editor()), 500, seed=3, limit=20)
     np.testing.assert_array_equal(log.item, again.item)
 
 

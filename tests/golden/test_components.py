@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.losses.components import average, smallest, spread, weigh
+from tidelog.losses.components import average, expand, smallest, weighted_sum
 from tidelog.losses.expectile import expectile_error
 
 
@@ -20,13 +20,13 @@ def test_the_smallest_member_is_found_by_the_weighted_sum_and_keeps_its_componen
 def test_the_weighted_advantage_decides_the_side_of_every_component() -> None:
     # u = (2, -1) with weights (1, 3): the sum is -1, so both components count with 1 - 0.9
     u, weights = jnp.asarray([[2.0, -1.0]]), jnp.asarray([1.0, 3.0])
-    error = expectile_error(u, 0.9, spread(weigh(u, weights), weights))
+    error = expectile_error(u, 0.9, expand(weighted_sum(u, weights), weights))
     assert np.asarray(error)[0] == pytest.approx([0.1 * 4.0, 0.1 * 1.0])
     assert float(average(error, weights)[0]) == pytest.approx(0.25)
 
 
 def test_one_reward_passes_through() -> None:
     x = jnp.asarray([1.0, -2.0])
-    assert weigh(x, None) is x
+    assert weighted_sum(x, None) is x
     assert average(x, None) is x
-    assert spread(x, None) is x
+    assert expand(x, None) is x

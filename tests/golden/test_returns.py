@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tidelog import PPG
-from tidelog.algorithms.core.running_statistics import nothing_seen
+from tidelog.algorithms.core.running_statistics import empty_statistics
 from tidelog.algorithms.phasic.auxiliary_phase import Rewards, scale_rewards, standardised
 from tidelog.losses.policy import categorical_divergence, gaussian_divergence, ratio_divergence, surrogate
 from tidelog.losses.returns import advantages, discounted, value_error
@@ -147,7 +147,7 @@ def rollout(reward, ended=(False, False)):
 
 def test_rewards_are_divided_by_the_running_deviation_of_the_discounted_return_and_cut():
     h = PPG(environments=1, reward_discount=0.5, reward_clip=1.2, minibatches=1, auxiliary_epochs=0)
-    state = SimpleState(Rewards(nothing_seen(), jnp.zeros(1)))
+    state = SimpleState(Rewards(empty_statistics(), jnp.zeros(1)))
     state, first = scale_rewards(h, state, rollout([2.0, 0.0]))
     # returns 2, 1: mean 1.5, deviation .5; rewards 4 and 0, cut at 1.2
     np.testing.assert_allclose(first, [[1.2, 0.0]])

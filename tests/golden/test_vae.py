@@ -16,7 +16,7 @@ from tidelog.losses.td import between
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error, sum_over_latents
 from tidelog.networks.critic import Ensemble
 from tidelog.networks.encode import EncoderConfig
-from tidelog.networks.perturbation import Perturbation, moved
+from tidelog.networks.perturbation import Perturbation, perturb
 from tidelog.networks.vae import Generator
 from tidelog.types import Continuous, Spec, Transition, Vector
 
@@ -131,18 +131,18 @@ def test_perturbation_loss_reads_the_first_critic_alone():
 
 def test_a_perturbation_has_one_output_a_dimension():
     spec = Spec({"s": Vector(1)}, Continuous((-1.0,) * 3, (1.0,) * 3))
-    made = Perturbation.create(np.random.default_rng(0), spec, hidden=(8,), sight=EncoderConfig(2, 8))
+    made = Perturbation.create(np.random.default_rng(0), spec, hidden=(8,), encoder_config=EncoderConfig(2, 8))
     action = jnp.zeros((5, 3))
     direction = made({"s": jnp.arange(5.0)[:, None]}, action)
     assert direction.shape == (5, 3)
     assert len(np.unique(np.asarray(direction[1]))) == 3
     with pytest.raises(TypeError, match="one shape"):
-        moved(action, direction[:, :1], 0.05)
-    close(moved(jnp.array([0.99, -0.2]), jnp.array([1.0, -1.0]), 0.05), [1.0, -0.25], rtol=1e-6)
+        perturb(action, direction[:, :1], 0.05)
+    close(perturb(jnp.array([0.99, -0.2]), jnp.array([1.0, -1.0]), 0.05), [1.0, -0.25], rtol=1e-6)
 
 
 def test_the_generators_spread_is_clamped_and_its_latents_are_split():
-    made = Generator.create(np.random.default_rng(0), SPEC, hidden=(8,), latent=2, sight=EncoderConfig(2, 8))
+    made = Generator.create(np.random.default_rng(0), SPEC, hidden=(8,), latent=2, encoder_config=EncoderConfig(2, 8))
     huge = jax.tree.map(lambda leaf: leaf * 1e4, made)
     mean, log_std = huge.encode({"s": column(1.0, -1.0)}, column(0.5, -0.5))
     assert mean.shape == log_std.shape == (2, 2)

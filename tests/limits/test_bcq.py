@@ -15,7 +15,7 @@ from tidelog.algorithms import check_fit
 from tidelog.algorithms.bcq import clipped_normal, target_value
 from tidelog.algorithms.bcq import drawn as noise_of
 from tidelog.algorithms.bcq import step as bcq_step
-from tidelog.algorithms.core.choosing_actions import Among
+from tidelog.algorithms.core.choosing_actions import EpsilonGreedy
 from tidelog.algorithms.discrete_bcq import seeing, step, step_along
 from tidelog.errors import SpecError
 from tidelog.losses.td import huber
@@ -180,7 +180,7 @@ def test_threshold_1_is_greedy_cloning_with_ties_by_q():
     found = h.act(h.policy_params(state), SEEN, mask=ALLOWED).action
     logits = seeing(h.policy_params(state))(SEEN).logits
     equal(found, jnp.argmax(jnp.where(ALLOWED, logits, -jnp.inf), axis=1))
-    tied = Among(jnp.array([[1.0, 3.0, 9.0]]), supported(jnp.array([[2.0, 2.0, 1.0]]), 1.0), 0.0)
+    tied = EpsilonGreedy(jnp.array([[1.0, 3.0, 9.0]]), supported(jnp.array([[2.0, 2.0, 1.0]]), 1.0), 0.0)
     equal(tied.mode(), [1])
 
 
@@ -196,7 +196,7 @@ def test_never_an_unsupported_or_masked_action(threshold, scale):
     assert kept.any(axis=1).all()
     rows = jnp.arange(RANDOM)
     for epsilon in (0.0, 0.5, 1.0):
-        policy = Among(values, kept, epsilon)
+        policy = EpsilonGreedy(values, kept, epsilon)
         for action in (policy.mode(), policy.sample(jax.random.key(0))):
             assert kept[rows, action].all()
             assert mask[rows, action].all()
@@ -216,7 +216,7 @@ def test_no_nan_at_either_end(threshold):
 
 
 def test_epsilon_is_over_supported_actions():
-    policy = Among(jnp.array([[1.0, 2.0, 3.0, 4.0]]), jnp.array([[True, True, True, False]]), 0.3)
+    policy = EpsilonGreedy(jnp.array([[1.0, 2.0, 3.0, 4.0]]), jnp.array([[True, True, True, False]]), 0.3)
     close(policy.probabilities(), [[0.1, 0.1, 0.8, 0.0]], rtol=1e-6)
     h = small("discrete-bcq", threshold=1.0, epsilon=1.0)
     params = h.policy_params(after(h, LOG))

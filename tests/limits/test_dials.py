@@ -9,7 +9,7 @@ import pytest
 
 from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
 from tidelog.algorithms.bc import step as bc_step
-from tidelog.algorithms.core.choosing_actions import Mixed
+from tidelog.algorithms.core.choosing_actions import EpsilonMode
 from tidelog.algorithms.core.sampling import NStep
 from tidelog.algorithms.iql import step
 from tidelog.networks.actor import HEADS
@@ -141,7 +141,7 @@ def test_dropout_differs_from_update_to_update():
 
 def test_epsilon_1_is_the_policy_and_epsilon_0_its_mode():
     base = Categorical(jnp.array([[0.0, 1.0, 2.0]] * 500))
-    np.testing.assert_allclose(Mixed(base, 1.0).probabilities(), base.probabilities(), rtol=1e-6)
-    np.testing.assert_array_equal(Mixed(base, 0.0).probabilities()[0], [0.0, 0.0, 1.0])
-    assert set(np.asarray(Mixed(base, 1.0).sample(jax.random.key(0))).tolist()) == {0, 1, 2}
-    assert set(np.asarray(Mixed(base, 0.0).sample(jax.random.key(0))).tolist()) == {2}
+    np.testing.assert_allclose(EpsilonMode(base, 1.0).probabilities(), base.probabilities(), rtol=1e-6)
+    np.testing.assert_array_equal(EpsilonMode(base, 0.0).probabilities()[0], [0.0, 0.0, 1.0])
+    assert set(np.asarray(EpsilonMode(base, 1.0).sample(jax.random.key(0))).tolist()) == {0, 1, 2}
+    assert set(np.asarray(EpsilonMode(base, 0.0).sample(jax.random.key(0))).tolist()) == {2}

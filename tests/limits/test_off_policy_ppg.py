@@ -28,10 +28,10 @@ ONCE = {"update_per_collect": 1, "policy_capacity": 4, "value_capacity": 4, "pol
 
 def batches(h, learner):
     """Return a minibatch of each store."""
-    reads = h.phases()[0].reads
+    samplers = h.phases()[0].samplers
     return {
         name: draw.batch(learner.segments[name], None, jax.random.key(i), jnp.zeros(()))[0]
-        for i, (name, draw) in enumerate(reads.items())
+        for i, (name, draw) in enumerate(samplers.items())
     }
 
 

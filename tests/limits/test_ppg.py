@@ -29,7 +29,7 @@ def phase(h, name):
 
 def batch(h, learner, name):
     """Return the first minibatch of a phase."""
-    draw = phase(h, name).reads
+    draw = phase(h, name).samplers
     return draw.batch(learner.segments[draw.store], learner.orders[name], jax.random.key(0), jnp.zeros(()))[0]
 
 

@@ -4,14 +4,14 @@ import jax
 import numpy as np
 import pytest
 
-from tidelog.recommend.networks.catalogue import Pair, Raters, directed
+from tidelog.recommend.networks.catalogue import ItemCritics, Pair, directed
 
 
 @pytest.mark.parametrize("items", [5, 50])
 def test_chosen_items_are_rated_as_they_are_alone(items):
     """Of 5 items all are encoded once, of 50 only the 24 selected ones."""
     random = np.random.default_rng(0)
-    raters = Raters(tuple(Pair.create(random, 4, 6, (8, 8), 1) for _ in range(2)))
+    raters = ItemCritics(tuple(Pair.create(random, 4, 6, (8, 8), 1) for _ in range(2)))
     states, vectors = (
         jax.random.normal(jax.random.key(0), (8, 4)),
         directed(jax.random.normal(jax.random.key(1), (items, 6))),

@@ -14,7 +14,7 @@ from tidelog.networks.encode import Encoder, EncoderConfig
 from tidelog.networks.mlp import Linear
 from tidelog.types import Codes, Discrete, MultiDiscrete, Spec, Vector
 
-SHAPE = {"hidden": (8,), "sight": EncoderConfig(2, 8), "layer_norm": False}
+SHAPE = {"hidden": (8,), "encoder_config": EncoderConfig(2, 8), "layer_norm": False}
 SPECS = {kind: world(kind).spec for kind in KINDS}
 
 

@@ -9,7 +9,7 @@ from tests.ope.cases import episodes as chain
 from tests.ope.cases import outcome, rules, treated
 from tidelog import Log
 from tidelog.envs.treatment import clinician
-from tidelog.ope.assumptions.action_counts import new_habit
+from tidelog.ope.assumptions.action_counts import unusual_action_count
 from tidelog.ope.assumptions.assumptions import (
     ENDS,
     LEVEL,
@@ -157,8 +157,8 @@ def test_failing_sorts_by_strength_and_keeps_to_the_question():
 
 def test_a_policy_beyond_the_logged_frequency_of_an_action():
     evidence = chain(0.5, length=3)
-    assert not new_habit(evidence).outside
+    assert not unusual_action_count(evidence).outside
     always = np.repeat(evidence.action.reshape(-1, 3).sum(1) <= 1, 3)
     rare = replace(evidence, occupancy=np.where(evidence.action == 1, 6.0, 0.1) * np.where(always, 1.0, 1.0))
-    assert new_habit(rare).beyond
-    assert new_habit(rare).action in (0, 1)
+    assert unusual_action_count(rare).beyond
+    assert unusual_action_count(rare).action in (0, 1)

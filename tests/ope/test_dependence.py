@@ -5,7 +5,7 @@ import pytest
 
 from tests.ope.made import random_log
 from tidelog import Limits, Log, judge
-from tidelog.ope.assumptions.dependence import with_found_clusters
+from tidelog.ope.assumptions.dependence import with_detected_clusters
 from tidelog.ope.estimators.ratios import Ratios, means
 from tidelog.ope.estimators.sequential import logged_return, weighted_dr
 from tidelog.ope.evidence.folds import clusters_of, episode_folds
@@ -81,7 +81,7 @@ def test_folds_keep_clusters_whole():
 @pytest.mark.parametrize("name", ["user_id", "customer"])
 def test_a_person_that_no_role_names_is_a_cluster(name):
     user, log = people(extra={name: np.repeat(np.arange(40), 25)})
-    found = with_found_clusters(log)
+    found = with_detected_clusters(log)
     assert np.array_equal(clusters_of(found.log), user)
     assert f"same '{name}'" in found.notes[0]
     assert "fix:" in found.notes[0]
@@ -89,18 +89,18 @@ def test_a_person_that_no_role_names_is_a_cluster(name):
 
 def test_too_few_clusters_are_pointed_out():
     _, log = people(users=12, events=80, extra={"store_id": np.repeat(np.arange(12), 80)})
-    found = with_found_clusters(log)
+    found = with_detected_clusters(log)
     assert clusters_of(found.log) is None
     assert "'store_id' may identify dependent episodes" in found.notes[0]
 
 
 def test_independent_rows_stay_alone():
     _, log = people(correlation=0.0)
-    found = with_found_clusters(log)
+    found = with_detected_clusters(log)
     assert found.log is log
     assert found.notes == ()
     _, named = people(cluster=lambda user: user)
-    assert with_found_clusters(named).log is named
+    assert with_detected_clusters(named).log is named
 
 
 def test_copies_are_one_cluster():
@@ -108,7 +108,7 @@ def test_copies_are_one_cluster():
     reward = np.tile(generator.normal(size=100), 5)
     context, action = np.tile(generator.integers(0, 3, 100), 5), np.tile(generator.integers(0, 2, 100), 5)
     log = Log.from_arrays(observation=context, action=action, actions=2, reward=reward)
-    found = with_found_clusters(log)
+    found = with_detected_clusters(log)
     assert np.array_equal(clusters_of(found.log)[:100], clusters_of(found.log)[100:200])
     assert "exact copies" in found.notes[0]
 

@@ -19,8 +19,8 @@ from tidelog.envs.treatment import clinician, treatment
 from tidelog.ope.evidence.folds import episode_folds
 from tidelog.ope.evidence.target import Target, target_of
 from tidelog.ope.models import value_models as pages
-from tidelog.ope.models.fqe import ANSWERS, FQE, step
-from tidelog.ope.models.value_models import derived, network_values, to_go, trained, updates_for
+from tidelog.ope.models.fqe import FQE, POLICY_ACTIONS, step
+from tidelog.ope.models.value_models import derived, network_values, returns_to_go, trained, updates_for
 from tidelog.training.engine.stores import stores_of
 
 QUICK = {"hidden": (32, 32), "embedding": 4}
@@ -134,9 +134,9 @@ def test_what_the_derived_log_holds():
     log = treated().take_episodes(range(50))
     target = target_of(policy_of(treatment(), better()), log, sample=True)
     ended = derived(log, [target, target], 1.0, np.arange(20))
-    assert ended.log.observation[ANSWERS].shape == (len(log.observation["numeric"]), 12)
-    assert set(ended.log.observation) == {"numeric", "categorical", ANSWERS}
-    learnt = to_go(np.asarray(log.reward, float), log.starts, 1.0)[: log.starts[20]]
+    assert ended.log.observation[POLICY_ACTIONS].shape == (len(log.observation["numeric"]), 12)
+    assert set(ended.log.observation) == {"numeric", "categorical", POLICY_ACTIONS}
+    learnt = returns_to_go(np.asarray(log.reward, float), log.starts, 1.0)[: log.starts[20]]
     assert (ended.scale, ended.centre) == (pytest.approx(learnt.std()), pytest.approx(learnt.mean() / learnt.std()))
     cut = replace(log, terminated=np.zeros(log.steps, bool), truncated=np.asarray(log.terminated))
     made = derived(cut, [target], 1.0, np.arange(20)).log
@@ -146,7 +146,9 @@ def test_what_the_derived_log_holds():
 
 
 def test_returns_to_go_by_hand():
-    assert to_go(np.asarray([1.0, 2.0, 3.0, 4.0]), np.asarray([0, 3, 4]), 0.5) == pytest.approx([2.75, 3.5, 3.0, 4.0])
+    assert returns_to_go(np.asarray([1.0, 2.0, 3.0, 4.0]), np.asarray([0, 3, 4]), 0.5) == pytest.approx(
+        [2.75, 3.5, 3.0, 4.0]
+    )
 
 
 # The algorithm on the loop.
@@ -207,7 +209,7 @@ def test_every_hyper_parameter_has_an_effect(after_three, plainly, name):
 def test_the_target_critic_is_read_and_moves(small):
     h = FQE(policies=2, target_rate=0.5, **QUICK)
     state = h.init(small.spec, jax.random.key(0), 10)
-    draw = h.phases()[0].reads
+    draw = h.phases()[0].samplers
     batch, _ = draw.batch(stores_of(h, small, Scaler())["log"], None, jax.random.key(1), 0.0)
     moved, _ = eqx.filter_jit(step)(h, state, batch)
     w = [np.asarray(s.critic.body.layers[0].weight) for s in (state, moved)]

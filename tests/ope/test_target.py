@@ -14,9 +14,9 @@ from tidelog.envs import play
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import treatment
 from tidelog.ope.evidence.external_policies import as_policy
-from tidelog.ope.evidence.target import hull, kernel_density, kernel_draws, passed, stored_starts, target_of
+from tidelog.ope.evidence.target import common_bounds, kernel_density, kernel_draws, passed, stored_starts, target_of
 from tidelog.ope.models.tabular import by_state, distinct
-from tidelog.policies.replay_policy import act_along
+from tidelog.policies.replay_policy import replay_actions
 from tidelog.types import Continuous, Discrete, Spec
 
 
@@ -59,12 +59,12 @@ def test_a_table_is_asked_only_where_a_decision_was_taken(log):
     decided = np.zeros(len(log.observation["numeric"]), bool)
     decided[log.position] = True
 
-    class Asked:
+    class ParsedRequest:
         def probabilities(self, observation, mask=None):
             np.testing.assert_array_equal(observation["numeric"], log.observation["numeric"][decided])
             return np.tile([0.5, 0.1, 0.1, 0.1, 0.1, 0.1], (len(observation["numeric"]), 1))
 
-    found = target_of(as_policy(Asked(), log.spec), log, sample=True)
+    found = target_of(as_policy(ParsedRequest(), log.spec), log, sample=True)
     assert found.probabilities[decided] == pytest.approx(np.tile([0.5] + [0.1] * 5, (log.steps, 1)))
     assert found.probabilities[~decided] == pytest.approx(1 / 6)
     states = distinct(log)
@@ -97,7 +97,7 @@ def test_a_memory_goes_along_each_episode_and_sees_what_followed_its_end():
         assert found.probabilities[at] == pytest.approx(wanted[0], abs=1e-6)
         policy(seen, log.action_mask[[at]], memory)
     chosen = target_of(policy, log)
-    acted = act_along(policy, log.transitions.observation, log.starts, log.transitions.mask)
+    acted = replay_actions(policy, log.transitions.observation, log.starts, log.transitions.mask)
     assert (chosen.probabilities[log.position].argmax(1) == acted).all()
 
 
@@ -187,7 +187,7 @@ def test_time_passed_is_that_of_each_stored_observation(moved):
 
 
 def test_bounds_of_two_logs_are_held_by_their_hull():
-    assert hull(Continuous((-1.0,), (2.0,)), Continuous((-2.0,), (1.0,))) == Continuous((-2.0,), (2.0,))
+    assert common_bounds(Continuous((-1.0,), (2.0,)), Continuous((-2.0,), (1.0,))) == Continuous((-2.0,), (2.0,))
 
 
 @pytest.mark.parametrize(

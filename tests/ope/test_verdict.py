@@ -23,16 +23,16 @@ from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge
 from tidelog.data.overlap import Overlap
 from tidelog.envs.treatment import clinician, exact_value
 from tidelog.ope.estimators.estimate import ESTIMATORS, Supports
-from tidelog.ope.estimators.risk import risk_beside
+from tidelog.ope.estimators.risk import verdict_risk
 from tidelog.ope.estimators.sequential import logged_return
 from tidelog.ope.evidence import gather
 from tidelog.ope.evidence.weights import pareto_k
 from tidelog.ope.models.tabular import Values
 from tidelog.ope.verdict import decide as deciding
-from tidelog.ope.verdict.decide import CELLS, Case, ruled, shown, some, worst_case
+from tidelog.ope.verdict.decide import CELLS, Case, apply_limits, shown, some, worst_case
 from tidelog.ope.verdict.held_out_reuse import Reuse
 from tidelog.ope.verdict.limits import Limits
-from tidelog.ope.verdict.preconditions import hopeless
+from tidelog.ope.verdict.preconditions import violated_preconditions
 from tidelog.ope.verdict.results import weight_histogram
 from tidelog.types import MultiDiscrete
 
@@ -159,7 +159,7 @@ def test_long_products_contradict_where_they_have_support():
     assert any("'drl' finds the policy better, 'wis' finds it worse" in one.sentence for one in found.findings)
     seen = shown(Case(lied, None, NOTHING_KNOWN, limits), Supports(lied))
     few = seen._replace(by_products=dataclasses.replace(seen.by_products, effective_sample_size=3.0))
-    assert ruled(few, limits, NOTHING_KNOWN) == ("better", []), "products of long episodes are mostly noise"
+    assert apply_limits(few, limits, NOTHING_KNOWN) == ("better", []), "products of long episodes are mostly noise"
 
 
 def test_long_episodes_are_judged_by_visits_or_not_at_all():
@@ -256,7 +256,7 @@ def test_limits_can_rule_again_on_what_was_shown():
         seen = shown(Case(evidence, None, NOTHING_KNOWN, QUICK), Supports(evidence))
         for limits in sets:
             again = outcome(evidence, limits)
-            assert ruled(seen, limits, NOTHING_KNOWN) == (again.decision, again.findings)
+            assert apply_limits(seen, limits, NOTHING_KNOWN) == (again.decision, again.findings)
 
 
 def test_estimated_propensities_may_be_off_by_what_the_odds_allow():
@@ -612,9 +612,9 @@ def test_several_choices_at_once_need_recorded_propensities(varied):
     several = MultiDiscrete((2, 3))
     log = dataclasses.replace(varied, spec=dataclasses.replace(varied.spec, action=several), propensity=None)
     asked = {"sample": True, "bandwidth": None, "propensities": None}
-    found = hopeless(None, log, np.arange(1500.0), **asked)
+    found = violated_preconditions(None, log, np.arange(1500.0), **asked)
     assert [finding.rule for finding in found] == ["propensities"]
-    assert hopeless(None, log, np.arange(1500.0), **{**asked, "propensities": np.ones(log.steps)}) == []
+    assert violated_preconditions(None, log, np.arange(1500.0), **{**asked, "propensities": np.ones(log.steps)}) == []
 
 
 def test_a_policy_is_not_judged_on_what_it_learnt_from(log, varied):
@@ -702,7 +702,7 @@ def test_where_there_is_no_distribution_the_reason_is_said():
     assert "a log that cannot show the mean" in few.risk_reason
     evidence = episodes(0.5)
     more = {"alpha": 0.1, "bad_outcome": None, "limits": QUICK, "seed": 0}
-    risk, reason = risk_beside(evidence, "better", visits=True, **more)
+    risk, reason = verdict_risk(evidence, "better", visits=True, **more)
     assert risk is None
     assert "up to 3 decisions" in reason
-    assert risk_beside(evidence, "better", visits=False, **more)[0].episodes == 400
+    assert verdict_risk(evidence, "better", visits=False, **more)[0].episodes == 400

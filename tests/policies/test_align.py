@@ -9,7 +9,7 @@ from tests.policies.permuted import permuted
 from tests.training.runs import bc, begin
 from tidelog import SpecError, rollout
 from tidelog.envs import make, play
-from tidelog.policies.action_mapping import Aligned
+from tidelog.policies.action_mapping import MappedPolicy
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 
@@ -37,7 +37,7 @@ def words(spec, action):
 
 
 def test_the_same_words_are_acted_on_by_the_same_words(policy, log, seen, by_name):
-    aligned = Aligned(policy, log.spec)
+    aligned = MappedPolicy(policy, log.spec)
     wanted = words(policy.spec, policy(by_name))
     assert len(set(wanted)) > 1
     np.testing.assert_array_equal(words(log.spec, aligned.act(seen)), wanted)
@@ -46,7 +46,7 @@ def test_the_same_words_are_acted_on_by_the_same_words(policy, log, seen, by_nam
 
 
 def test_probabilities_belong_to_the_environments_actions(policy, log, seen, by_name):
-    found = Aligned(policy, log.spec).probabilities(seen)
+    found = MappedPolicy(policy, log.spec).probabilities(seen)
     wanted = policy.probabilities(by_name)
     for place, name in enumerate(log.spec.action.names):
         np.testing.assert_allclose(found[:, place], wanted[:, policy.spec.action.names.index(name)], rtol=1e-6)
@@ -56,7 +56,7 @@ def test_masks_forbid_the_environments_actions(policy, log, seen):
     rng = np.random.default_rng(0)
     mask = rng.random((log.steps, 6)) < 0.4
     mask[np.arange(log.steps), rng.integers(0, 6, log.steps)] = True
-    aligned = Aligned(policy, log.spec)
+    aligned = MappedPolicy(policy, log.spec)
     each = np.arange(log.steps)
     assert mask[each, aligned.act(seen, mask)].all()
     action, propensity = aligned.sample(seen, mask, 3)
@@ -98,12 +98,12 @@ def test_what_cannot_be_matched_is_refused(log):
         (replace(log.spec, action=Continuous((0.0,), (1.0,))), "the ward has the actions Continuous"),
     ):  # fmt: skip
         with pytest.raises(SpecError, match=message):
-            Aligned(policy, spec, "the ward")
+            MappedPolicy(policy, spec, "the ward")
     fewer = leaf(log, categorical=Codes((1,), codes.names, (("impaired",),)))
     shown = {"numeric": np.zeros((2, 4), np.float32), "categorical": np.zeros((2, 1), np.int32)}
     wanted = policy({"numeric": shown["numeric"], "categorical": [["impaired"]] * 2})
-    np.testing.assert_array_equal(Aligned(policy, fewer).act(shown), wanted)
-    Aligned(policy, replace(log.spec, action=Discrete(6)))  # no names: positions
+    np.testing.assert_array_equal(MappedPolicy(policy, fewer).act(shown), wanted)
+    MappedPolicy(policy, replace(log.spec, action=Discrete(6)))  # no names: positions
 
 
 def test_bounds_of_the_log_must_lie_within_the_environments():
@@ -113,9 +113,9 @@ def test_bounds_of_the_log_must_lie_within_the_environments():
         def __init__(self, low, high):
             self.spec = replace(spec, action=Continuous((low,), (high,)))
 
-    Aligned(Stub(-2.0, 1.0), spec)
+    MappedPolicy(Stub(-2.0, 1.0), spec)
     for low, high in ((-2.5, 1.0), (-1.0, 2.5)):
         with pytest.raises(
             SpecError, match=r"exceed the bounds of the environment.*set the bounds when you read the log"
         ):
-            Aligned(Stub(low, high), spec)
+            MappedPolicy(Stub(low, high), spec)

@@ -8,7 +8,7 @@ import tidelog as tl
 from tests.algorithms.worlds import world
 from tidelog import SpecError
 from tidelog.policies.batch_inference import act_on_table
-from tidelog.policies.replay_policy import act_along, log_probability_along
+from tidelog.policies.replay_policy import log_probability_along, replay_actions
 from tidelog.training.runs.agreement import agreement
 
 
@@ -61,7 +61,7 @@ def test_asking_how_likely_does_not_move_the_memory_on(policy, log):
 def test_along_a_log_is_one_episode_after_another(policy, log):
     mask = None if log.action_mask is None else log.action_mask[log.position]
     seen = observations(log, np.arange(log.steps))
-    done = act_along(policy, seen, log.starts, mask)
+    done = replay_actions(policy, seen, log.starts, mask)
     likely = log_probability_along(policy, seen, log.action, log.starts, mask)
     for episode in (0, len(log.episodes) - 1):
         memory = policy.start(1)

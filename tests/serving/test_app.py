@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.serving.bodies import BODIES, JSON, ROW
-from tidelog.serving.acts import Acts
+from tidelog.serving.acts import ActEndpoint
 from tidelog.serving.app import Bounds, application
 
 
@@ -128,7 +128,7 @@ def test_a_body_that_does_not_come_and_an_answer_that_takes_long(plain, monkeypa
     quick = Bounds(seconds=0.05)
     request = ("POST", "/act", {"content": stuck(), "headers": JSON})
     assert asked(plain["iql, choice"], request, bounds=quick)[0].status_code == 408
-    monkeypatch.setattr(Acts, "compute", lambda acts, asked: __import__("time").sleep(0.5))
+    monkeypatch.setattr(ActEndpoint, "compute", lambda acts, asked: __import__("time").sleep(0.5))
     assert act(plain["iql, choice"], {"observations": [ROW] * 20}, bounds=quick).status_code == 503
 
 
@@ -136,7 +136,7 @@ def test_what_goes_wrong_within_stays_within(plain, monkeypatch, caplog):
     def broken(server, asked):
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(Acts, "compute", broken)
+    monkeypatch.setattr(ActEndpoint, "compute", broken)
     answer = act(plain["iql, choice"], {"observation": ROW})
     assert answer.status_code == 500
     assert "secret" not in answer.text

@@ -21,8 +21,8 @@ from tidelog.envs.hosted import Hosted
 from tidelog.envs.play import play
 from tidelog.envs.registry import make
 from tidelog.networks.distributions import Categorical
-from tidelog.policies.action_mapping import Aligned
-from tidelog.policies.distillation import lesson_of
+from tidelog.policies.action_mapping import MappedPolicy
+from tidelog.policies.distillation import distillation_target
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.policies.rollout import log_of
 from tidelog.training import learn as learn_module
@@ -88,7 +88,7 @@ def test_a_gaussian_is_cloned_with_its_spread_and_in_the_environments_units():
     space = policy.spec.action
     half = Continuous(tuple(0.5 * b for b in space.low), tuple(0.5 * b for b in space.high), space.names)
     timid = tl.Policy(policy.algorithm, replace(policy.spec, action=half), policy.scaler, policy.params)
-    one, two = (lesson_of(p, make(HOST, 2), 8, 0).old for p in (policy, timid))
+    one, two = (distillation_target(p, make(HOST, 2), 8, 0).old for p in (policy, timid))
     np.testing.assert_allclose(two.mean[:2], 0.5 * one.mean[:2], rtol=1e-5)  # of the same first observations
     np.testing.assert_allclose(two.log_std[:2], one.log_std[:2] + np.log(0.5), rtol=1e-5)
 
@@ -100,12 +100,12 @@ def test_a_lesson_is_what_the_policy_would_do_in_the_words_of_the_environment(al
     turned = tl.fit(algorithm, log, 5).policy()
     turned.spec = replace(log.spec, action=replace(log.spec.action, names=names[::-1]))
     environment = make("treatment", 2)
-    lesson = lesson_of(turned, environment, 20, 0)
-    assert lesson.mask is None
-    assert len(lesson.old.logits) >= 20
-    wanted = Aligned(turned, environment.spec).probabilities(lesson.observation)
-    np.testing.assert_allclose(jax.nn.softmax(lesson.old.logits), wanted, atol=1e-6)
-    straight = turned.probabilities(lesson.observation)
+    target = distillation_target(turned, environment, 20, 0)
+    assert target.mask is None
+    assert len(target.old.logits) >= 20
+    wanted = MappedPolicy(turned, environment.spec).probabilities(target.observation)
+    np.testing.assert_allclose(jax.nn.softmax(target.old.logits), wanted, atol=1e-6)
+    straight = turned.probabilities(target.observation)
     np.testing.assert_allclose(wanted, straight[:, ::-1], atol=1e-6)
     assert differ(wanted, straight, by=1e-3)
 
@@ -119,10 +119,10 @@ def test_the_divergence_is_from_the_teacher():
 
 def test_masks_are_part_of_a_lesson():
     policy = tl.fit(tl.BC(**SMALL), tl.collect(Doors(), episodes=8), 5).policy()
-    lesson = lesson_of(policy, make(Doors(), 2), 20, 0)
-    forbidden = ~lesson.mask
+    target = distillation_target(policy, make(Doors(), 2), 20, 0)
+    forbidden = ~target.mask
     assert forbidden.sum(axis=1).tolist() == [1] * len(forbidden)
-    assert (jax.nn.softmax(lesson.old.logits)[forbidden] == 0).all()
+    assert (jax.nn.softmax(target.old.logits)[forbidden] == 0).all()
     run = begin(tiny(), Doors(), policy)
     assert 0.0 <= run.record.data["start"]["divergence"][0] < 1e-3
 
@@ -144,7 +144,7 @@ def test_a_policy_of_several_choices_plays_where_it_learnt_and_is_begun_as(monke
     assert 0.0 <= told["divergence"][0] < 1e-3
     wider = replace(policy.spec, action=MultiDiscrete((2, 4)))
     with pytest.raises(tl.SpecError, match=r"MultiDiscrete\(sizes=\(2, 4\)\), the policy MultiDiscrete"):
-        Aligned(policy, wider)
+        MappedPolicy(policy, wider)
 
 
 def test_what_taught_the_teacher_is_known_of_the_run(held):
@@ -255,7 +255,7 @@ def test_places_that_are_taken_are_refused_before_anybody_plays(held, tmp_path, 
 
 def test_a_start_that_diverges_is_refused(held, tmp_path, monkeypatch):
     _, teacher = held
-    monkeypatch.setattr(tl.PPG, "taught", lambda self, state, *rest: (state, jnp.nan))
+    monkeypatch.setattr(tl.PPG, "distilled", lambda self, state, *rest: (state, jnp.nan))
     with pytest.raises(tl.DivergenceError, match="the divergence of PPG with seed 0 from the start policy became NaN"):
         begin(tiny(), CART, teacher, out=tmp_path / "run")
     assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ from tests.training.runs import chunks_of, finish, stop_at
 from tidelog.algorithms.core.sampling import Sampler
 from tidelog.algorithms.core.segments import Epochs, Whole
 from tidelog.cli import main
-from tidelog.envs.functional import Moved
+from tidelog.envs.functional import CopyStep
 from tidelog.envs.registry import functional
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.engine import offload_storage as storage
@@ -60,7 +60,7 @@ class Pictures:
         return None
 
     def step(self, world, action, key):
-        return Moved(world + 1, jnp.zeros(()), world > 8, jnp.zeros((), bool))
+        return CopyStep(world + 1, jnp.zeros(()), world > 8, jnp.zeros((), bool))
 
 
 def paper(**changes):
@@ -225,7 +225,7 @@ def test_leaves_and_columns_are_kept_apart_whatever_their_names(tmp_path, on_dis
     assert shown == [{"seen", "seen_before"}]
     store.saved()
     again = OffloadedStore(shapes, 1, 1, tmp_path, on_disk)
-    again.put_back(store.saved())
+    again.restore_pieces(store.saved())
     for found in (store, again):
         columns = found.fetch(np.asarray([0]), Whole()).store.columns
         jax.tree.map(np.testing.assert_array_equal, columns["seen"], values)

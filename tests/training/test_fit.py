@@ -17,7 +17,7 @@ from tests.training.runs import LOSS, bc, begin, chunks_of, finish, iql
 from tidelog import ConfigError, DivergenceError, Log, LogError, SpecError
 from tidelog.ope.verdict.verdict_store import held_out_part
 from tidelog.policies.named_arrays import fingerprint
-from tidelog.training.fit import followed_parts, target_names
+from tidelog.training.fit import online_network_paths, target_names
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.sinks import read_rows
 
@@ -334,9 +334,9 @@ def test_a_target_that_follows_nothing_known_is_named():
     with pytest.raises(
         ConfigError, match=r"the online network of 'target_value' is unknown; the state has no part 'value'\. fix: name"
     ):
-        followed_parts(None, state, target_names(state))
+        online_network_paths(None, state, target_names(state))
     known = SimpleNamespace(target_sources={"target_value": "q"})
-    assert followed_parts(known, state, target_names(state)) == {"target_value": "q"}
+    assert online_network_paths(known, state, target_names(state)) == {"target_value": "q"}
 
 
 def test_a_warm_start_that_does_not_fit_is_refused(values, run, origin, tmp_path):

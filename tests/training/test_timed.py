@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.algorithms.recommenders import described, small
-from tidelog.training.runs.run import CollapseWarning, Run, fallen
+from tidelog.training.runs.run import CollapseWarning, Run, collapsed_metrics
 from tidelog.training.runs.time_split import TimeSplit
 
 
@@ -17,13 +17,13 @@ def row(coverage, member=0):
 def test_a_fall_below_a_quarter_of_the_best_is_told_when_it_happens():
     watched = small().watched
     early = {"update": 0, "member": 0, "pretrain/coverage": 0.1}  # a fresh reader names anything
-    assert fallen(watched, early, [early | {"pretrain/coverage": 0.9}]) == []
-    assert fallen(watched, row(0.1), [row(0.2), row(0.5), row(0.3)]) == ["main/coverage"]
-    assert fallen(watched, row(0.2), [row(0.5)]) == []
-    assert fallen(watched, row(0.1), [row(0.5), row(0.11)]) == []  # told already
-    assert fallen(watched, row(0.1), [row(0.5, member=1)]) == []
-    assert fallen(watched, row(0.1), []) == []
-    assert fallen((), row(0.1), [row(0.5)]) == []
+    assert collapsed_metrics(watched, early, [early | {"pretrain/coverage": 0.9}]) == []
+    assert collapsed_metrics(watched, row(0.1), [row(0.2), row(0.5), row(0.3)]) == ["main/coverage"]
+    assert collapsed_metrics(watched, row(0.2), [row(0.5)]) == []
+    assert collapsed_metrics(watched, row(0.1), [row(0.5), row(0.11)]) == []  # told already
+    assert collapsed_metrics(watched, row(0.1), [row(0.5, member=1)]) == []
+    assert collapsed_metrics(watched, row(0.1), []) == []
+    assert collapsed_metrics((), row(0.1), [row(0.5)]) == []
 
 
 def test_a_run_warns_of_a_collapse():

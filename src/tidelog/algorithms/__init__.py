@@ -95,7 +95,7 @@ def learns_online(algorithm: Any) -> bool:
 
 def ranks(algorithm: Any) -> bool:
     """Return whether an algorithm or its class learns from interactions and ranks items."""
-    return hasattr(algorithm, "seek")
+    return hasattr(algorithm, "queries")
 
 
 def check_source(algorithm: Any, online: bool) -> None:

@@ -15,8 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core import fields
-from tidelog.algorithms.core import samplers as reads
+from tidelog.algorithms.core import fields, samplers
 from tidelog.algorithms.core.choosing_actions import choose, sampled, start
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
 from tidelog.algorithms.core.hyperparameters import hyperparameters, own
@@ -85,11 +84,11 @@ def losses(config: BC, state: State, batch: Batch, key: jax.Array) -> dict[str, 
 def init(config: BC, spec: Spec, key: jax.Array, updates: int) -> State:
     """Return a new state with a new actor."""
     network_key, training_key = jax.random.split(key)
-    sight = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
+    encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
     shape: dict[str, Any] = {
         "hidden": config.hidden,
         "layer_norm": config.layer_norm,
-        "sight": sight,
+        "encoder_config": encoder_config,
         "head": config.actor_head,
     }
 
@@ -131,7 +130,7 @@ class BC:
 
     def phases(self) -> tuple[Phase, ...]:
         """Return one phase over decisions of the log, or over windows of them for recurrent networks."""
-        return (Phase("bc", reads.decisions(self), step, losses),)
+        return (Phase("bc", samplers.decisions(self), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """Return a new state for a run of `updates` updates."""

@@ -37,9 +37,15 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.bcq_candidates import PolicyParams, candidates, clipped_normal, drawn, favourite, rated_by_all
-from tidelog.algorithms.core import fields
-from tidelog.algorithms.core import samplers as reads
+from tidelog.algorithms.bcq_candidates import (
+    PolicyParams,
+    best_candidate,
+    candidates,
+    clipped_normal,
+    drawn,
+    values_of_all,
+)
+from tidelog.algorithms.core import fields, samplers
 from tidelog.algorithms.core.choosing_actions import in_blocks
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, one_reward
 from tidelog.algorithms.core.hyperparameters import hyperparameters, number, own, static
@@ -65,7 +71,7 @@ from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, Ensemble
 from tidelog.networks.encode import EncoderConfig, after, now
 from tidelog.networks.mlp import Linear, host_generator
-from tidelog.networks.perturbation import Perturbation, moved
+from tidelog.networks.perturbation import Perturbation, perturb
 from tidelog.networks.vae import Generator
 from tidelog.types import Act, Continuous, Observation, Spec, Transition, same_shape
 
@@ -121,7 +127,7 @@ def perturbation_loss(
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     """Return the negative first critic of perturbed proposals [B, A]; also these actions and their direction."""
     direction = perturbation(now(perturbation, batch.data), proposed)
-    chosen = moved(proposed, direction, config.phi)
+    chosen = perturb(proposed, direction, config.phi)
     return -batch.mean(critic(now(critic, batch.data), chosen)), (chosen, direction)
 
 
@@ -129,7 +135,7 @@ def target_value(config: BCQ, generator: Generator, state: State, row: Transitio
     """Return `r + discount max_i between_e Qtarget_e(s', a_i)` [B] over the candidates of latents [C, B, L]."""
     correction, critics = state.target_perturbation, state.target_critic
     actions = candidates(generator, after(generator, row), correction, after(correction, row), latents, config.phi)
-    values = rated_by_all(critics, [after(critic, row) for critic in critics.members], actions)
+    values = values_of_all(critics, [after(critic, row) for critic in critics.members], actions)
     best = jnp.max(between(values, config.mix), axis=0)
     same_shape(reward=row.reward, discount=row.discount, value=best)
     return row.reward + row.discount * best
@@ -207,17 +213,21 @@ def losses(config: BCQ, state: State, batch: Batch, key: jax.Array) -> dict[str,
 def init(config: BCQ, spec: Spec, key: jax.Array, updates: int) -> State:
     """Return new networks; targets start as copies of their networks."""
     random, own = host_generator(key), jax.random.split(key, config.critics + 4)
-    sight = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
+    encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
     latent = config.latent or 2 * len(spec.action.low)  # type: ignore[union-attr]
 
     def new_generator() -> Generator:
-        return Generator.create(random, spec, hidden=config.generator_hidden, latent=latent, sight=sight)
+        return Generator.create(
+            random, spec, hidden=config.generator_hidden, latent=latent, encoder_config=encoder_config
+        )
 
     def new_perturbation() -> Perturbation:
-        return Perturbation.create(random, spec, hidden=config.perturbation_hidden, sight=sight)
+        return Perturbation.create(random, spec, hidden=config.perturbation_hidden, encoder_config=encoder_config)
 
     def new_critic() -> Critic:
-        return Critic.create(random, spec, hidden=config.hidden, layer_norm=False, sight=sight, linear=Linear.uniform)
+        return Critic.create(
+            random, spec, hidden=config.hidden, layer_norm=False, encoder_config=encoder_config, linear=Linear.uniform
+        )
 
     generator = build_or_default(config.generator_network, new_generator, spec, own[0])
     perturbation = build_or_default(config.perturbation_network, new_perturbation, spec, own[1])
@@ -295,7 +305,7 @@ class BCQ:
 
     def phases(self) -> tuple[Phase, ...]:
         """Return one phase over transitions of the log, or over windows of them for recurrent networks."""
-        return (Phase("bcq", reads.transitions(self), step, losses),)
+        return (Phase("bcq", samplers.transitions(self), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """Return new networks for a run of `updates` updates."""
@@ -325,7 +335,7 @@ class BCQ:
         latents = jnp.broadcast_to(params.latents, shape) if key is None else clipped_normal(self, key, shape)
 
         def some(part: tuple[Observation, jax.Array | None, jax.Array]) -> tuple[jax.Array, jax.Array | None]:
-            return favourite(params, *part[:2], jnp.swapaxes(part[2], 0, 1), self.phi)
+            return best_candidate(params, *part[:2], jnp.swapaxes(part[2], 0, 1), self.phi)
 
         action, carry = in_blocks(some, (observation, carry, latents), ROWS)
         return Act(action, None, carry)

@@ -1,6 +1,6 @@
 """Candidate actions of BCQ: latents, their decoded and perturbed actions, and the critics' values of these.
 
-Each network encodes the observations once (`now`, `after`, `look`). All candidates use this encoding, so pictures
+Each network encodes the observations once (`now`, `after`, `encode_all`). All candidates use this encoding, so pictures
 and recurrent states are not encoded again for each candidate. Letters: `B` batch (`B, T` in windows), `A` action
 size, `L` latent size, `C` candidates.
 """
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.networks.critic import Ensemble
 from tidelog.networks.encode import Seen
-from tidelog.networks.perturbation import Perturbation, moved
+from tidelog.networks.perturbation import Perturbation, perturb
 from tidelog.networks.vae import Generator
 from tidelog.types import Observation
 
@@ -60,23 +60,25 @@ def candidates(
 
     def one(latent: jax.Array) -> jax.Array:
         action = generator.decode(seen, latent)
-        return moved(action, perturbation(also_seen, action), reach)
+        return perturb(action, perturbation(also_seen, action), reach)
 
     return jax.vmap(one)(latents)
 
 
-def rated(critic: Any, seen: Seen, actions: jax.Array) -> jax.Array:
+def values_of(critic: Any, seen: Seen, actions: jax.Array) -> jax.Array:
     """Return the values [C, B] of candidates [C, B, A] from one critic."""
     values: jax.Array = jax.vmap(lambda action: critic(seen, action))(actions)
     return values
 
 
-def rated_by_all(critics: Ensemble, seen: list[Seen], actions: jax.Array) -> jax.Array:
+def values_of_all(critics: Ensemble, seen: list[Seen], actions: jax.Array) -> jax.Array:
     """Return the values [E, C, B] of candidates [C, B, A] from every critic, each with its own encoding."""
-    return jnp.stack([rated(critic, sight, actions) for critic, sight in zip(critics.members, seen, strict=True)])
+    return jnp.stack(
+        [values_of(critic, features, actions) for critic, features in zip(critics.members, seen, strict=True)]
+    )
 
 
-def look(
+def encode_all(
     params: PolicyParams, observation: Observation, carry: jax.Array | None
 ) -> tuple[list[Seen], jax.Array | None]:
     """Encode with generator, perturbation and critic; also return their recurrent states [B, 3H], concatenated."""
@@ -88,11 +90,11 @@ def look(
     return seen, jnp.concatenate(seen, axis=1)
 
 
-def favourite(
+def best_candidate(
     params: PolicyParams, observation: Observation, carry: jax.Array | None, latents: jax.Array, reach: Any
 ) -> tuple[jax.Array, jax.Array | None]:
     """Return the candidate [B, A] of latents [C, B, L] with the highest value of the first critic; also the carry."""
-    (seen, also_seen, rating), carry = look(params, observation, carry)
+    (seen, also_seen, rating), carry = encode_all(params, observation, carry)
     actions = candidates(params.generator, seen, params.perturbation, also_seen, latents, reach)
-    best = jnp.argmax(rated(params.critic, rating, actions), axis=0)
+    best = jnp.argmax(values_of(params.critic, rating, actions), axis=0)
     return jnp.take_along_axis(actions, best[None, :, None], axis=0)[0], carry

@@ -37,9 +37,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core import fields
-from tidelog.algorithms.core import samplers as reads
-from tidelog.algorithms.core.choosing_actions import Among
+from tidelog.algorithms.core import fields, samplers
+from tidelog.algorithms.core.choosing_actions import EpsilonGreedy
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, one_reward
 from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
 from tidelog.algorithms.core.optimisation import (
@@ -53,7 +52,7 @@ from tidelog.algorithms.core.optimisation import (
     polyak_update,
 )
 from tidelog.algorithms.core.registry import register
-from tidelog.algorithms.core.running_statistics import Running, counted, deviation, nothing_seen
+from tidelog.algorithms.core.running_statistics import Running, counted, deviation, empty_statistics
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError
@@ -201,11 +200,11 @@ def init(config: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State
     """Return new networks; the target critic starts as a copy of the critic."""
     random = host_generator(key)
     one, two, rest = jax.random.split(key, 3)
-    sight = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
+    encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
     shape: dict[str, Any] = {
         "hidden": config.hidden,
         "layer_norm": config.layer_norm,
-        "sight": sight,
+        "encoder_config": encoder_config,
         "linear": Linear.uniform,
     }
 
@@ -221,7 +220,7 @@ def init(config: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State
         imitator = eqx.tree_at(lambda actor: actor.encoder, imitator, None)
     target = None if config.target_rate is None and config.copy_period is None else copied(critic)
     opt_state = init_opt_state(config.optimiser, Networks(critic, imitator))
-    rewards = nothing_seen() if config.normalise_rewards else None
+    rewards = empty_statistics() if config.normalise_rewards else None
     return State(critic, imitator, target, rewards, opt_state, jnp.int32(0), jnp.int32(updates), rest)
 
 
@@ -302,7 +301,7 @@ class DiscreteBCQ:
 
     def phases(self) -> tuple[Phase, ...]:
         """Return one phase over transitions of the log, or over windows of them for recurrent networks."""
-        return (Phase("discrete-bcq", reads.transitions(self), step, losses),)
+        return (Phase("discrete-bcq", samplers.transitions(self), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """Return new networks for a run of `updates` updates."""
@@ -332,16 +331,16 @@ class DiscreteBCQ:
 
     def distribution(
         self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
-    ) -> Among:
+    ) -> EpsilonGreedy:
         """Return the distribution of the sampled policy."""
         return self._policy(params, observation, mask, carry)[0]
 
     def _policy(
         self, params: PolicyParams, observation: Observation, mask: jax.Array | None, carry: Any
-    ) -> tuple[Among, Any]:
+    ) -> tuple[EpsilonGreedy, Any]:
         carry = self.start(params, len(next(iter(observation.values())))) if carry is None else carry
         values, logits, carry = step_along(params, observation, carry)
-        return Among(values, supported(logits, self.threshold, mask), self.epsilon), carry
+        return EpsilonGreedy(values, supported(logits, self.threshold, mask), self.epsilon), carry
 
     def q_values(self, params: PolicyParams, observation: Observation) -> jax.Array | None:
         """Return the critic's values [B, A], also of unsupported actions; None for recurrent networks."""

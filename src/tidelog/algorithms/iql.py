@@ -35,8 +35,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core import fields
-from tidelog.algorithms.core import samplers as reads
+from tidelog.algorithms.core import fields, samplers
 from tidelog.algorithms.core.choosing_actions import choose, sampled, start
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, check_components
 from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
@@ -54,7 +53,7 @@ from tidelog.algorithms.core.optimisation import (
 from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
-from tidelog.losses.components import average, smallest, spread, weigh
+from tidelog.losses.components import average, expand, smallest, weighted_sum
 from tidelog.losses.expectile import expectile_error
 from tidelog.losses.policy import advantage_weight
 from tidelog.losses.td import PointLoss, ensemble_error, squared
@@ -104,7 +103,7 @@ def value_loss(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the expectile error of V against the target critics' q [B], and V(s) [B]."""
     v = value(batch.data.observation, **batch.data.window)
-    side = spread(weigh(q - v, weights), weights)
+    side = expand(weighted_sum(q - v, weights), weights)
     return batch.mean(average(expectile_error(q - v, config.expectile, side), weights)), v
 
 
@@ -147,14 +146,14 @@ def step(config: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
     )
 
     new_v, new_next_v = value_and_next_value(value, row)
-    advantage = weigh(q - new_v, weights)
+    advantage = weighted_sum(q - new_v, weights)
     key = None if config.dropout is None else jax.random.fold_in(state.key, state.step)
     rate = config.actor_learning_rate * config.actor_schedule(progress)
     actor, actor_opt_state, a_loss, actor_metrics = gradient_step(
         actor_loss, state.actor, opt_states.actor, rate, config, batch, advantage, key
     )
 
-    target = row.reward + spread(row.discount, weights) * new_next_v
+    target = row.reward + expand(row.discount, weights) * new_next_v
     rate = config.critic_learning_rate * config.critic_schedule(progress)
     critic, critic_opt_state, q_loss, logged_q = gradient_step(
         critic_loss, state.critic, opt_states.critic, rate, config, batch, target, weights
@@ -170,14 +169,14 @@ def step(config: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
         "critic_loss": q_loss,
         "advantage_mean": mean,
         "advantage_std": jnp.sqrt(batch.average(jnp.square(advantage - mean))),
-        "q_mean": batch.average(jnp.mean(weigh(logged_q, weights), axis=0)),
-        "v_mean": batch.average(weigh(v, weights)),
-        "target_gap": batch.average(jnp.mean(jnp.abs(weigh(logged_q - target_q, weights)), axis=0)),
+        "q_mean": batch.average(jnp.mean(weighted_sum(logged_q, weights), axis=0)),
+        "v_mean": batch.average(weighted_sum(v, weights)),
+        "target_gap": batch.average(jnp.mean(jnp.abs(weighted_sum(logged_q - target_q, weights)), axis=0)),
         **actor_metrics,
     }
     opt_states = OptStates(actor_opt_state, critic_opt_state, value_opt_state)
     updated = State(actor, critic, target_critic, value, opt_states, state.step + 1, state.updates, state.key)
-    error = jnp.mean(jnp.abs(weigh(logged_q - target, weights)), axis=0)
+    error = jnp.mean(jnp.abs(weighted_sum(logged_q - target, weights)), axis=0)
     return updated, Feedback(metrics, priority=batch.per_sample(error))
 
 
@@ -188,8 +187,8 @@ def losses(config: IQL, state: State, batch: Batch, key: jax.Array) -> dict[str,
     q = smallest(state.target_critic(row.observation, row.action, **row.window), weights)
     v_loss, _ = value_loss(state.value, config, batch, q, weights)
     v, next_v = value_and_next_value(state.value, row)
-    a_loss, _ = actor_loss(state.actor, config, batch, weigh(q - v, weights), None)
-    target = row.reward + spread(row.discount, weights) * next_v
+    a_loss, _ = actor_loss(state.actor, config, batch, weighted_sum(q - v, weights), None)
+    target = row.reward + expand(row.discount, weights) * next_v
     q_loss, _ = critic_loss(state.critic, config, batch, target, weights)
     return {"value_loss": v_loss, "actor_loss": a_loss, "critic_loss": q_loss}
 
@@ -207,8 +206,8 @@ def component_weights(config: IQL, row: Transition) -> jax.Array | None:
 def init(config: IQL, spec: Spec, key: jax.Array, updates: int) -> State:
     """Return new networks; the target critics start as copies of the critics."""
     generator = host_generator(key)
-    sight = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
-    shape: dict[str, Any] = {"hidden": config.hidden, "layer_norm": config.layer_norm, "sight": sight}
+    encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
+    shape: dict[str, Any] = {"hidden": config.hidden, "layer_norm": config.layer_norm, "encoder_config": encoder_config}
     own = jax.random.split(key, config.critics + 3)
 
     def new_critic() -> Critic:
@@ -288,7 +287,7 @@ class IQL:
 
     def phases(self) -> tuple[Phase, ...]:
         """Return one phase over transitions of the log, or over windows of them for recurrent networks."""
-        return (Phase("iql", reads.transitions(self), step, losses),)
+        return (Phase("iql", samplers.transitions(self), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """Return new networks for a run of `updates` updates."""

@@ -46,7 +46,7 @@ from tidelog.algorithms.core.optimisation import (
 from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.running_statistics import Running, merged
 from tidelog.algorithms.core.sampling import Batch, Sampler
-from tidelog.algorithms.core.segments import Living, Passes, Whole, check_lives
+from tidelog.algorithms.core.segments import LivePasses, LiveUniform, Whole, check_lives
 from tidelog.algorithms.phasic import network_step as phasic
 from tidelog.algorithms.phasic.auxiliary_phase import Rewards, auxiliary_loss, drift, freeze, value_unit
 from tidelog.algorithms.phasic.replay_phase import count_rewards, judged, policy_loss, traced, value_loss
@@ -160,12 +160,12 @@ def auxiliary_losses(config: OffPolicyPPG, state: State, batch: Batch, key: jax.
 
 def init(config: OffPolicyPPG, spec: Spec, key: jax.Array, updates: int) -> State:
     """Return a new network, its own average, and empty statistics of rewards and values."""
-    network = phasic.fresh_network(config, spec, key)
+    network = phasic.new_network(config, spec, key)
     opt_states = OptStates(
         init_opt_state(config.optimiser, network),
         init_opt_state(config.optimiser, network) if config.auxiliary_epochs else None,
     )
-    rewards, values = phasic.unseen_rewards(config), phasic.unseen_values(config)
+    rewards, values = phasic.initial_rewards(config), phasic.initial_values(config)
     return State(network, restarted(copied(network)), opt_states, rewards, values, jnp.int32(0), jnp.int32(updates))
 
 
@@ -272,10 +272,10 @@ class OffPolicyPPG:
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the policy phase over both stores, and the auxiliary phase over `value` every `aux_every` rounds."""
-        reads = {name: Sampler(name, self.minibatch, Whole(), Living()) for name in ("policy", "value")}
+        samplers = {name: Sampler(name, self.minibatch, Whole(), LiveUniform()) for name in ("policy", "value")}
         before, over = (count_rewards, "fresh") if self.reward_normalisation else (None, None)
-        policy = Phase("policy", reads, step, losses, _policy_updates, before, over=over)
-        again = Sampler("value", self.auxiliary_minibatch, Whole(), Passes())
+        policy = Phase("policy", samplers, step, losses, _policy_updates, before, over=over)
+        again = Sampler("value", self.auxiliary_minibatch, Whole(), LivePasses())
         auxiliary = Phase("auxiliary", again, auxiliary_step, auxiliary_losses, _auxiliary_updates, freeze, drift)
         return (policy, *((auxiliary,) if self.auxiliary_epochs else ()))
 
@@ -283,12 +283,14 @@ class OffPolicyPPG:
         """Return a new network for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
-    def taught(self, state: State, lesson: DistillationTarget, key: jax.Array, updates: int) -> tuple[State, jax.Array]:
+    def distilled(
+        self, state: State, target: DistillationTarget, key: jax.Array, updates: int
+    ) -> tuple[State, jax.Array]:
         """Return a new state whose policy and average imitate the target, and the mean divergence from it."""
-        state, divergence = phasic.taught(self, state, lesson, key, updates)
+        state, divergence = phasic.distilled(self, state, target, key, updates)
         return state._replace(proximal=restarted(copied(state.network))), divergence
 
-    begun_anew = phasic.begun_anew
+    with_new_episodes = phasic.with_new_episodes
     policy_params = phasic.policy_params
     start = phasic.start
     act = phasic.act

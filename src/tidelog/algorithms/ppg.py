@@ -104,7 +104,7 @@ def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
 def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
     """Return a new network and empty statistics of rewards and values."""
     network, apart = (
-        phasic.fresh_network(config, spec, key, config.recurrent_size),
+        phasic.new_network(config, spec, key, config.recurrent_size),
         config.policy_epochs != config.value_epochs,
     )
     opt_states = OptStates(
@@ -112,7 +112,7 @@ def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
         init_opt_state(config.optimiser, network) if apart else None,
         init_opt_state(config.optimiser, network) if config.auxiliary_epochs else None,
     )
-    rewards, values = phasic.unseen_rewards(config), phasic.unseen_values(config)
+    rewards, values = phasic.initial_rewards(config), phasic.initial_values(config)
     own = config.recurrent_size is not None and network.value_trunk is not None
     carry = network.value_trunk.encoder.start(config.environments) if own else None
     return State(network, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
@@ -249,11 +249,11 @@ class PPG:
         """Return separate value epochs, the policy phase, and the auxiliary phase every `policy_iterations` rounds."""
         joint, auxiliary_phase = self.policy_epochs == self.value_epochs, self.auxiliary_epochs > 0
         size = self.environments * self.pieces // self.minibatches
-        reads = Sampler("fresh", size, Whole(self.pieces), Epochs())
+        samplers = Sampler("fresh", size, Whole(self.pieces), Epochs())
         loss, before = (joint_loss, estimate) if joint else (policy_loss, None)
         into = "phase_buffer" if auxiliary_phase else None
-        value = Phase("value", reads, value_step, losses_of(value_loss), _value_updates, estimate)
-        policy = Phase("policy", reads, policy_step, losses_of(loss), _policy_updates, before, into=into)
+        value = Phase("value", samplers, value_step, losses_of(value_loss), _value_updates, estimate)
+        policy = Phase("policy", samplers, policy_step, losses_of(loss), _policy_updates, before, into=into)
         buffer = Sampler("phase_buffer", self.auxiliary_minibatch, Whole(), Epochs())
         losses = losses_of(auxiliary_loss)
         auxiliary = Phase("auxiliary", buffer, auxiliary_step, losses, _auxiliary_updates, freeze, drift, empties=True)
@@ -263,8 +263,8 @@ class PPG:
         """Return a new network for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
-    taught = phasic.taught
-    begun_anew = phasic.begun_anew
+    distilled = phasic.distilled
+    with_new_episodes = phasic.with_new_episodes
     policy_params = phasic.policy_params
     start = phasic.start
     act = phasic.act

@@ -63,7 +63,7 @@ def products_of(algorithm: Any, log: Log) -> dict[Product, int]:
     stores = stores_of(numbers, log, Scaler())
     state = algorithm.init(log.spec, jax.random.key(0), 1)
     (phase,) = numbers.phases()
-    batch, _ = phase.reads.batch(stores[phase.reads.store], None, jax.random.key(0), jnp.zeros(()))
+    batch, _ = phase.samplers.batch(stores[phase.samplers.store], None, jax.random.key(0), jnp.zeros(()))
     arrays, rest = eqx.partition((state, batch), eqx.is_array)
     return dict(matrix_products(lambda arrays: phase.step(numbers, *eqx.combine(arrays, rest))[1].metrics, arrays))
 

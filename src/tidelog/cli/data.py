@@ -10,7 +10,7 @@ from typing import Literal, cast
 import tyro
 
 from tidelog.cli.flags import parse
-from tidelog.cli.interaction_flags import Taken, read_taken, roles_of, stand_at
+from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
 from tidelog.data.core.report import Report
 from tidelog.data.io.inspect import Description, describe_table, inspect_log
 from tidelog.data.io.readers import is_table, read_any, validate
@@ -28,7 +28,7 @@ COMMANDS = {
 
 
 @dataclass
-class Inspect(Taken):
+class Inspect(InteractionFlags):
     """Show the contents of a log; for a table without a mapping, describe its columns and propose a mapping."""
 
     data: tyro.conf.Positional[str]
@@ -44,7 +44,7 @@ class Inspect(Taken):
 
 
 @dataclass
-class Validate(Taken):
+class Validate(InteractionFlags):
     """Report all problems of a log; exit code 2 if it is not usable."""
 
     data: tyro.conf.Positional[str]
@@ -84,7 +84,7 @@ def run(words: list[str]) -> int:
 def _inspect(words: list[str]) -> int:
     options = parse(Inspect, words, "data inspect")
     _refuse_existing(options.html, options.write)
-    if roles_of(options) is not None or stand_at(options.data):
+    if roles_of(options) is not None or is_saved_interactions(options.data):
         return _inspect_interactions(options)
     if options.write is not None and Path(options.write).suffix.lower() != ".toml":
         raise ConfigError(f"{options.write}: expected a name that ends in .toml for a mapping")
@@ -106,7 +106,7 @@ def _inspect_interactions(options: Inspect) -> int:
         raise ConfigError(
             "--columns and --write are not for interactions (--user, --item). fix: drop --columns and --write"
         )
-    log = read_taken(options.data, options)
+    log = read_from_flags(options.data, options)
     written = [_page(options.html, log.report)] if options.html else []
     data = {"statistics": log.statistics(), "report": log.report.to_json(), "fingerprint": log.fingerprint()}
     _say(json.dumps(data, indent=1) if options.format == "json" else f"{text(log)}\n\n{log.report.text()}")
@@ -199,7 +199,7 @@ def _say(text: str) -> None:
 
 def _report(source: str, columns: str | None) -> Report:
     """The report on any source; ConfigError for a table without a mapping."""
-    if stand_at(source):
+    if is_saved_interactions(source):
         return open_interactions(source).report
     if columns is not None or Path(source).suffix == ".npz":
         return validate(source, columns)

@@ -23,7 +23,7 @@ from tidelog.envs.play import Episodes
 from tidelog.envs.treatment import exact_value
 from tidelog.errors import ConfigError
 from tidelog.ope.verdict.verdict_store import held_out_part, keep
-from tidelog.policies.action_mapping import Aligned
+from tidelog.policies.action_mapping import MappedPolicy
 from tidelog.policies.rollout import rollout
 from tidelog.policies.statistics import bootstrap_interval, mean
 from tidelog.report.curves import draw_curves
@@ -178,7 +178,7 @@ def _learn(name: str, algorithm: Any, log: tl.Log, folder: Path, options: Demo) 
 
 def _exact(policy: tl.Policy) -> float:
     """The exact share of recoveries under the policy with sampled actions."""
-    return exact_value(Aligned(policy, treatment().spec, "treatment").probabilities(treatment().observations()))
+    return exact_value(MappedPolicy(policy, treatment().spec, "treatment").probabilities(treatment().observations()))
 
 
 class _Judged(NamedTuple):

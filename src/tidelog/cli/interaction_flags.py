@@ -17,7 +17,7 @@ from tidelog.recommend.interactions.storage import INTERACTIONS
 
 
 @dataclass(kw_only=True)
-class Taken:
+class InteractionFlags:
     """Flags of interaction tables."""
 
     user: str | None = None
@@ -44,7 +44,7 @@ class Taken:
     """interactions: a table with one row per user"""
 
 
-def roles_of(options: Taken) -> Roles | None:
+def roles_of(options: InteractionFlags) -> Roles | None:
     """The roles in the flags; None without such flags, ConfigError if some are missing or contradict each other."""
     named: dict[str, Any] = {name: getattr(options, name) for name in (*NAMED, "item_features", "user_features")}
     named["session_gap"] = options.session_gap
@@ -71,12 +71,12 @@ def _reward(words: tuple[str, ...]) -> str | dict[str, float] | None:
         raise ConfigError(f"--reward {' '.join(words)}: expected {expected}") from error
 
 
-def stand_at(source: str) -> bool:
+def is_saved_interactions(source: str) -> bool:
     """Whether a folder holds saved interactions."""
-    return (Path(source) / MANIFEST).exists() and INTERACTIONS.stands_at(Path(source))
+    return (Path(source) / MANIFEST).exists() and INTERACTIONS.is_at(Path(source))
 
 
-def read_taken(source: str, options: Taken) -> Interactions:
+def read_from_flags(source: str, options: InteractionFlags) -> Interactions:
     """Read interactions from a table or a saved folder; ConfigError if flags are missing or not needed."""
     roles = roles_of(options)
     if roles is not None:

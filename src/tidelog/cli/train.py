@@ -20,7 +20,7 @@ from tidelog.cli.flags import (
     verb_flags,
     with_defaults,
 )
-from tidelog.cli.interaction_flags import Taken, read_taken
+from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
 from tidelog.cli.tables import trained
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
@@ -51,7 +51,7 @@ class LogFlags:
 
 
 @dataclass(kw_only=True)
-class RankingFlags(Taken, LogFlags):
+class RankingFlags(InteractionFlags, LogFlags):
     """Learn to rank items from interactions. Every hyper-parameter of the algorithm is a flag."""
 
     data: str
@@ -141,7 +141,7 @@ def _log(options: Any) -> Log | Interactions:
         return read_any(options.data, options.columns, memory_map=options.memory_map)
     if options.columns is not None or options.memory_map:
         raise ConfigError("interactions use --user, --item and --time. fix: drop --columns and --memory-map")
-    return read_taken(options.data, options)
+    return read_from_flags(options.data, options)
 
 
 def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:

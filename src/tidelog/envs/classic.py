@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.envs.functional import Moved
+from tidelog.envs.functional import CopyStep
 from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Vector
 
 
@@ -53,14 +53,14 @@ class CartPole:
     def mask(self, world: Cart) -> None:
         return None
 
-    def step(self, world: Cart, action: Array, key: Array) -> Moved:
+    def step(self, world: Cart, action: Array, key: Array) -> CopyStep:
         position, velocity, angle, turning = world.state
         acceleration, turn = self._accelerations(angle, turning, jnp.where(action == 1, self._FORCE, -self._FORCE))
         moved = jnp.stack([position, velocity, angle, turning])
         moved += self._SECONDS * jnp.stack([velocity, acceleration, turning, turn])
         age = world.age + 1
         terminated = (jnp.abs(moved[0]) > self._POSITION) | (jnp.abs(moved[2]) > self._ANGLE)
-        return Moved(Cart(moved, age), jnp.ones((), jnp.float32), terminated, age >= self.limit)
+        return CopyStep(Cart(moved, age), jnp.ones((), jnp.float32), terminated, age >= self.limit)
 
     def _accelerations(self, angle: Array, turning: Array, force: Array) -> tuple[Array, Array]:
         sine, cosine = jnp.sin(angle), jnp.cos(angle)
@@ -103,7 +103,7 @@ class Pendulum:
     def mask(self, world: Swing) -> None:
         return None
 
-    def step(self, world: Swing, action: Array, key: Array) -> Moved:
+    def step(self, world: Swing, action: Array, key: Array) -> CopyStep:
         torque = jnp.clip(action[0], -2.0, 2.0)
         wrapped = (world.angle + math.pi) % (2 * math.pi) - math.pi
         cost = wrapped**2 + 0.1 * world.speed**2 + 0.001 * torque**2
@@ -111,4 +111,4 @@ class Pendulum:
         speed = jnp.clip(speed, -self._FASTEST, self._FASTEST)
         age = world.age + 1
         moved = Swing(world.angle + speed * self._SECONDS, speed, age)
-        return Moved(moved, -cost, jnp.zeros((), bool), age >= self.limit)
+        return CopyStep(moved, -cost, jnp.zeros((), bool), age >= self.limit)

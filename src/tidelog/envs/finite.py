@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.functional import Moved
+from tidelog.envs.functional import CopyStep
 from tidelog.envs.tabular import Floats, Tabular
 from tidelog.types import Array, Observation, Spec
 
@@ -50,7 +50,7 @@ class Finite:
     def mask(self, world: Place) -> Array | None:
         return None if self.problem.allowed is None else jnp.asarray(self.problem.allowed)[world.state]
 
-    def step(self, world: Place, action: Array, key: Array) -> Moved:
+    def step(self, world: Place, action: Array, key: Array) -> CopyStep:
         row = world.state * self.problem.actions + action
         place = _sample(key, jnp.asarray(self.cumulative)[row])
         following = jnp.asarray(self.successor)[row, place]
@@ -58,7 +58,7 @@ class Finite:
         age = world.age + 1
         truncated = jnp.zeros((), bool) if self.problem.horizon is None else ~terminated & (age == self.problem.horizon)
         reward = jnp.asarray(self._reward)[row, place]
-        return Moved(Place(following, age), reward, terminated, truncated)
+        return CopyStep(Place(following, age), reward, terminated, truncated)
 
     def _rewards(self, problem: Tabular) -> NDArray[np.float32]:
         if problem.reward.ndim == 2:

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.envs.functional import Moved
+from tidelog.envs.functional import CopyStep
 from tidelog.envs.spaces import bounds
 from tidelog.errors import ConfigError, SpecError
 from tidelog.types import ActionSpace, Array, Codes, Continuous, Discrete, Leaf, Observation, Spec, Vector
@@ -68,11 +68,11 @@ class FromGymnax:
     def mask(self, world: Held) -> None:
         return None
 
-    def step(self, world: Held, action: Array, key: Array) -> Moved:
+    def step(self, world: Held, action: Array, key: Array) -> CopyStep:
         seen, state, reward, ended, _ = self._env.step_env(key, world.state, action, self._params)
         moved = Held(_like(state, world.state), _like(seen, world.seen), world.age + 1)
         terminated, truncated = self._ends(state, jnp.asarray(ended, bool))
-        return Moved(moved, jnp.asarray(reward, jnp.float32).reshape(()), terminated, truncated)
+        return CopyStep(moved, jnp.asarray(reward, jnp.float32).reshape(()), terminated, truncated)
 
     def _ends(self, state: Any, ended: Array) -> tuple[Array, Array]:
         if hasattr(self._env, "is_truncated"):
@@ -122,14 +122,16 @@ class FromBrax:
     def mask(self, world: Held) -> None:
         return None
 
-    def step(self, world: Held, action: Array, key: Array) -> Moved:
+    def step(self, world: Held, action: Array, key: Array) -> CopyStep:
         state = self._env.step(world.state, action)
         age = world.age + 1
         cut = jnp.asarray(state.info.get("truncation", 0)).reshape(()) > 0
         late = cut if self._limit is None else cut | (age >= self._limit)
         terminated = (jnp.asarray(state.done).reshape(()) > 0) & ~cut
         state = _like(state, world.state)
-        return Moved(Held(state, state.obs, age), jnp.asarray(state.reward, jnp.float32).reshape(()), terminated, late)
+        return CopyStep(
+            Held(state, state.obs, age), jnp.asarray(state.reward, jnp.float32).reshape(()), terminated, late
+        )
 
 
 def _leaf(name: str, space: Any) -> Leaf:

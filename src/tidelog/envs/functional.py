@@ -21,7 +21,7 @@ from tidelog.types import Array, Observation, Spec
 World: TypeAlias = Any  # a pytree of arrays
 
 
-class Moved(NamedTuple):
+class CopyStep(NamedTuple):
     """The result of one step of one copy; scalars, with a leading `[W]` under vmap."""
 
     world: World  # after the step, never reset
@@ -51,11 +51,11 @@ class Functional(Protocol):
     def mask(self, world: World) -> Array | None:
         """The allowed actions, `[A]` bool; None: always all actions."""
 
-    def step(self, world: World, action: Array, key: Array) -> Moved:
+    def step(self, world: World, action: Array, key: Array) -> CopyStep:
         """Step with an action `[]` int32, `[M]` int32 or `[A]` float32 in the environment's own units."""
 
 
-class Advanced(NamedTuple):
+class BatchStep(NamedTuple):
     """The result of one step of all copies, like `Outcome`, with the next worlds."""
 
     world: World  # leaves [W, ...]: after the reset of copies that ended
@@ -73,7 +73,7 @@ def begin(functional: Functional, count: int, key: Array) -> World:
     return jax.vmap(functional.start)(jax.random.split(key, count))
 
 
-def advance(functional: Functional, world: World, action: Array, key: Array) -> Advanced:
+def advance(functional: Functional, world: World, action: Array, key: Array) -> BatchStep:
     """Step every copy and restart ended copies; pure, for `jit` and `scan`. `action` is `[W, ...]`."""
     moving, starting = jax.random.split(key)
     count = action.shape[0]
@@ -83,7 +83,7 @@ def advance(functional: Functional, world: World, action: Array, key: Array) -> 
     following, following_mask = look(functional, moved.world)
     current, mask = look(functional, after)
     flags = (moved.terminated, moved.truncated)
-    return Advanced(after, moved.reward, *flags, following, current, following_mask, mask)
+    return BatchStep(after, moved.reward, *flags, following, current, following_mask, mask)
 
 
 def look(functional: Functional, world: World) -> tuple[Observation, Array | None]:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.envs.checks import Batch, leaves
-from tidelog.envs.functional import Advanced, Functional, World, advance, begin, look
+from tidelog.envs.functional import BatchStep, Functional, World, advance, begin, look
 from tidelog.envs.protocol import Observed, Outcome, check_action, positive
 from tidelog.envs.saving import Expected, Saved, checked
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
@@ -28,7 +28,7 @@ _look = jax.jit(look, static_argnums=0)
 
 
 @partial(jax.jit, static_argnums=0)
-def _advance(functional: Functional, world: World, action: Array, key: Array) -> tuple[Array, World, Advanced]:
+def _advance(functional: Functional, world: World, action: Array, key: Array) -> tuple[Array, World, BatchStep]:
     next_key, step_key = jax.random.split(key)
     advanced = advance(functional, world, action, step_key)
     return next_key, advanced.world, advanced._replace(world=None)

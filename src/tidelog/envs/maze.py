@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.envs.functional import Moved
+from tidelog.envs.functional import CopyStep
 from tidelog.types import Array, Discrete, Observation, Spec, Vector
 
 FORWARD, LEFT, RIGHT = 0, 1, 2
@@ -53,10 +53,10 @@ class TMaze:
     def mask(self, world: Walk) -> None:
         return None
 
-    def step(self, world: Walk, action: Array, key: Array) -> Moved:
+    def step(self, world: Walk, action: Array, key: Array) -> CopyStep:
         divides = world.place == self.length
         turned = divides & (action != FORWARD)
         place = world.place + (~divides & (action == FORWARD))
         age = world.age + 1
         reward = (turned & (action == world.sign)).astype(jnp.float32)
-        return Moved(Walk(world.sign, place, age), reward, turned, age >= self.limit)
+        return CopyStep(Walk(world.sign, place, age), reward, turned, age >= self.limit)

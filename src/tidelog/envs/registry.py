@@ -151,11 +151,11 @@ def _one_by_one(source: Any, count: int) -> Environment:
 
 
 def _from_vector(source: Any, count: int) -> Environment:
-    from tidelog.envs.vector import VectorGymnasium, stands_still
+    from tidelog.envs.vector import VectorGymnasium, freezes_copies
 
     if source.num_envs != count:
         raise ConfigError(f"{source} has {source.num_envs} copies: expected {count}")
-    if stands_still(source):
+    if freezes_copies(source):
         raise ConfigError(
             f"{source} freezes all other copies in steps that restart one copy, but these steps have rewards. "
             "fix: pass the environment's id; its copies are then stepped one by one"

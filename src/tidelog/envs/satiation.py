@@ -113,7 +113,7 @@ def state_of(histories: Ints, events: Ints) -> NDArray[np.int64]:
     return state
 
 
-def knowing(policy: NDArray[Any]) -> Act:
+def policy_of_histories(policy: NDArray[Any]) -> Act:
     """Convert a policy of states `[218, 12]` to a policy of histories."""
     return lambda histories, events: policy[state_of(histories, events)]
 

@@ -258,7 +258,7 @@ def vectorised(name: str, count: int) -> VectorGymnasium | None:
     agree = single.observation_space == source.single_observation_space
     agree = agree and single.action_space == source.single_action_space
     single.close()
-    if not agree or stands_still(source):
+    if not agree or freezes_copies(source):
         source.close()
         return None
     return (
@@ -266,7 +266,7 @@ def vectorised(name: str, count: int) -> VectorGymnasium | None:
     )
 
 
-def stands_still(source: Any) -> bool:
+def freezes_copies(source: Any) -> bool:
     """Whether it is one of gymnasium's functional JAX environments, which freeze copies while another restarts."""
     return any(kind.__name__ == "FunctionalJaxVectorEnv" for kind in type(source).__mro__)
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 
-def weigh(values: jax.Array, weights: jax.Array | None) -> jax.Array:
+def weighted_sum(values: jax.Array, weights: jax.Array | None) -> jax.Array:
     """Return the weighted sum over components: [..., K] and [K] -> [...]."""
     return values if weights is None else jnp.sum(values * weights, axis=-1)
 
@@ -20,7 +20,7 @@ def average(errors: jax.Array, weights: jax.Array | None) -> jax.Array:
     return errors if weights is None else jnp.mean(errors, axis=-1)
 
 
-def spread(scalars: jax.Array, weights: jax.Array | None) -> jax.Array:
+def expand(scalars: jax.Array, weights: jax.Array | None) -> jax.Array:
     """Broadcast scalars [...] against values [..., K]."""
     return scalars if weights is None else scalars[..., None]
 
@@ -29,5 +29,5 @@ def smallest(values: jax.Array, weights: jax.Array | None) -> jax.Array:
     """Return the values of the ensemble member with the smallest weighted sum: [E, B] -> [B], [E, B, K] -> [B, K]."""
     if weights is None:
         return jnp.min(values, axis=0)
-    member = jnp.argmin(weigh(values, weights), axis=0)
+    member = jnp.argmin(weighted_sum(values, weights), axis=0)
     return jnp.take_along_axis(values, member[None, ..., None], axis=0)[0]

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.networks.distributions import Categorical, Distribution, Gaussian, Point
-from tidelog.networks.encode import Encoder, EncoderConfig
+from tidelog.networks.encode import DEFAULT_ENCODER, Encoder, EncoderConfig
 from tidelog.networks.mlp import MLP, Linear, MakeLinear, zeros
 from tidelog.support import allow
 from tidelog.types import Continuous, Discrete, Observation, Spec, Transition
@@ -92,18 +92,18 @@ class Actor(eqx.Module):
         generator: np.random.Generator,
         spec: Spec,
         *,
-        hidden: tuple[int, ...],
-        layer_norm: bool,
-        sight: EncoderConfig,
-        head: HeadFactory,
+        hidden: tuple[int, ...] = (256, 256),
+        layer_norm: bool = False,
+        encoder_config: EncoderConfig = DEFAULT_ENCODER,
+        head: HeadFactory = gaussian,
         linear: MakeLinear | None = None,
     ) -> Actor:
         """Return a network of widths `hidden`; `head` is for continuous actions, discrete actions have logits.
 
         `linear` creates the dense layers of the trunk and of logits (default: orthogonal).
         """
-        sizes = (sight.size(spec), *hidden)
-        encoder = Encoder.create(generator, spec, sight)
+        sizes = (encoder_config.size(spec), *hidden)
+        encoder = Encoder.create(generator, spec, encoder_config)
         trunk = MLP.create(generator, sizes, layer_norm=layer_norm, activate_last=True, linear=linear)
         if isinstance(spec.action, Discrete):
             return cls(encoder, trunk, (linear or Linear.create)(generator, sizes[-1], spec.action.n))

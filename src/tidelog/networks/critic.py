@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.losses.imitation import pick
-from tidelog.networks.encode import Encoder, EncoderConfig, Seen
+from tidelog.networks.encode import DEFAULT_ENCODER, Encoder, EncoderConfig, Seen
 from tidelog.networks.mlp import MLP, MakeLinear
 from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Transition
 
@@ -32,13 +32,13 @@ class Value(eqx.Module):
         generator: np.random.Generator,
         spec: Spec,
         *,
-        hidden: tuple[int, ...],
-        layer_norm: bool,
-        sight: EncoderConfig,
+        hidden: tuple[int, ...] = (256, 256),
+        layer_norm: bool = False,
+        encoder_config: EncoderConfig = DEFAULT_ENCODER,
     ) -> Value:
         """Return a network of widths `hidden`."""
-        encoder = Encoder.create(generator, spec, sight)
-        body = MLP.create(generator, (sight.size(spec), *hidden, spec.rewards or 1), layer_norm=layer_norm)
+        encoder = Encoder.create(generator, spec, encoder_config)
+        body = MLP.create(generator, (encoder_config.size(spec), *hidden, spec.rewards or 1), layer_norm=layer_norm)
         return cls(encoder, body, spec.rewards)
 
     def __call__(self, observation: Observation, real: jax.Array | None = None) -> jax.Array:
@@ -68,14 +68,14 @@ class Critic(eqx.Module):
         generator: np.random.Generator,
         spec: Spec,
         *,
-        hidden: tuple[int, ...],
-        layer_norm: bool,
-        sight: EncoderConfig,
+        hidden: tuple[int, ...] = (256, 256),
+        layer_norm: bool = False,
+        encoder_config: EncoderConfig = DEFAULT_ENCODER,
         linear: MakeLinear | None = None,
     ) -> Critic:
         """Return a network of widths `hidden`; `linear` creates its dense layers (default: orthogonal)."""
-        size, space, each = sight.size(spec), spec.action, spec.rewards or 1
-        encoder = Encoder.create(generator, spec, sight)
+        size, space, each = encoder_config.size(spec), spec.action, spec.rewards or 1
+        encoder = Encoder.create(generator, spec, encoder_config)
         if isinstance(space, Discrete):
             body = MLP.create(generator, (size, *hidden, space.n * each), layer_norm=layer_norm, linear=linear)
             return cls(encoder, body, space.n, spec.rewards)

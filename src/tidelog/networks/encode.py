@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.networks.convolution import Convolutions, Layers, by_size, features
-from tidelog.networks.memory import GRU
+from tidelog.networks.gru import GRU
 from tidelog.networks.mlp import Linear, from_host
 from tidelog.types import Codes, Image, Observation, Spec, Transition, Vector
 
@@ -44,19 +44,22 @@ SHARING: Mapping[str, Sharing] = {"pictures": with_pictures, "always": always, "
 class EncoderConfig:
     """The sizes of an encoder; equal for all networks of an algorithm."""
 
-    embedding: int  # embedding width of a categorical column
-    picture_width: int  # features of a picture
+    embedding: int = 32  # embedding width of a categorical column
+    picture_width: int = 256  # features of a picture
     convolutions: Layers = by_size
-    memory: int | None = None  # width of the recurrent unit; None: feed-forward
+    recurrent_size: int | None = None  # width of the recurrent unit; None: feed-forward
 
     def size(self, spec: Spec) -> int:
         """Return the number of features of an Encoder for this spec."""
-        return self.memory or sum(self._leaf_size(leaf) for leaf in spec.observation.values())
+        return self.recurrent_size or sum(self._leaf_size(leaf) for leaf in spec.observation.values())
 
     def _leaf_size(self, leaf: Vector | Codes | Image) -> int:
         if isinstance(leaf, Vector):
             return leaf.size
         return self.embedding * len(leaf.sizes) if isinstance(leaf, Codes) else self.picture_width
+
+
+DEFAULT_ENCODER = EncoderConfig()
 
 
 class Picture(eqx.Module):
@@ -66,13 +69,13 @@ class Picture(eqx.Module):
     dense: Linear
 
     @classmethod
-    def create(cls, generator: np.random.Generator, leaf: Image, sight: EncoderConfig) -> Picture:
+    def create(cls, generator: np.random.Generator, leaf: Image, encoder_config: EncoderConfig) -> Picture:
         """Initialise the dense layer as its convolutions: weights of norm 1.4 after stacks, else orthogonal."""
-        convolutions = Convolutions.create(generator, leaf, sight.convolutions)
+        convolutions = Convolutions.create(generator, leaf, encoder_config.convolutions)
         flat = features(leaf, convolutions.shapes)
         if convolutions.stacked:
-            return cls(convolutions, Linear.normed(generator, flat, sight.picture_width, 1.4))
-        return cls(convolutions, Linear.create(generator, flat, sight.picture_width))
+            return cls(convolutions, Linear.normed(generator, flat, encoder_config.picture_width, 1.4))
+        return cls(convolutions, Linear.create(generator, flat, encoder_config.picture_width))
 
     def __call__(self, picture: jax.Array) -> jax.Array:
         return jax.nn.relu(self.dense(self.convolutions(picture)))
@@ -87,33 +90,37 @@ class Encoder(eqx.Module):
 
     tables: dict[str, tuple[jax.Array, ...]]  # one [size, embedding] per categorical column
     pictures: dict[str, Picture]
-    memory: GRU | None
+    recurrent: GRU | None
     leaves: tuple[str, ...] = eqx.field(static=True)
 
     @classmethod
-    def create(cls, generator: np.random.Generator, spec: Spec, sight: EncoderConfig) -> Encoder:
+    def create(cls, generator: np.random.Generator, spec: Spec, encoder_config: EncoderConfig) -> Encoder:
         """Return embeddings, convolutions and recurrent unit for the leaves of a spec."""
         tables, pictures = {}, {}
         for name, leaf in sorted(spec.observation.items()):
             if isinstance(leaf, Codes):
-                drawn = [generator.standard_normal((size, sight.embedding)) for size in leaf.sizes]
+                drawn = [generator.standard_normal((size, encoder_config.embedding)) for size in leaf.sizes]
                 tables[name] = tuple(from_host(table) for table in drawn)
             elif isinstance(leaf, Image):
-                pictures[name] = Picture.create(generator, leaf, sight)
-        memory = None
-        if sight.memory is not None:
-            memory = GRU.create(generator, EncoderConfig(sight.embedding, sight.picture_width).size(spec), sight.memory)
-        return cls(tables, pictures, memory, tuple(sorted(spec.observation)))
+                pictures[name] = Picture.create(generator, leaf, encoder_config)
+        recurrent = None
+        if encoder_config.recurrent_size is not None:
+            recurrent = GRU.create(
+                generator,
+                EncoderConfig(encoder_config.embedding, encoder_config.picture_width).size(spec),
+                encoder_config.recurrent_size,
+            )
+        return cls(tables, pictures, recurrent, tuple(sorted(spec.observation)))
 
     def __call__(self, observation: Seen, real: jax.Array | None = None) -> jax.Array:
         if isinstance(observation, jax.Array):
             return observation
         seen = self.leaf_features(observation)
-        if self.memory is None:
+        if self.recurrent is None:
             return seen
         if real is None:
             raise TypeError("a recurrent network reads windows. fix: pass real [B, T]")
-        return self.memory.unroll(seen, real)
+        return self.recurrent.unroll(seen, real)
 
     def leaf_features(self, observation: Observation) -> jax.Array:
         """Return features [..., features] of the current observation, without the recurrent unit."""
@@ -128,11 +135,11 @@ class Encoder(eqx.Module):
 
     def both(self, row: Transition) -> tuple[jax.Array, jax.Array]:
         """Return features of observations and next observations; recurrent: the latter from the row's state."""
-        if self.memory is None or row.last is None:
+        if self.recurrent is None or row.last is None:
             return self(row.observation), self(row.next_observation)
         carries = self(row.observation, row.real)
         before = jnp.take_along_axis(carries, row.last[..., None], axis=1)
-        return carries, self.memory(before, self.leaf_features(row.next_observation))
+        return carries, self.recurrent(before, self.leaf_features(row.next_observation))
 
     def follow(self, observation: Observation, carry: jax.Array, first: jax.Array) -> jax.Array:
         """Return the carries [B, T, width] of segments, from carry [B, width]; `first` [B, T] resets."""
@@ -143,20 +150,20 @@ class Encoder(eqx.Module):
         return self._unit()(carries, self.leaf_features(observation))
 
     def _unit(self) -> GRU:
-        if self.memory is None:
+        if self.recurrent is None:
             raise TypeError("a feed-forward network reads steps, not segments. fix: set recurrent_size")
-        return self.memory
+        return self.recurrent
 
     def start(self, batch: int) -> jax.Array | None:
         """Return the initial recurrent state [B, width], or None for a feed-forward network."""
-        return None if self.memory is None else self.memory.start(batch)
+        return None if self.recurrent is None else self.recurrent.start(batch)
 
     def step(self, observation: Observation, carry: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
         """Return features of one more observation [B, ...], and the new recurrent state."""
         seen = self.leaf_features(observation)
-        if self.memory is None or carry is None:
+        if self.recurrent is None or carry is None:
             return seen, None
-        carried = self.memory(carry, seen)
+        carried = self.recurrent(carry, seen)
         return carried, carried
 
 

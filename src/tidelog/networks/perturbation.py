@@ -20,21 +20,21 @@ class Perturbation(eqx.Module):
 
     @classmethod
     def create(
-        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], sight: EncoderConfig
+        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], encoder_config: EncoderConfig
     ) -> Perturbation:
         """Return a network of widths `hidden`."""
         if not isinstance(spec.action, Continuous):
             raise TypeError(
                 f"a perturbation supports Continuous actions, got {type(spec.action).__name__}. fix: use these"
             )
-        sizes = (sight.size(spec) + spec.action.size, *hidden, spec.action.size)
-        return cls(Encoder.create(generator, spec, sight), MLP.create(generator, sizes, linear=Linear.uniform))
+        sizes = (encoder_config.size(spec) + spec.action.size, *hidden, spec.action.size)
+        return cls(Encoder.create(generator, spec, encoder_config), MLP.create(generator, sizes, linear=Linear.uniform))
 
     def __call__(self, observation: Seen, action: jax.Array) -> jax.Array:
         return jnp.tanh(self.body(jnp.concatenate([self.encoder(observation), action], axis=-1)))
 
 
-def moved(action: jax.Array, direction: jax.Array, reach: jax.Array | float) -> jax.Array:
+def perturb(action: jax.Array, direction: jax.Array, reach: jax.Array | float) -> jax.Array:
     """Return actions moved by `reach` times a direction, clipped at the bounds [-1, 1]: all [..., A]."""
     if action.shape != direction.shape:
         raise TypeError(

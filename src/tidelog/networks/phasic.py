@@ -160,7 +160,7 @@ class Shape:
     hidden: tuple[int, ...]
     activation: Activation
     layer_norm: bool
-    sight: EncoderConfig
+    encoder_config: EncoderConfig
 
 
 class PhasicParts(NamedTuple):
@@ -199,11 +199,11 @@ ARCHITECTURES: Mapping[str, Architecture] = {"dual": dual, "detach": detach, "si
 
 def create(architecture: Architecture, generator: np.random.Generator, spec: Spec, shape: Shape) -> Phasic:
     """Return a network of that architecture for a spec's observations and actions."""
-    width = (shape.sight.size(spec), *shape.hidden)[-1]
+    width = (shape.encoder_config.size(spec), *shape.hidden)[-1]
 
     def trunk() -> Trunk:
-        sizes = (shape.sight.size(spec), *shape.hidden)
-        encoder = Encoder.create(generator, spec, shape.sight)
+        sizes = (shape.encoder_config.size(spec), *shape.hidden)
+        encoder = Encoder.create(generator, spec, shape.encoder_config)
         body = MLP.create(
             generator, sizes, layer_norm=shape.layer_norm, activate_last=True, activation=shape.activation
         )

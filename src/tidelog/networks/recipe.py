@@ -17,7 +17,7 @@ from tidelog.networks.actor import Actor, GaussianHead, PointHead, StateGaussian
 from tidelog.networks.convolution import Residual, Shape, Stack
 from tidelog.networks.critic import Critic
 from tidelog.networks.encode import Encoder, Picture
-from tidelog.networks.memory import GRU
+from tidelog.networks.gru import GRU
 from tidelog.networks.mlp import ACTIVATIONS, MLP, LayerNorm, Linear
 from tidelog.networks.perturbation import Perturbation
 from tidelog.networks.phasic import LogitsHead, MeanHead, Phasic, Trunk
@@ -69,7 +69,7 @@ def encoder(part: Encoder) -> Node:
         }
         for name in part.leaves
     ]
-    return {"kind": "encoder", "leaves": leaves, "memory": None if part.memory is None else gru(part.memory)}
+    return {"kind": "encoder", "leaves": leaves, "gru": None if part.recurrent is None else gru(part.recurrent)}
 
 
 def _picture(part: Picture) -> Node:
@@ -149,6 +149,11 @@ def _head(head: Any) -> Node:
 def smallest(critics: Any, weights: list[float] | None = None) -> Node:
     """Return the node of the smallest critic's values of every discrete action; `weights` [K] of several rewards."""
     return {"kind": "smallest", "critics": [network(critic) for critic in critics], "weights": weights}
+
+
+def greedy(critics: Any, epsilon: Any) -> Node:
+    """Return the node of the best allowed action by the smallest critic; samples are uniform at rate `epsilon`."""
+    return {"kind": "greedy", "values": smallest(critics), "epsilon": float(epsilon)}
 
 
 def whole(act: Node, values: Node | None = None, carry: int | None = None) -> Node:

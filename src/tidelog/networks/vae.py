@@ -23,15 +23,21 @@ class Generator(eqx.Module):
 
     @classmethod
     def create(
-        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], latent: int, sight: EncoderConfig
+        cls,
+        generator: np.random.Generator,
+        spec: Spec,
+        *,
+        hidden: tuple[int, ...],
+        latent: int,
+        encoder_config: EncoderConfig,
     ) -> Generator:
         """Return encoder and decoder of widths `hidden`, with `latent` numbers between them."""
         if not isinstance(spec.action, Continuous):
             raise TypeError(
                 f"a generator supports Continuous actions, got {type(spec.action).__name__}. fix: use these"
             )
-        features, actions = sight.size(spec), spec.action.size
-        encoder = Encoder.create(generator, spec, sight)
+        features, actions = encoder_config.size(spec), spec.action.size
+        encoder = Encoder.create(generator, spec, encoder_config)
         inward = MLP.create(generator, (features + actions, *hidden, 2 * latent), linear=Linear.uniform)
         outward = MLP.create(generator, (features + latent, *hidden, actions), linear=Linear.uniform)
         return cls(encoder, inward, outward)

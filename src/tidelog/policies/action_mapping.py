@@ -20,7 +20,7 @@ from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscret
 Translation = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-class Aligned:
+class MappedPolicy:
     """A policy with the observations and actions of another spec, an environment's."""
 
     def __init__(self, policy: Policy, spec: Spec, name: str = "the environment") -> None:

@@ -17,7 +17,7 @@ from tidelog.data.parsing import column as parse
 from tidelog.data.sources import table_of
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.policies.policy import Policy
-from tidelog.policies.replay_policy import act_along
+from tidelog.policies.replay_policy import replay_actions
 from tidelog.runtime.observations import column_names, feature_names, filled
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
@@ -151,7 +151,7 @@ def _act_in_order(policy: Policy, frame: pl.DataFrame, leaves: Any, allowed: Any
     order = _order(frame, mapping, "this policy is recurrent")
     sorted_leaves = {name: leaf[order.rows] for name, leaf in leaves.items()}
     starts = np.searchsorted(order.episode, np.arange(len(order.ids) + 1))
-    actions = act_along(policy, sorted_leaves, starts, None if allowed is None else allowed[order.rows])
+    actions = replay_actions(policy, sorted_leaves, starts, None if allowed is None else allowed[order.rows])
     back = np.empty_like(actions)
     back[order.rows] = actions
     return back

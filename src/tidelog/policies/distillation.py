@@ -12,25 +12,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms.core.choosing_actions import Among, Mixed, in_blocks
+from tidelog.algorithms.core.choosing_actions import EpsilonGreedy, EpsilonMode, in_blocks
 from tidelog.algorithms.core.contract import DistillationTarget
 from tidelog.algorithms.phasic.distillation import BLOCK
 from tidelog.envs.protocol import Environment
 from tidelog.errors import SpecError
 from tidelog.networks.distributions import Categorical, Gaussian, Several
-from tidelog.policies.action_mapping import Aligned
+from tidelog.policies.action_mapping import MappedPolicy
 from tidelog.policies.policy import Policy
 from tidelog.policies.rollout import actor
 from tidelog.types import Catalogue, Continuous, Spec
 
 
-def lesson_of(policy: Policy, environment: Environment, decisions: int, seed: int) -> DistillationTarget:
+def distillation_target(policy: Policy, environment: Environment, decisions: int, seed: int) -> DistillationTarget:
     """Return at least this number of decisions that a policy samples in an environment, with its distributions.
 
     SpecError where the policy does not match the environment, or has no distribution for a single observation.
     """
-    check_teaches(policy)
-    aligned, act = Aligned(policy, environment.spec, environment.name), actor(policy, environment, sample=True)
+    check_distillable(policy)
+    aligned, act = MappedPolicy(policy, environment.spec, environment.name), actor(policy, environment, sample=True)
     generator, rows, count = np.random.default_rng([seed, 2]), [], 0
     observed = environment.reset(seed)
     _distribution(
@@ -46,7 +46,7 @@ def lesson_of(policy: Policy, environment: Environment, decisions: int, seed: in
     return DistillationTarget(seen, mask, _distribution(policy, aligned, environment.spec, seen, mask))
 
 
-def check_teaches(policy: Policy) -> None:
+def check_distillable(policy: Policy) -> None:
     """Raise SpecError unless the policy has a distribution for every single observation."""
     name = type(policy.algorithm).__name__
     if isinstance(policy.spec.action, Catalogue):
@@ -58,7 +58,7 @@ def check_teaches(policy: Policy) -> None:
         )
 
 
-def _distribution(policy: Policy, aligned: Aligned, spec: Spec, leaves: Any, mask: Any) -> Any:
+def _distribution(policy: Policy, aligned: MappedPolicy, spec: Spec, leaves: Any, mask: Any) -> Any:
     """Return the policy's distributions [N], in the environment's order and units."""
     seen, allowed = aligned.translated(leaves, mask)
     numbers = jax.tree.map(jnp.float32, policy.algorithm)
@@ -89,6 +89,6 @@ def _plain(output: Any) -> Categorical | Several | Gaussian | None:
         return Gaussian(output.mean, jnp.broadcast_to(output.log_std, output.mean.shape))
     if isinstance(output, Categorical | Several):
         return output
-    if isinstance(output, Among) or (isinstance(output, Mixed) and isinstance(output.base, Categorical)):
+    if isinstance(output, EpsilonGreedy) or (isinstance(output, EpsilonMode) and isinstance(output.base, Categorical)):
         return Categorical(jnp.log(output.probabilities()))
     return None

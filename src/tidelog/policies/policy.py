@@ -28,7 +28,7 @@ from tidelog.policies.named_arrays import fill
 from tidelog.recommend.policy.ranker import ranker
 from tidelog.runtime.artefact_files import Saved, write
 from tidelog.runtime.memory import Memory, carried
-from tidelog.runtime.observations import Intake, read_action, read_mask, read_observation
+from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recommend import Recommendations, Vocabulary, recommend
 from tidelog.types import Catalogue, Continuous, Discrete, Spec
@@ -132,7 +132,7 @@ class Policy:
         result = self._log_density(inputs, action, memory)
         return None if result is None else _unbatched(result, inputs)
 
-    def _log_density(self, inputs: Intake, action: Any, memory: Memory | None) -> Any:
+    def _log_density(self, inputs: RawBatch, action: Any, memory: Memory | None) -> Any:
         space = self.spec.action
         result = self._apply(_log_probability, inputs, memory, read_action(inputs, action, self.spec))
         if result is None:
@@ -190,7 +190,7 @@ class Policy:
     def _apply(
         self,
         function: Any,
-        inputs: Intake,
+        inputs: RawBatch,
         memory: Memory | None,
         action: NumpyArray | None = None,
         seed: int | None = None,
@@ -212,17 +212,17 @@ class Policy:
             memory.carry = np.concatenate([np.asarray(after) for after in carries])[: inputs.size]
         return None if parts[0] is None else np.concatenate([np.asarray(part) for part in parts])[: inputs.size]
 
-    def _padded_carry(self, inputs: Intake, memory: Memory | None) -> NumpyArray | None:
+    def _padded_carry(self, inputs: RawBatch, memory: Memory | None) -> NumpyArray | None:
         carry = carried(memory, inputs.size, self.is_recurrent)
         return None if carry is None else np.concatenate([carry, np.repeat(carry[-1:], inputs.padding, axis=0)])
 
-    def _read(self, observation: Any, mask: Any) -> Intake:
+    def _read(self, observation: Any, mask: Any) -> RawBatch:
         if isinstance(self.spec.action, Catalogue):
             raise SpecError("this policy ranks items of a catalogue. fix: call policy.recommend(histories, k)")
         inputs = read_observation(observation, self.spec)
         return read_mask(inputs._replace(leaves=self.scaler.observation(inputs.leaves)), mask, self.spec)
 
-    def _to_action(self, action: Any, inputs: Intake) -> NumpyArray:
+    def _to_action(self, action: Any, inputs: RawBatch) -> NumpyArray:
         raw = np.asarray(action)
         if isinstance(self.spec.action, Continuous):
             raw = self.spec.action.executed(raw).astype(np.float32)
@@ -278,5 +278,5 @@ def _check_widths(algorithm: Any, weights: int, where: str) -> None:
             )
 
 
-def _unbatched(values: NumpyArray, inputs: Intake) -> NumpyArray:
+def _unbatched(values: NumpyArray, inputs: RawBatch) -> NumpyArray:
     return values[0] if inputs.single else values

@@ -19,7 +19,7 @@ Mask = NDArray[np.bool_] | None
 Answer = Callable[[Leaves, Mask, NDArray[Any] | slice, Memory | None], NDArray[Any] | None]
 
 
-def act_along(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:
+def replay_actions(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:
     """Return deterministic actions [N, ...] for observations in episode order; `starts` [E + 1]: first rows, N."""
     actions = answers_along(
         policy, leaves, starts, mask, lambda seen, allowed, rows, memory: policy(seen, allowed, memory)

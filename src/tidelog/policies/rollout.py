@@ -14,7 +14,7 @@ from tidelog.envs.play import Actor, Episodes, play
 from tidelog.envs.protocol import Environment, Observed
 from tidelog.envs.registry import make
 from tidelog.errors import SpecError
-from tidelog.policies.action_mapping import Aligned
+from tidelog.policies.action_mapping import MappedPolicy
 from tidelog.policies.policy import Policy
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
@@ -73,7 +73,7 @@ def log_of(spec: Spec, played: Episodes) -> Log:
 
 def actor(policy: Policy, environment: Environment, *, sample: bool) -> Actor:
     """Return the policy as an actor for `play`: actions for all copies, and propensities [W] where they exist."""
-    aligned = Aligned(policy, environment.spec, environment.name)
+    aligned = MappedPolicy(policy, environment.spec, environment.name)
 
     def act(observed: Observed, generator: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any] | None]:
         leaves, mask = observed.observation, observed.action_mask

@@ -24,7 +24,7 @@ class Proposed(NamedTuple):
     kept: jax.Array  # [P, C] bool
 
 
-class Imagination(NamedTuple):
+class ItemGeneration(NamedTuple):
     """The networks that propose items similar to logged ones, where candidates are not the most likely items."""
 
     generator: ItemGenerator
@@ -36,7 +36,7 @@ CELLS = 1 << 23  # item scores in memory at once
 Propose: TypeAlias = Callable[..., Proposed]  # (h, imagination, states, items, barred, key) -> candidates
 
 
-def likeliest(
+def most_likely(
     config: Any, imagination: None, states: jax.Array, items: Items, barred: jax.Array | None, key: jax.Array
 ) -> Proposed:
     """Return the `candidates` most likely items, above the threshold: states [P, D], barred items [P, H] (0: none)."""
@@ -52,13 +52,13 @@ def likeliest(
 
 
 def imagined(
-    config: Any, imagination: Imagination, states: jax.Array, items: Items, barred: jax.Array | None, key: jax.Array
+    config: Any, imagination: ItemGeneration, states: jax.Array, items: Items, barred: jax.Array | None, key: jax.Array
 ) -> Proposed:
     """Return the items nearest to `target_samples` vectors from the generator, moved by the perturbation."""
     latents = jnp.swapaxes(clipped(config, key, (config.target_samples, len(states), config.latent_size)), 0, 1)
 
     def nearest(state: jax.Array, latent: jax.Array, barred: jax.Array | None) -> Proposed:
-        near = envisaged(config, imagination, state[..., None, :], latent) @ items.vectors.T  # [..., C, N + 1]
+        near = decode_items(config, imagination, state[..., None, :], latent) @ items.vectors.T  # [..., C, N + 1]
         near = without(near, None if barred is None else barred[..., None, :])
         return Proposed(jnp.argmax(near, axis=-1).astype(jnp.int32), jnp.isfinite(jnp.max(near, axis=-1)))
 
@@ -81,7 +81,7 @@ def _a_few_at_a_time(find: Callable[..., Any], cells: int, states: jax.Array, *m
     return jax.lax.map(lambda parts: find(*parts), (states, *more), batch_size=max(1, CELLS // cells))
 
 
-def envisaged(config: Any, imagination: Imagination, states: jax.Array, latent: jax.Array) -> jax.Array:
+def decode_items(config: Any, imagination: ItemGeneration, states: jax.Array, latent: jax.Array) -> jax.Array:
     """Decode latents [..., L] into directions [..., D], moved by at most `phi`."""
     vector = imagination.generator.decode(states, latent)
     return turned(vector, imagination.perturbation(states, vector), config.phi)
@@ -99,4 +99,4 @@ def taken_before(items: jax.Array, columns: int) -> jax.Array:
     return jnp.where(upto[None], items[:, None, :], 0)
 
 
-GENERATORS: Mapping[str, Propose] = {"likelihood": likeliest, "vae": imagined}
+GENERATORS: Mapping[str, Propose] = {"likelihood": most_likely, "vae": imagined}

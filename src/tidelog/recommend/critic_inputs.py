@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from tidelog.losses.next_item_losses import importance
 from tidelog.recommend.networks.catalogue import Items
 from tidelog.recommend.networks.sequence import Reader
-from tidelog.recommend.next_item import Facts, Recall, read
+from tidelog.recommend.next_item import ItemFacts, NextItemModel, read
 from tidelog.recommend.windows import Visit
 
 
-class Scene(NamedTuple):
+class CriticInputs(NamedTuple):
     """Inputs of one update: states [B, T, D] before and columns [B, T + 1, D] around the steps that count."""
 
     states: jax.Array
@@ -35,18 +35,22 @@ class Negatives(NamedTuple):
     weight: jax.Array  # [B, T]
 
 
-def scene(recall: Recall, target: Reader, known: Facts, visit: Visit) -> Scene:
+def scene(recall: NextItemModel, target: Reader, known: ItemFacts, visit: Visit) -> CriticInputs:
     """Return the inputs, without gradient to the table or a history encoder."""
     items = recall.table(None, known.features)
     seen = read(recall, known, visit)
-    later = read(Recall(recall.table, target), known, visit)
+    later = read(NextItemModel(recall.table, target), known, visit)
     columns = visit.reward.shape[1] + 1
-    inputs = Scene(visit.states(seen), seen[:, -columns:], later[:, -columns:], items, items.vectors[visit.chosen])
-    result: Scene = jax.tree.map(jax.lax.stop_gradient, inputs)
+    inputs = CriticInputs(
+        visit.states(seen), seen[:, -columns:], later[:, -columns:], items, items.vectors[visit.chosen]
+    )
+    result: CriticInputs = jax.tree.map(jax.lax.stop_gradient, inputs)
     return result
 
 
-def passed_over(config: Any, state: Any, visit: Visit, seen: Scene, value: jax.Array, key: jax.Array) -> Negatives:
+def passed_over(
+    config: Any, state: Any, visit: Visit, seen: CriticInputs, value: jax.Array, key: jax.Array
+) -> Negatives:
     """Return one item per step that was shown but not selected, or a random one; with `r = 0, s' = s`."""
     target = config.discount * value[:, :-1]
     if visit.slate is None:

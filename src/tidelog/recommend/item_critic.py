@@ -13,20 +13,20 @@ import jax.numpy as jnp
 from tidelog.algorithms.core.running_statistics import deviation
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.losses.td import between, ensemble_error
-from tidelog.recommend.candidate_generation import Imagination, taken_before
-from tidelog.recommend.critic_inputs import Negatives, Scene
-from tidelog.recommend.networks.catalogue import Raters
+from tidelog.recommend.candidate_generation import ItemGeneration, taken_before
+from tidelog.recommend.critic_inputs import CriticInputs, Negatives
+from tidelog.recommend.networks.catalogue import ItemCritics
 from tidelog.recommend.windows import Visit
 from tidelog.types import same_shape
 
 
-def values(config: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+def values(config: Any, state: Any, batch: Batch, seen: CriticInputs, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the value of the best supported item around every step [B, T + 1], and this item."""
     flat, later = (around.reshape(-1, around.shape[-1]) for around in (seen.around, seen.target_around))
     barred = None
     if config.exclude_seen:
         barred = taken_before(batch.data.items, seen.around.shape[1]).reshape(len(flat), -1)
-    imagination = state.imagination and Imagination(state.imagination.generator, state.target_perturbation)
+    imagination = state.imagination and ItemGeneration(state.imagination.generator, state.target_perturbation)
     proposed = config.generator(config, imagination, flat, seen.items, barred, key)
     worth = between(state.target_critic.among(later, seen.items.vectors, proposed.items), config.mix)
     best = jnp.argmax(jnp.where(proposed.kept, worth, -jnp.inf), axis=-1)[:, None]
@@ -44,7 +44,7 @@ def target_value(config: Any, state: Any, visit: Visit, value: jax.Array) -> jax
 
 
 def critic_loss(
-    critic: Raters, config: Any, batch: Batch, seen: Scene, target: jax.Array, negatives: Negatives | None
+    critic: ItemCritics, config: Any, batch: Batch, seen: CriticInputs, target: jax.Array, negatives: Negatives | None
 ) -> tuple[jax.Array, jax.Array]:
     """Return the critics' error on logged items against the target [B, T] and on negatives; also Q [E, B, T]."""
     q = critic(seen.states, seen.vectors)

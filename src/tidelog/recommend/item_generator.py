@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from tidelog.algorithms.core.optimisation import gradient_step, tree_where
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error
-from tidelog.recommend.candidate_generation import Imagination, clipped, envisaged
-from tidelog.recommend.critic_inputs import Scene
+from tidelog.recommend.candidate_generation import ItemGeneration, clipped, decode_items
+from tidelog.recommend.critic_inputs import CriticInputs
 from tidelog.recommend.networks.catalogue import Correction, ItemGenerator, Pair
 
 
@@ -25,7 +25,7 @@ def progress(state: Any) -> jax.Array:
 
 
 def generator_loss(
-    generator: ItemGenerator, config: Any, batch: Batch, seen: Scene, noise: jax.Array
+    generator: ItemGenerator, config: Any, batch: Batch, seen: CriticInputs, noise: jax.Array
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Return the reconstruction error of the logged items' vectors plus the latents' divergence; also both alone."""
     mean, log_std = generator.encode(seen.states, seen.vectors)
@@ -36,15 +36,17 @@ def generator_loss(
 
 
 def perturbation_loss(
-    perturbation: Correction, config: Any, batch: Batch, seen: Scene, generator: ItemGenerator, critic: Pair,
+    perturbation: Correction, config: Any, batch: Batch, seen: CriticInputs, generator: ItemGenerator, critic: Pair,
     latent: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     """Return the negative first critic of generated, perturbed vectors; also the vectors."""
-    vectors = envisaged(config, Imagination(generator, perturbation), seen.states, latent)
+    vectors = decode_items(config, ItemGeneration(generator, perturbation), seen.states, latent)
     return -batch.mean(critic(seen.states, vectors)[..., 0]), vectors
 
 
-def generated(config: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+def generated(
+    config: Any, state: Any, batch: Batch, seen: CriticInputs, key: jax.Array
+) -> tuple[Any, dict[str, jax.Array]]:
     """Return the state with an updated generator."""
     noise = jax.random.normal(key, (*batch.data.reward.shape, config.latent_size))
     rate = config.generator_learning_rate * config.schedule(progress(state))
@@ -57,7 +59,7 @@ def generated(config: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array
 
 
 def perturbed(
-    config: Any, state: Any, batch: Batch, seen: Scene, key: jax.Array, due: jax.Array
+    config: Any, state: Any, batch: Batch, seen: CriticInputs, key: jax.Array, due: jax.Array
 ) -> tuple[Any, dict[str, jax.Array]]:
     """Return the state with an updated perturbation, where an update is due."""
     generator, before = state.imagination
@@ -69,7 +71,8 @@ def perturbed(
     )
     perturbation, opt_state = tree_where(due, (before, opt_state), tuple(after))
     updated = state._replace(
-        imagination=Imagination(generator, perturbation), opt_states=state.opt_states._replace(perturbation=opt_state)
+        imagination=ItemGeneration(generator, perturbation),
+        opt_states=state.opt_states._replace(perturbation=opt_state),
     )
     distance = batch.average(jnp.linalg.norm(vectors - seen.vectors, axis=-1))
     return updated, {"perturbation_loss": loss, "distance_to_log": distance}

@@ -27,7 +27,7 @@ PARTS = 2**31 - 1  # largest sum of the integer probabilities: 32-bit fractions 
 POWER = 0.75  # exponent of popularity for sampled items (Mikolov et al. 2013)
 
 
-class Facts(NamedTuple):
+class ItemFacts(NamedTuple):
     """Fixed facts of the catalogue."""
 
     log_share: jax.Array  # [N + 1]: log of the item's share of all events
@@ -41,14 +41,14 @@ class Facts(NamedTuple):
         return jnp.searchsorted(self.cumulative, place, side="right").astype(jnp.int32) + 1
 
 
-class Recall(NamedTuple):
+class NextItemModel(NamedTuple):
     """The parts that only the cross-entropy trains."""
 
     table: Table
     reader: Reader
 
 
-def facts(counts: np.ndarray[Any, Any], features: np.ndarray[Any, Any] | None) -> Facts:
+def facts(counts: np.ndarray[Any, Any], features: np.ndarray[Any, Any] | None) -> ItemFacts:
     """Return facts of items from their counts [N + 1]; each count is increased by one: no item has probability 0."""
     often = counts[1:].astype(np.float64) + 1.0
     parts = np.maximum(np.rint(often**POWER / (often**POWER).sum() * (PARTS - len(often))), 1.0)
@@ -61,12 +61,12 @@ def facts(counts: np.ndarray[Any, Any], features: np.ndarray[Any, Any] | None) -
         return jnp.asarray(np.append(0.0, np.log(share)).astype(np.float32))
 
     feature_rows = None if features is None else jnp.asarray(features)
-    return Facts(
+    return ItemFacts(
         log_array(often / often.sum()), log_array(drawn), jnp.asarray(cumulative.astype(np.int32)), feature_rows
     )
 
 
-def read(recall: Recall, known: Facts, visit: Visit, dropout: Any = None, key: Any = None) -> jax.Array:
+def read(recall: NextItemModel, known: ItemFacts, visit: Visit, dropout: Any = None, key: Any = None) -> jax.Array:
     """Encode windows [B, H + 1] into the states [B, H + 1, D] after each of their steps."""
     vectors = recall.table(visit.items, known.features).vectors
     return recall.reader(vectors, visit.events, dropout, key, user=visit.user)
@@ -78,7 +78,7 @@ def likelihoods(states: jax.Array, items: Items) -> jax.Array:
 
 
 def recall_loss(
-    recall: Recall, config: Any, batch: Batch, known: Facts, key: jax.Array | None
+    recall: NextItemModel, config: Any, batch: Batch, known: ItemFacts, key: jax.Array | None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Return the cross-entropy of the next items, over all items or over a sample; also the metrics."""
     visit: Visit = batch.data
@@ -96,7 +96,9 @@ def recall_loss(
     return loss, {"imitation_loss": loss, "coverage": coverage, "entropy": entropy}
 
 
-def _sampled(recall: Recall, config: Any, visit: Visit, states: jax.Array, known: Facts, key: jax.Array) -> jax.Array:
+def _sampled(
+    recall: NextItemModel, config: Any, visit: Visit, states: jax.Array, known: ItemFacts, key: jax.Array
+) -> jax.Array:
     drawn = known.draw(key, (config.sampled_items,))
     positive, negative = (recall.table(items, known.features) for items in (visit.chosen, drawn))
     logit = jnp.sum(states * positive.vectors, axis=-1) + positive.bias
@@ -141,7 +143,7 @@ def from_factors(log: Interactions, size: int, seed: int) -> np.ndarray[Any, Any
 BEGINNINGS: Mapping[str, Begin] = {"random": at_random, "factors": from_factors}
 
 
-def recall_from(recall: Recall, rows: Any) -> Recall:
+def recall_from(recall: NextItemModel, rows: Any) -> NextItemModel:
     """Return the table with the user's own rows [N, D]; ConfigError where their shape differs."""
     count, size = recall.table.weight.shape
     vectors = np.asarray(rows, np.float32)

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 
 from tidelog.losses.next_item_losses import standardised
 from tidelog.networks.recipe import whole
-from tidelog.recommend.candidate_generation import Imagination, clipped, envisaged
+from tidelog.recommend.candidate_generation import ItemGeneration, clipped, decode_items
 from tidelog.recommend.networks import recipe
 from tidelog.recommend.networks.catalogue import Pair
-from tidelog.recommend.next_item import Recall
+from tidelog.recommend.next_item import NextItemModel
 from tidelog.support import supported
 from tidelog.types import Histories
 
@@ -23,15 +23,15 @@ from tidelog.types import Histories
 class PolicyParams(NamedTuple):
     """The arrays that ranking reads."""
 
-    recall: Recall
+    recall: NextItemModel
     critic: Pair
-    imagination: Imagination | None
+    imagination: ItemGeneration | None
     latents: jax.Array | None
     features: jax.Array | None
     weight: jax.Array
 
 
-class Weighed(NamedTuple):
+class ItemScores(NamedTuple):
     """Items found: log-likelihood relative to the most likely one, standardised Q, and support by the log."""
 
     likelihood: jax.Array  # [B, K]
@@ -45,20 +45,20 @@ def all_items(params: PolicyParams) -> jax.Array:
     return jnp.concatenate([items.vectors, items.bias[:, None]], axis=1)
 
 
-def seek(config: Any, params: PolicyParams, seen: Histories, key: jax.Array | None) -> jax.Array:
+def queries(config: Any, params: PolicyParams, seen: Histories, key: jax.Array | None) -> jax.Array:
     """Return queries [B, 1 + n, D + 1] for histories: likelihood first, then n generated vectors."""
     states = state_after(params, seen)
     queries = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1)[:, None]
     if params.imagination is None or params.latents is None:
         return queries
     latents = params.latents if key is None else clipped(config, key, params.latents.shape)
-    vectors = envisaged(config, params.imagination, states[:, None], latents[None])
+    vectors = decode_items(config, params.imagination, states[:, None], latents[None])
     return jnp.concatenate([queries, jnp.pad(vectors, ((0, 0), (0, 0), (0, 1)))], axis=1)
 
 
-def weigh(
+def score_items(
     config: Any, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
-) -> Weighed:
+) -> ItemScores:
     """Return scores of found items [B, K] for histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
     valid = jnp.isfinite(logits)
     known = jnp.where(valid, logits, -1e30)
@@ -66,7 +66,7 @@ def weigh(
     vectors = params.recall.table(found, params.features).vectors
     q = params.critic(state_after(params, seen)[:, None], vectors)[..., 0]
     likelihood = jnp.where(valid, known - jnp.max(known, axis=-1, keepdims=True), -jnp.inf)
-    return Weighed(likelihood, standardised(q, first), first)
+    return ItemScores(likelihood, standardised(q, first), first)
 
 
 def state_after(params: PolicyParams, seen: Histories) -> jax.Array:

@@ -48,7 +48,7 @@ from tidelog.algorithms.core.sampling import Batch, Sampler
 from tidelog.errors import ConfigError, SpecError
 from tidelog.losses.td import PointLoss, squared
 from tidelog.recommend import ranking as listing
-from tidelog.recommend.candidate_generation import GENERATORS, Propose, likeliest
+from tidelog.recommend.candidate_generation import GENERATORS, Propose, most_likely
 from tidelog.recommend.critic_inputs import passed_over, scene
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.item_critic import critic_loss, target_value, values
@@ -63,7 +63,7 @@ from tidelog.recommend.next_item import (
     recall_loss,
     variety,
 )
-from tidelog.recommend.ranking import PolicyParams, Weighed
+from tidelog.recommend.ranking import ItemScores, PolicyParams
 from tidelog.recommend.state import State, begin, sees_users
 from tidelog.recommend.windows import Visit, Windows
 from tidelog.types import Catalogue, Histories, Spec
@@ -159,7 +159,7 @@ def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -
 class RecommenderBCQ:
     """Batch-constrained Q-learning over a catalogue: ranks items that the log supports by their value."""
 
-    generator: Propose = static(likeliest, choices=GENERATORS, help="candidate generator for Q")
+    generator: Propose = static(most_likely, choices=GENERATORS, help="candidate generator for Q")
     threshold: float = number(
         0.3, least=0.0, most=1.0, help="likelihood: smallest probability relative to the most likely item"
     )
@@ -262,7 +262,7 @@ class RecommenderBCQ:
         """Return new networks for a run of `updates` updates."""
         return begin(self, spec, key, updates)
 
-    def furnish(self, state: State, log: Interactions, seed: int) -> State:
+    def with_item_facts(self, state: State, log: Interactions, seed: int) -> State:
         """Return a new state with the log's facts of its items: popularity, features, initial vectors."""
         known = facts(log.counts, log.item_features if self.content else None)
         rows = (self.item_vectors or self.begin)(log, self.size, seed)
@@ -274,7 +274,7 @@ class RecommenderBCQ:
         features, critic = state.known.features, state.critic.members[0]
         return PolicyParams(state.recall, critic, state.imagination, state.latents, features, state.weight)
 
-    def weighted(self, state: State, weight: float) -> State:
+    def with_q_weight(self, state: State, weight: float) -> State:
         """Return the state with this weight of Q in the score, unless `q_weight` is set."""
         return state if self.q_weight is not None else state._replace(weight=jnp.float32(weight))
 
@@ -292,15 +292,15 @@ class RecommenderBCQ:
         """Return the item vectors [N + 1, D + 1] for the search."""
         return listing.all_items(params)
 
-    def seek(self, params: PolicyParams, seen: Histories, key: jax.Array | None = None) -> jax.Array:
+    def queries(self, params: PolicyParams, seen: Histories, key: jax.Array | None = None) -> jax.Array:
         """Return queries [B, 1 + n, D + 1] for histories: likelihood, then n generated vectors."""
-        return listing.seek(self, params, seen, key)
+        return listing.queries(self, params, seen, key)
 
-    def weigh(
+    def score_items(
         self, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
-    ) -> Weighed:
+    ) -> ItemScores:
         """Return scores of found items [B, K] for histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
-        return listing.weigh(self, params, seen, found, logits, ideas)
+        return listing.score_items(self, params, seen, found, logits, ideas)
 
     def recipe(self, params: PolicyParams) -> dict[str, Any]:
         """Return the computation of lists, for policies without JAX."""

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.algorithms.core.optimisation import copied, init_opt_state
-from tidelog.algorithms.core.running_statistics import Running, nothing_seen
+from tidelog.algorithms.core.running_statistics import Running, empty_statistics
 from tidelog.networks.mlp import host_generator
-from tidelog.recommend.candidate_generation import Imagination, clipped, likeliest
-from tidelog.recommend.networks.catalogue import Correction, ItemGenerator, Pair, Raters, Table
+from tidelog.recommend.candidate_generation import ItemGeneration, clipped, most_likely
+from tidelog.recommend.networks.catalogue import Correction, ItemCritics, ItemGenerator, Pair, Table
 from tidelog.recommend.networks.sequence import Reader
-from tidelog.recommend.next_item import Facts, Recall, facts
+from tidelog.recommend.next_item import ItemFacts, NextItemModel, facts
 from tidelog.types import Spec
 
 UNCHOSEN = 0.25  # weight of Q in the score without a held-out period
@@ -35,14 +35,14 @@ class OptStates(NamedTuple):
 class State(NamedTuple):
     """Everything that a resumed run needs."""
 
-    recall: Recall
+    recall: NextItemModel
     target_reader: Reader
-    critic: Raters
-    target_critic: Raters
-    imagination: Imagination | None  # None: candidates are the most likely items
+    critic: ItemCritics
+    target_critic: ItemCritics
+    imagination: ItemGeneration | None  # None: candidates are the most likely items
     target_perturbation: Any  # a Correction, where there is a generator
     latents: jax.Array | None  # [n, L]: latents of acting
-    known: Facts
+    known: ItemFacts
     rewards: Running | None
     weight: jax.Array  # weight of Q in the score
     opt_states: OptStates
@@ -57,7 +57,7 @@ def sees_users(config: Any, spec: Spec) -> bool:
 
 
 def begin(config: Any, spec: Spec, key: jax.Array, updates: int) -> State:
-    """Return new networks; targets start as copies. `furnish` adds the log's facts of its items."""
+    """Return new networks; targets start as copies. `with_item_facts` adds the log's facts of its items."""
     random, (one, two) = host_generator(key), jax.random.split(key)
     catalogue, history = spec.action, spec.observation["history"]
     count, features = catalogue.n, len(catalogue.features) or None  # type: ignore[union-attr]
@@ -67,17 +67,17 @@ def begin(config: Any, spec: Spec, key: jax.Array, updates: int) -> State:
     reader = Reader.create(
         random, config.encoder, config.size, kinds, config.history, config.layers, config.heads, described
     )
-    critic = Raters(
+    critic = ItemCritics(
         tuple(Pair.create(random, config.size, config.size, config.hidden, 1) for _ in range(config.critics))
     )
     imagination = latents = None
-    if config.generator is not likeliest:
+    if config.generator is not most_likely:
         inward = Pair.create(random, config.size, config.size, config.generator_hidden, 2 * config.latent_size)
         outward = Pair.create(random, config.size, config.latent_size, config.generator_hidden, config.size)
         correction = Correction(Pair.create(random, config.size, config.size, config.perturbation_hidden, config.size))
-        imagination = Imagination(ItemGenerator(inward, outward), correction)
+        imagination = ItemGeneration(ItemGenerator(inward, outward), correction)
         latents = clipped(config, one, (config.samples, config.latent_size))
-    recall = Recall(table, reader)
+    recall = NextItemModel(table, reader)
     none = None if features is None else np.zeros((count + 1, features), np.float32)
     parts = (recall, critic, *(imagination or (None, None)))
     return State(
@@ -89,7 +89,7 @@ def begin(config: Any, spec: Spec, key: jax.Array, updates: int) -> State:
         target_perturbation=None if imagination is None else copied(imagination.perturbation),
         latents=latents,
         known=facts(np.zeros(count + 1), none if config.content else None),
-        rewards=nothing_seen() if config.normalise_rewards else None,
+        rewards=empty_statistics() if config.normalise_rewards else None,
         weight=jnp.float32(UNCHOSEN if config.q_weight is None else config.q_weight),
         opt_states=OptStates(*(None if part is None else init_opt_state(config.optimiser, part) for part in parts)),
         step=jnp.int32(0),

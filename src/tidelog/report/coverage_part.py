@@ -12,7 +12,7 @@ import numpy as np
 
 from tidelog.data.log import Log
 from tidelog.errors import TidelogError
-from tidelog.policies.replay_policy import act_along
+from tidelog.policies.replay_policy import replay_actions
 from tidelog.report.axes import Values
 from tidelog.report.frame import figure, grid, legend, paragraph, section
 from tidelog.report.learning_part import Line, lines_of
@@ -100,7 +100,7 @@ def _policy_actions(line: Line, part: Part) -> Values:
     run, rows = line.run, part.log.transitions[: part.steps]
     policies = [member_policy(run.path, run.record, member) for member in line.members[:MOST_MEMBERS]]
     seen, allowed = rows.observation, rows.mask
-    return np.stack([act_along(policy, seen, part.starts, allowed) for policy in policies])
+    return np.stack([replay_actions(policy, seen, part.starts, allowed) for policy in policies])
 
 
 def _likeness(one: Choices, part: Part) -> str:

@@ -21,7 +21,7 @@ from tidelog.report.learning_part import Line, lines_of
 from tidelog.report.logs import Found, fingerprint
 from tidelog.report.saved import SavedRun, ranks
 from tidelog.training.runs.policies import member_policy
-from tidelog.training.runs.run import fallen
+from tidelog.training.runs.run import collapsed_metrics
 
 MOST_CASES = 2_000  # largest number of held-out events
 MOST_MEMBERS = 5  # largest number of seeds per algorithm
@@ -139,7 +139,7 @@ def _collapses(runs: Sequence[SavedRun]) -> str:
         "the threshold."
         for run in runs
         for place, row in enumerate(run.rows)
-        for name in fallen(_watched(run), row, run.rows[:place])
+        for name in collapsed_metrics(_watched(run), row, run.rows[:place])
     ]
     if not warnings:
         return paragraph("No collapse: coverage and entropy of lists never fell below a quarter of their best.")

@@ -136,7 +136,7 @@ def _float32(values: Any, size: int | None) -> NumpyArray:
 
 def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
     """Write a policy as a folder, or as a zip for a .zip path, atomically; replaces an older policy there."""
-    if path.exists() and not stands_at(path):
+    if path.exists() and not is_at(path):
         raise CheckpointError(f"{path} exists and is not a saved policy, nothing was written. fix: choose another path")
     if path.suffix != ".zip":
         POLICY.write(path, files, manifest)
@@ -166,12 +166,12 @@ def _zip(file: Any, contents: Mapping[str, bytes]) -> None:
             archive.writestr(info, content)
 
 
-def stands_at(path: Path) -> bool:
+def is_at(path: Path) -> bool:
     """Return whether the path is a saved policy of any schema, which may be replaced."""
     try:
         Saved(path)
     except CheckpointError:
-        return POLICY.of_another_schema(_manifest_of(path))
+        return POLICY.has_other_schema(_manifest_of(path))
     return True
 
 

@@ -25,8 +25,8 @@ def reading_of(node: Node) -> Reading:
     """Return the NumPy functions of a node for reading histories."""
     return Reading(
         table=np.asarray(rows(np, node["catalogue"]), np.float32),
-        seek=lambda seen: sought(np, node, states(np, node, seen)),
-        weigh=lambda seen, *found: weighed(np, node, states(np, node, seen), *found),
+        queries=lambda seen: item_queries(np, node, states(np, node, seen)),
+        score_items=lambda seen, *found: item_scores(np, node, states(np, node, seen), *found),
         history=node["history"],
         kinds=len(node["reader"]["events"]) - 1,
         features=features_of(node),
@@ -50,7 +50,7 @@ def rows(xp: Any, node: Node) -> Array:
     return xp.concatenate([_directed(xp, weight), bias[:, None]], axis=1)
 
 
-def sought(xp: Any, node: Node, states: Array) -> Array:
+def item_queries(xp: Any, node: Node, states: Array) -> Array:
     """Return queries [B, 1 + n, D + 1] in states [B, D]: likelihood, then generated vectors."""
     ones = xp.ones((states.shape[0], 1), xp.float32)
     likely = xp.concatenate([states, ones], axis=1)[:, None]
@@ -64,7 +64,7 @@ def sought(xp: Any, node: Node, states: Array) -> Array:
     return xp.concatenate([likely, xp.concatenate([imagined, xp.zeros_like(imagined[..., :1])], axis=-1)], axis=1)
 
 
-def weighed(xp: Any, node: Node, states: Array, found: Array, logits: Array, ideas: Array) -> tuple[Array, ...]:
+def item_scores(xp: Any, node: Node, states: Array, found: Array, logits: Array, ideas: Array) -> tuple[Array, ...]:
     """Return likelihood, value and support of found items [B, K]; `logits` -inf for none, `ideas` bool."""
     valid = logits > -math.inf
     known = xp.where(valid, logits, -1e30)

@@ -11,9 +11,9 @@ import numpy as np
 from tidelog.errors import CheckpointError
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.history_encoders import LISTED, reading_of
-from tidelog.runtime.manifest_limits import check_sizes, tried, tried_lists
+from tidelog.runtime.manifest_limits import check_lists, check_outputs, check_sizes
 from tidelog.runtime.policy import Policy
-from tidelog.runtime.policy_heads import KINDS, Made, Seen, smallest
+from tidelog.runtime.policy_heads import KINDS, PolicyOutputs, Seen, smallest
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recipe import Recipe, noise_of, restored
 from tidelog.runtime.recommender import Recommender
@@ -50,11 +50,11 @@ def _acts(saved: Saved, recipe: Recipe) -> Policy:
     def scaled(leaves: Mapping[str, NumpyArray]) -> dict[str, NumpyArray]:
         return {n: (x - scales[n][0]) / scales[n][1] if n in scales else x for n, x in leaves.items()}
 
-    def make(seen: Seen) -> Made:
+    def make(seen: Seen) -> PolicyOutputs:
         return kind(np, act, seen._replace(leaves=scaled(seen.leaves)))
 
     rate = None if values is None else lambda leaves: smallest(np, values, scaled(leaves))
-    tried(make, rate, recipe["carry"], spec, saved.where)
+    check_outputs(make, rate, recipe["carry"], spec, saved.where)
     chunk = CHUNK_OF_CANDIDATES if act["kind"] == "candidates" else CHUNK
     return Policy(saved, make, rate, noise=noise, epsilon=epsilon, width=recipe["carry"], chunk=chunk)
 
@@ -63,4 +63,4 @@ def _ranks(saved: Saved, recipe: Recipe) -> Recommender:
     def make() -> Ranker:
         return Ranker(reading_of(recipe["act"]))
 
-    return Recommender(saved, tried_lists(make, saved.spec, saved.where))
+    return Recommender(saved, check_lists(make, saved.spec, saved.where))

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tidelog.errors import CheckpointError, TidelogError
-from tidelog.runtime.policy_heads import Made, Seen
+from tidelog.runtime.policy_heads import PolicyOutputs, Seen
 from tidelog.runtime.recipe import Recipe
 from tidelog.runtime.recommend import Ranks
 from tidelog.types import (
@@ -108,7 +108,7 @@ def _action_sizes(space: ActionSpace) -> list[Any]:
     return list(space.sizes) if isinstance(space, MultiDiscrete) else [len(space.low)]
 
 
-def tried(make: Callable[[Seen], Made], rate: Rate | None, carry: int, spec: Spec, where: str) -> None:
+def check_outputs(make: Callable[[Seen], PolicyOutputs], rate: Rate | None, carry: int, spec: Spec, where: str) -> None:
     """Raise CheckpointError unless blank observations, and the highest codes, give outputs that match the spec."""
     for highest in (False, True):
         leaves = {name: _blank(leaf, highest) for name, leaf in spec.observation.items()}
@@ -123,7 +123,7 @@ def tried(make: Callable[[Seen], Made], rate: Rate | None, carry: int, spec: Spe
             _expect(values, (1, *_action_sizes(space)), "values", where)
 
 
-def _check_shapes(outputs: Made, spec: Spec, carry: int, where: str) -> None:
+def _check_shapes(outputs: PolicyOutputs, spec: Spec, carry: int, where: str) -> None:
     space = spec.action
     wide = () if isinstance(space, Discrete) else (len(space.low if isinstance(space, Continuous) else space.sizes),)
     _expect(outputs.action, (1, *wide), "actions", where)
@@ -141,7 +141,7 @@ def _expect(actual: Any, expected: tuple[int, ...], name: str, where: str) -> No
         )
 
 
-def tried_lists(make: Callable[[], Lists], spec: Spec, where: str) -> Lists:
+def check_lists(make: Callable[[], Lists], spec: Spec, where: str) -> Lists:
     """Return a recipe's ranker after a test on an empty history and each kind of event; CheckpointError as above."""
     kinds = len(spec.observation["history"].events)  # type: ignore[union-attr]
     events = np.stack([np.zeros(kinds, np.int32), np.arange(1, kinds + 1, dtype=np.int32)])

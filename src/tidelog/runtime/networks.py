@@ -111,7 +111,7 @@ def encoded(xp: Any, node: Node, leaves: Mapping[str, Array], carry: Array | Non
         else:
             parts.append(seen if leaf["picture"] is None else picture(xp, leaf["picture"], seen))
     features = parts[0] if len(parts) == 1 else xp.concatenate(parts, axis=-1)
-    if node["memory"] is None:
+    if node["gru"] is None:
         return features, None
-    carried = gru(xp, node["memory"], carry, features)
+    carried = gru(xp, node["gru"], carry, features)
     return carried, carried

@@ -23,7 +23,7 @@ NumpyArray = np.ndarray[Any, Any]
 LONGEST = 200  # largest number of characters of a value in an error
 
 
-class Intake(NamedTuple):
+class RawBatch(NamedTuple):
     """Observations in the policy's form."""
 
     leaves: dict[str, NumpyArray]  # [P, ...]
@@ -42,7 +42,7 @@ class Intake(NamedTuple):
         return self.rows - self.size
 
 
-def read_observation(observation: Any, spec: Spec, padded: bool = True) -> Intake:
+def read_observation(observation: Any, spec: Spec, padded: bool = True) -> RawBatch:
     """Return the leaves of a raw observation or batch; SpecError for wrong names, counts or values."""
     leaves = spec.observation
     if hasattr(observation, "columns"):
@@ -58,10 +58,10 @@ def read_observation(observation: Any, spec: Spec, padded: bool = True) -> Intak
     if count == 0:
         raise SpecError("the batch has 0 rows, expected at least 1. fix: pass an observation")
     rows = _rows_for(count) if padded else count
-    return Intake({name: _padded(leaf, rows) for name, leaf in read.items()}, count, single)
+    return RawBatch({name: _padded(leaf, rows) for name, leaf in read.items()}, count, single)
 
 
-def read_mask(inputs: Intake, mask: Any, spec: Spec) -> Intake:
+def read_mask(inputs: RawBatch, mask: Any, spec: Spec) -> RawBatch:
     """Add an action mask [A] or [B, A]; SpecError where it does not match or allows nothing."""
     if mask is None:
         return inputs
@@ -86,7 +86,7 @@ def read_mask(inputs: Intake, mask: Any, spec: Spec) -> Intake:
     return inputs._replace(mask=_padded(allowed, inputs.rows))
 
 
-def read_action(inputs: Intake, action: Any, spec: Spec) -> NumpyArray:
+def read_action(inputs: RawBatch, action: Any, spec: Spec) -> NumpyArray:
     """Return given actions in network units, [P], [P, M] or [P, A]; SpecError for a wrong shape, kind or range."""
     space, actions = spec.action, _as_array(action, "action")
     actions = actions[None] if inputs.single else actions

@@ -15,8 +15,8 @@ import numpy as np
 from tidelog.errors import SpecError
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.memory import Memory, carried
-from tidelog.runtime.observations import Intake, read_mask, read_observation
-from tidelog.runtime.policy_heads import Made, Seen
+from tidelog.runtime.observations import RawBatch, read_mask, read_observation
+from tidelog.runtime.policy_heads import PolicyOutputs, Seen
 from tidelog.runtime.recipe import Noise
 from tidelog.types import Continuous, Discrete, Spec
 
@@ -32,7 +32,7 @@ class Policy:
     def __init__(
         self,
         saved: Saved,
-        make: Callable[[Seen], Made],
+        make: Callable[[Seen], PolicyOutputs],
         rate: Callable[[Mapping[str, NumpyArray]], NumpyArray] | None,
         *,
         noise: Noise | None,
@@ -101,17 +101,21 @@ class Policy:
         parts = [self._rate(leaves) for _, leaves in _chunks(inputs, self._chunk)]
         return _unbatched(np.concatenate(parts), inputs)
 
-    def _read(self, observation: Any, mask: Any) -> Intake:
+    def _read(self, observation: Any, mask: Any) -> RawBatch:
         return read_mask(read_observation(observation, self.spec, padded=False), mask, self.spec)
 
-    def _run(self, inputs: Intake, memory: Memory | None, generator: np.random.Generator | None = None) -> Made:
+    def _run(
+        self, inputs: RawBatch, memory: Memory | None, generator: np.random.Generator | None = None
+    ) -> PolicyOutputs:
         carry = carried(memory, inputs.size, self.is_recurrent)
         parts = []
         for rows, leaves in _chunks(inputs, self._chunk):
             noise = None if generator is None else self._draw(generator, len(next(iter(leaves.values()))))
             mask, state = (None if x is None else x[rows] for x in (inputs.mask, carry))
             parts.append(self._make(Seen(leaves, mask, state, noise)))
-        whole = parts[0] if len(parts) == 1 else Made(*(_joined(column) for column in zip(*parts, strict=True)))
+        whole = (
+            parts[0] if len(parts) == 1 else PolicyOutputs(*(_joined(column) for column in zip(*parts, strict=True)))
+        )
         if memory is not None and whole.carry is not None:
             memory.carry = np.asarray(whole.carry)
         return whole
@@ -138,7 +142,7 @@ class Policy:
             return executed
         return np.asarray(action).astype(np.int32)
 
-    def _propensity(self, outputs: Made, action: NumpyArray) -> NumpyArray | None:
+    def _propensity(self, outputs: PolicyOutputs, action: NumpyArray) -> NumpyArray | None:
         space = self.spec.action
         if outputs.probabilities is not None:
             return np.take_along_axis(np.asarray(outputs.probabilities), action[:, None], axis=-1)[:, 0]
@@ -150,7 +154,7 @@ class Policy:
         return density
 
 
-def _chunks(inputs: Intake, size: int) -> Iterator[tuple[slice, dict[str, NumpyArray]]]:
+def _chunks(inputs: RawBatch, size: int) -> Iterator[tuple[slice, dict[str, NumpyArray]]]:
     for start in range(0, inputs.size, size):
         rows = slice(start, start + size)
         yield rows, {name: leaf[rows] for name, leaf in inputs.leaves.items()}
@@ -160,6 +164,6 @@ def _joined(parts: Sequence[Any]) -> Any:
     return None if parts[0] is None else np.concatenate(parts)
 
 
-def _unbatched(values: Any, inputs: Intake) -> NumpyArray:
+def _unbatched(values: Any, inputs: RawBatch) -> NumpyArray:
     array = np.asarray(values)
     return array[0] if inputs.single else array

@@ -25,7 +25,7 @@ class Seen(NamedTuple):
     noise: Array | None = None  # [B, W], of candidates [C, B, L]; None: the deterministic action
 
 
-class Made(NamedTuple):
+class PolicyOutputs(NamedTuple):
     """The outputs of a policy."""
 
     action: Array  # [B], [B, M] or [B, A]
@@ -35,23 +35,23 @@ class Made(NamedTuple):
     carry: Array | None = None  # [B, H]
 
 
-def likely(xp: Any, node: Node, seen: Seen) -> Made:
+def likely(xp: Any, node: Node, seen: Seen) -> PolicyOutputs:
     """Return the most likely action of a network's distribution."""
     features, carry = encoded(xp, node["encoder"], seen.leaves, seen.carry)
     outputs = HEADS[node["head"]["kind"]](xp, node["head"], mlp(xp, node["trunk"], features), seen, node["epsilon"])
     return outputs._replace(carry=carry)
 
 
-def logits(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> Made:
+def logits(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> PolicyOutputs:
     """One choice; with an epsilon, sampling draws with this probability and otherwise takes the most likely one."""
     scores = _allowed(xp, linear(node["linear"], features), seen.mask)
     best, chances = xp.argmax(scores, axis=-1), _softmax(xp, scores)
     if epsilon is not None:
         chances = epsilon * chances + (1.0 - epsilon) * _only(xp, best, scores)
-    return Made(_drawn(xp, best, chances, seen.noise), chances)
+    return PolicyOutputs(_drawn(xp, best, chances, seen.noise), chances)
 
 
-def several(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> Made:
+def several(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> PolicyOutputs:
     """Several choices at once, [B, M]."""
     scores, chosen, start = linear(node["linear"], features), [], 0
     for size in node["sizes"]:
@@ -59,24 +59,24 @@ def several(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | N
         noise = None if seen.noise is None else seen.noise[:, start : start + size]
         chosen.append(_drawn(xp, xp.argmax(part, axis=-1), _softmax(xp, part), noise))
         start += size
-    return Made(xp.stack(chosen, axis=-1))
+    return PolicyOutputs(xp.stack(chosen, axis=-1))
 
 
-def gaussian(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> Made:
+def gaussian(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> PolicyOutputs:
     """Return the mean; the standard deviation is from an array [A] or a layer."""
     mean, source = linear(node["mean"], features), node["log_std"]
     mean = xp.tanh(mean) if node["squashed"] else mean
     log_std = linear(source, features) if isinstance(source, Mapping) else source
     spread = xp.broadcast_to(xp.exp(xp.clip(log_std, *node["range"])), mean.shape)
-    return Made(mean if seen.noise is None else mean + spread * seen.noise, mean=mean, spread=spread)
+    return PolicyOutputs(mean if seen.noise is None else mean + spread * seen.noise, mean=mean, spread=spread)
 
 
-def point(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> Made:
+def point(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> PolicyOutputs:
     """Return one action, independent of the noise."""
-    return Made(xp.tanh(linear(node["mean"], features)))
+    return PolicyOutputs(xp.tanh(linear(node["mean"], features)))
 
 
-def supported(xp: Any, node: Node, seen: Seen) -> Made:
+def supported(xp: Any, node: Node, seen: Seen) -> PolicyOutputs:
     """Return the action of highest value among the supported and allowed ones."""
     critic, imitator = node["critic"], node["imitator"]
     one, two = _parts(seen.carry, 2)
@@ -84,19 +84,30 @@ def supported(xp: Any, node: Node, seen: Seen) -> Made:
     values = mlp(xp, critic["body"], features)
     features, two = encoded(xp, imitator["encoder"], seen.leaves, two)
     scores = linear(imitator["head"]["linear"], mlp(xp, imitator["trunk"], features))
-    likeliest = xp.max(_allowed(xp, scores, seen.mask), axis=-1, keepdims=True)
+    most_likely = xp.max(_allowed(xp, scores, seen.mask), axis=-1, keepdims=True)
     threshold = node["threshold"]
-    is_supported = scores - likeliest >= (math.log(threshold) if threshold > 0 else -math.inf)
+    is_supported = scores - most_likely >= (math.log(threshold) if threshold > 0 else -math.inf)
     is_supported = is_supported if seen.mask is None else is_supported & seen.mask
-    best = xp.argmax(xp.where(is_supported, values, -xp.inf), axis=-1)
-    uniform = is_supported / xp.sum(is_supported, axis=-1, keepdims=True)
-    epsilon = node["epsilon"]
-    chances = (epsilon * uniform + (1.0 - epsilon) * _only(xp, best, values)).astype(xp.float32)
     carry = None if one is None else xp.concatenate([one, two], axis=-1)
-    return Made(_drawn(xp, best, chances, seen.noise), chances, carry=carry)
+    return _epsilon_greedy(xp, values, is_supported, node["epsilon"], seen.noise)._replace(carry=carry)
 
 
-def candidates(xp: Any, node: Node, seen: Seen) -> Made:
+def greedy(xp: Any, node: Node, seen: Seen) -> PolicyOutputs:
+    """Return the allowed action of highest value."""
+    values = smallest(xp, node["values"], seen.leaves)
+    allowed = values > -xp.inf if seen.mask is None else seen.mask
+    return _epsilon_greedy(xp, values, allowed, node["epsilon"], seen.noise)
+
+
+def _epsilon_greedy(xp: Any, values: Array, allowed: Array, epsilon: float, noise: Array | None) -> PolicyOutputs:
+    """Return the best of the allowed actions [B, A]; probabilities mix it with a uniform one of them."""
+    best = xp.argmax(xp.where(allowed, values, -xp.inf), axis=-1)
+    uniform = allowed / xp.sum(allowed, axis=-1, keepdims=True)
+    chances = (epsilon * uniform + (1.0 - epsilon) * _only(xp, best, values)).astype(xp.float32)
+    return PolicyOutputs(_drawn(xp, best, chances, noise), chances)
+
+
+def candidates(xp: Any, node: Node, seen: Seen) -> PolicyOutputs:
     """Return the generated and perturbed candidate with the highest value of the critic."""
     names = ("generator", "perturbation", "critic")
     encodings = [
@@ -117,7 +128,9 @@ def candidates(xp: Any, node: Node, seen: Seen) -> Made:
     values = mlp(xp, node["critic"]["body"], with_features(encodings[2][0], actions))[..., 0]
     first = xp.arange(count)[:, None] == xp.argmax(values, axis=0)[None]
     action = xp.sum(xp.where(first[..., None], actions, 0.0), axis=0)
-    return Made(action, carry=None if seen.carry is None else xp.concatenate([c for _, c in encodings], axis=-1))
+    return PolicyOutputs(
+        action, carry=None if seen.carry is None else xp.concatenate([c for _, c in encodings], axis=-1)
+    )
 
 
 def smallest(xp: Any, node: Node, leaves: Mapping[str, Array]) -> Array:
@@ -132,9 +145,9 @@ def smallest(xp: Any, node: Node, leaves: Mapping[str, Array]) -> Array:
     return xp.min(xp.stack(members), axis=0)
 
 
-Kind = Callable[[Any, Node, Seen], Made]
-KINDS: Mapping[str, Kind] = {"likely": likely, "supported": supported, "candidates": candidates}
-HEADS: Mapping[str, Callable[[Any, Node, Array, Seen, float | None], Made]] = {
+Kind = Callable[[Any, Node, Seen], PolicyOutputs]
+KINDS: Mapping[str, Kind] = {"likely": likely, "supported": supported, "greedy": greedy, "candidates": candidates}
+HEADS: Mapping[str, Callable[[Any, Node, Array, Seen, float | None], PolicyOutputs]] = {
     "logits": logits,
     "several": several,
     "gaussian": gaussian,

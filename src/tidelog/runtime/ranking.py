@@ -31,13 +31,14 @@ class Found(NamedTuple):
 class Reading(NamedTuple):
     """The functions of a ranking policy: rows for the search, queries for histories, and scores of the items found.
 
-    `seek(histories)` returns queries [B, 1 + n, Q]; the first finds the most likely items, the others generated ones.
-    `weigh(histories, found, logits, ideas)` returns likelihood, value and support of found items, [B, K] each.
+    `queries(histories)` returns queries [B, 1 + n, Q]; the first finds the most likely items, the others generated
+    ones.
+    `score_items(histories, found, logits, ideas)` returns likelihood, value and support of found items, [B, K] each.
     """
 
     table: NumpyArray  # [N + 1, Q] float32
-    seek: Callable[..., Any]
-    weigh: Callable[..., Any]
+    queries: Callable[..., Any]
+    score_items: Callable[..., Any]
     history: int  # H: number of steps of a history
     kinds: int  # number of event kinds
     features: int  # F: number of user features
@@ -120,13 +121,13 @@ class Ranker:
 
     def _find(self, seen: Histories, k: int, allowed: NumpyArray) -> Found:
         reading = self._reading
-        queries = np.asarray(reading.seek(seen))
+        queries = np.asarray(reading.queries(seen))
         found, ideas = self._search(queries, min(max(k, reading.width), self.items), allowed)
         valid = np.take_along_axis(allowed, found, axis=1)
         vectors = reading.table[found]  # [B, K, Q]
         logits = np.where(valid, np.einsum("bkq,bq->bk", vectors, queries[:, 0]), -np.inf).astype(np.float32)
         logits[_again(found)] = -np.inf
-        likelihood, rating, first = (np.asarray(part) for part in reading.weigh(seen, found, logits, ideas))
+        likelihood, rating, first = (np.asarray(part) for part in reading.score_items(seen, found, logits, ideas))
         return Found(found, likelihood, rating, first)
 
     def _search(self, queries: NumpyArray, width: int, allowed: NumpyArray) -> tuple[NumpyArray, NumpyArray]:

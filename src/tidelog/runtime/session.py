@@ -17,10 +17,10 @@ from tidelog.errors import CheckpointError, ExportError, SpecError
 from tidelog.runtime.artefact_files import ONNX, Saved
 from tidelog.runtime.history_encoders import LISTED, features_of
 from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES
-from tidelog.runtime.manifest_limits import check_sizes, tried, tried_lists
+from tidelog.runtime.manifest_limits import check_lists, check_outputs, check_sizes
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy import Policy
-from tidelog.runtime.policy_heads import Made, Seen
+from tidelog.runtime.policy_heads import PolicyOutputs, Seen
 from tidelog.runtime.ranking import ROWS, check_histories, described, fitted, refuse_too_few
 from tidelog.runtime.recipe import Recipe, noise_of, restored
 from tidelog.runtime.recommender import Recommender
@@ -52,13 +52,13 @@ def _acts(saved: Saved, recipe: Recipe, session: Any) -> Policy:
     act, spec, carry = recipe["act"], saved.spec, recipe["carry"]
     outputs, noise = [one.name for one in session.get_outputs()], noise_of(recipe, spec)
 
-    def make(seen: Seen) -> Made:
+    def make(seen: Seen) -> PolicyOutputs:
         feeds = {name: _columns(name, spec.observation[name], leaf) for name, leaf in seen.leaves.items()}
         optional = {"mask": seen.mask, "carry": seen.carry, "noise": seen.noise}
         feeds |= {name: value for name, value in optional.items() if value is not None}
         return _made(dict(zip(outputs, _run(session, saved, outputs, feeds), strict=True)), spec)
 
-    tried(make, None, carry, spec, saved.where)
+    check_outputs(make, None, carry, spec, saved.where)
     epsilon = act.get("epsilon") if noise is not None and noise.kind == "normal" else None
     chunk = CHUNK_OF_CANDIDATES if noise is not None and noise.kind == "latents" else CHUNK
     return Policy(saved, make, None, noise=noise, epsilon=epsilon, width=carry, chunk=chunk)
@@ -78,7 +78,7 @@ def _ranks(saved: Saved, recipe: Recipe, session: Any) -> Recommender:
     node, space = recipe["act"], saved.spec.action
     items = space.n if isinstance(space, Catalogue) else 0
     lists = _Lists(saved, session, items, node)
-    tried_lists(lambda: lists, saved.spec, saved.where)
+    check_lists(lambda: lists, saved.spec, saved.where)
     return Recommender(saved, lists)
 
 
@@ -160,7 +160,7 @@ def _columns(name: str, leaf: Leaf, values: NumpyArray) -> NumpyArray:
     return columns
 
 
-def _made(outputs: Mapping[str, NumpyArray], spec: Spec) -> Made:
+def _made(outputs: Mapping[str, NumpyArray], spec: Spec) -> PolicyOutputs:
     """Return the file's outputs in units of [-1, 1]."""
     space, mean, spread = spec.action, outputs.get("mean"), outputs.get("spread")
     action = outputs["action"]
@@ -168,4 +168,4 @@ def _made(outputs: Mapping[str, NumpyArray], spec: Spec) -> Made:
         action = space.to_unit(action)
         mean = None if mean is None else space.to_unit(mean)
         spread = None if spread is None else spread / (space.from_unit(1.0) - space.from_unit(0.0))
-    return Made(action, outputs.get("probabilities"), mean, spread, outputs.get("next_carry"))
+    return PolicyOutputs(action, outputs.get("probabilities"), mean, spread, outputs.get("next_carry"))

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from tidelog.runtime.policy import Policy
-from tidelog.serving.bodies import UNFIT, Asked, Refused, pictures, read_body
+from tidelog.serving.bodies import UNFIT, ParsedRequest, Refused, pictures, read_body
 from tidelog.types import Discrete
 
 FEW = 8  # rows
 
 
-class Acts:
+class ActEndpoint:
     """Observations in, actions out; at most `most` rows."""
 
     path = "/act"
@@ -21,15 +21,15 @@ class Acts:
     def __init__(self, policy: Policy, most: int) -> None:
         self.policy, self._most = policy, most
 
-    def read(self, text: bytes) -> Asked:
+    def read(self, text: bytes) -> ParsedRequest:
         """Return the request of a body; Refused for an invalid one."""
         return read_body(text, self.policy, self._most)
 
-    def quick(self, asked: Asked) -> bool:
+    def quick(self, asked: ParsedRequest) -> bool:
         """Return whether the computation is faster than a thread switch."""
         return asked.rows <= FEW
 
-    def compute(self, asked: Asked) -> dict[str, Any]:
+    def compute(self, asked: ParsedRequest) -> dict[str, Any]:
         """Return the answer to a request: actions by number or value, and by name where names exist."""
         observation, space = pictures(asked, self.policy.spec), self.policy.spec.action
         answer: dict[str, Any] = {}

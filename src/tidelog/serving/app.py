@@ -23,7 +23,7 @@ from starlette.routing import Route
 from tidelog.errors import SpecError
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.recommender import Recommender
-from tidelog.serving.acts import Acts
+from tidelog.serving.acts import ActEndpoint
 from tidelog.serving.bodies import UNFIT, Refused
 from tidelog.serving.counts import Counts
 from tidelog.serving.lists import Lists
@@ -51,7 +51,7 @@ class Bounds:
 def application(policy: Policy | Recommender, bounds: Bounds | None = None) -> Starlette:
     """Return the application of a policy: at `/act`, or for a ranking policy at `/recommend`."""
     bounds = bounds or Bounds()
-    asks = Lists(policy, bounds.rows) if isinstance(policy, Recommender) else Acts(policy, bounds.rows)
+    asks = Lists(policy, bounds.rows) if isinstance(policy, Recommender) else ActEndpoint(policy, bounds.rows)
     server = _Server(policy, asks, bounds)
     routes = [
         Route(asks.path, server.answer, methods=["POST"]),
@@ -74,7 +74,7 @@ def application(policy: Policy | Recommender, bounds: Bounds | None = None) -> S
 
 
 class _Server:
-    def __init__(self, policy: Policy | Recommender, asks: Acts | Lists, bounds: Bounds) -> None:
+    def __init__(self, policy: Policy | Recommender, asks: ActEndpoint | Lists, bounds: Bounds) -> None:
         self.asks, self.bounds, self.counts = asks, bounds, Counts()
         facts = {name: policy.manifest[name] for name in _DESCRIBED} | {"remembers": policy.is_recurrent}
         self._description = Answer(_plain(facts))

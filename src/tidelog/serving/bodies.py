@@ -34,7 +34,7 @@ class Refused(Exception):
         self.status = status
 
 
-class Asked(NamedTuple):
+class ParsedRequest(NamedTuple):
     """A client's request; always a batch, of one for a single observation."""
 
     observation: dict[str, NumpyArray]  # [B, ...] by feature or by leaf
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
     seed: int | None = None
 
 
-def read_body(text: bytes, policy: Policy, most: int) -> Asked:
+def read_body(text: bytes, policy: Policy, most: int) -> ParsedRequest:
     """Return the request of a body; Refused for invalid JSON, invalid fields, or more than `most` rows."""
     body = parsed(text)
     if not isinstance(body, dict) or ("observation" in body) == ("observations" in body):
@@ -63,7 +63,7 @@ def read_body(text: bytes, policy: Policy, most: int) -> Asked:
     where = "observation" if single else "observations"
     observation = _observation(rows, policy.spec, where)
     mask, memory = (body.get(name) for name in fields[1:3])
-    return Asked(
+    return ParsedRequest(
         observation,
         len(rows),
         single,
@@ -222,7 +222,7 @@ def _seed(value: Any) -> int | None:
     raise Refused(UNFIT, f"'seed' is not a whole number from 0 to {2**32 - 1:,}. fix: send 0")
 
 
-def pictures(asked: Asked, spec: Spec) -> dict[str, NumpyArray]:
+def pictures(asked: ParsedRequest, spec: Spec) -> dict[str, NumpyArray]:
     """Return the observations with pictures as bytes; Refused for other numbers."""
     observation = dict(asked.observation)
     for name, leaf in spec.observation.items():

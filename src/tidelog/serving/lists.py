@@ -15,7 +15,7 @@ ONE = ("history", "events", "user", *CHOICES)
 MANY = ("histories", "events", "users", *CHOICES)
 
 
-class Asked(NamedTuple):
+class ParsedRequest(NamedTuple):
     """A client's request; always a batch, of one for a single history."""
 
     histories: list[list[Any]]
@@ -32,7 +32,7 @@ class Lists:
     def __init__(self, policy: Recommender, most: int) -> None:
         self.policy, self._most = policy, most
 
-    def read(self, text: bytes) -> Asked:
+    def read(self, text: bytes) -> ParsedRequest:
         """Return the request of a body; Refused for an invalid one."""
         body = parsed(text)
         if not isinstance(body, dict) or ("history" in body) == ("histories" in body):
@@ -56,13 +56,13 @@ class Lists:
             choices["events"] = _rows(body["events"], "events", single)
         if body.get(fields[2]) is not None:
             choices["users"] = _users(body[fields[2]], fields[2], single)
-        return Asked(histories, len(histories), single, choices)
+        return ParsedRequest(histories, len(histories), single, choices)
 
-    def quick(self, asked: Asked) -> bool:
+    def quick(self, asked: ParsedRequest) -> bool:
         """Return whether the computation is faster than a thread switch."""
         return asked.rows * (self.policy.ranker().items + 100 * int(asked.choices.get("k", 10))) <= FEW
 
-    def compute(self, asked: Asked) -> dict[str, Any]:
+    def compute(self, asked: ParsedRequest) -> dict[str, Any]:
         """Return items and scores [B, k], best first."""
         lists = self.policy.recommend(asked.histories, **asked.choices)
         items, scores = lists.items.tolist(), lists.scores.tolist()

@@ -15,7 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms.core.finetune import Scales, Tuned, Tuning, check_tunable, with_constant_rates
+from tidelog.algorithms.core.finetune import (
+    FinetuneConfig,
+    FinetunedAlgorithm,
+    Scales,
+    check_tunable,
+    with_constant_rates,
+)
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.training.engine.cache import use_cache
@@ -23,10 +29,10 @@ from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import LearnerState, Stores, reported
 from tidelog.training.engine.validation import Validation
 from tidelog.training.online.collected_log import CollectedLog
-from tidelog.training.online.env_assignment import EnvAssignment, place_name, places_for, restored
+from tidelog.training.online.env_assignment import EnvAssignment, environment_name, places_for, restored
 from tidelog.training.online.initial_learners import beginners, planned_updates
 from tidelog.training.runs.checkpoints import Checkpoints
-from tidelog.training.runs.evaluation import check_playable, evaluated
+from tidelog.training.runs.evaluation import check_environments, evaluated
 from tidelog.training.runs.options import Evaluator, Options, as_members, reports_every
 from tidelog.training.runs.preparing import as_path, evaluators, new_folder
 from tidelog.training.runs.record import Record, this_machine
@@ -68,7 +74,7 @@ def finetune(
     if not isinstance(run, Run):
         raise ConfigError(f"finetune takes a run, found {type(run).__name__}. fix: pass tl.load(folder)")
     out, log_out = as_path("out", out), as_path("log_out", log_out)
-    tuning = Tuning(offline, updates, collect_every, restart_schedules)
+    tuning = FinetuneConfig(offline, updates, collect_every, restart_schedules)
     record, (stores, validation) = run.record, run.learnt_from()
     _check_offline(record)
     episodes, own = evaluators(evaluate or {})
@@ -89,12 +95,12 @@ def finetune(
     for member in run.members:
         check_tunable(member.algorithm, record.spec)
     assignment = places_for(env, 1, [member.seed for member in run.members], log_out is not None)
-    check_same_spaces(record.spec, assignment.spec, place_name(env, assignment))
+    check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))
     collectors = _collectors_of([member.algorithm for member in run.members], record.scaler, tuning, options.steps)
     planned = planned_updates(collectors[0], options.steps)
-    states = [began_anew(learner.state, planned) for learner in run.learners()]
+    states = [with_restarted_schedules(learner.state, planned) for learner in run.learners()]
     learners = _learners(collectors, states, options, assignment, log_out, stores)
-    check_playable(run.policy(), episodes)
+    check_environments(run.policy(), episodes)
     if best is not None:
         losses = validation.names(run.members[0].algorithm, states[0]) if validation else []
         Selection(options).check([*reported(learners[0]), *losses, *evaluated(episodes, own)])
@@ -103,7 +109,7 @@ def finetune(
         collected_log.check_free()
     data = {
         **record.data,
-        "environment": place_name(env, assignment),
+        "environment": environment_name(env, assignment),
         "named": isinstance(env, str),
         "finetuned_from": None if run.folder is None else str(run.folder.resolve()),
     }
@@ -122,10 +128,10 @@ def finetune(
     return tuned.train(progress) if train else tuned
 
 
-def _settings_of(options: Options) -> Tuning:
+def _settings_of(options: Options) -> FinetuneConfig:
     """Return the fine-tuning settings of a run from its options."""
     names = ("offline", "updates", "collect_every", "restart_schedules")
-    return Tuning(**{name: getattr(options, name) for name in names})
+    return FinetuneConfig(**{name: getattr(options, name) for name in names})
 
 
 def reopened_finetuning(
@@ -151,7 +157,7 @@ def reopened_finetuning(
         )
     env = record.environment if env is None else env
     assignment = places_for(env, 1, [member.seed for member in members], log_out is not None)
-    check_same_spaces(record.spec, assignment.spec, place_name(env, assignment))
+    check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))
     collectors = _collectors_of([member.algorithm for member in members], record.scaler, tuning, options.steps)
     planned = planned_updates(collectors[0], options.steps)
     states = [player.init(record.spec, jax.random.key(0), planned) for player in collectors]
@@ -189,7 +195,7 @@ def reopened_finetuning(
     )
 
 
-def began_anew(state: Any, updates: int) -> Any:
+def with_restarted_schedules(state: Any, updates: int) -> Any:
     """Return the state with all schedules at their start, for `updates` more updates."""
     return state._replace(step=jnp.int32(0), updates=jnp.int32(updates))
 
@@ -231,14 +237,14 @@ def _check_offline(record: Record) -> None:
         )
 
 
-def _collectors_of(algorithms: list[Any], scaler: Scaler, tuning: Tuning, steps: int) -> list[Any]:
+def _collectors_of(algorithms: list[Any], scaler: Scaler, tuning: FinetuneConfig, steps: int) -> list[Any]:
     scales = Scales(
         dict(scaler.mean), dict(scaler.std), np.float32(scaler.reward_scale), np.float32(scaler.reward_shift)
     )
     rounds = -(-steps // tuning.collect_every)
     if not tuning.restart_schedules:
         algorithms = [with_constant_rates(algorithm) for algorithm in algorithms]
-    return [Tuned(algorithm, scales, tuning, rounds) for algorithm in algorithms]
+    return [FinetunedAlgorithm(algorithm, scales, tuning, rounds) for algorithm in algorithms]
 
 
 def _learners(

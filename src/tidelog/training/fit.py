@@ -25,14 +25,14 @@ from tidelog.training.engine.stores import check_rewards
 from tidelog.training.engine.validation import Validation
 from tidelog.training.runs.checkpoints import read_part
 from tidelog.training.runs.episode_split import EpisodeSplit
-from tidelog.training.runs.evaluation import check_playable, evaluated
+from tidelog.training.runs.evaluation import check_environments, evaluated
 from tidelog.training.runs.options import Evaluator, Options, Scale, as_members, as_seeds, reports_every
 from tidelog.training.runs.preparing import as_algorithms, as_path, evaluators, new_folder
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.sinks import Sink
-from tidelog.training.runs.time_split import LISTS, TimeSplit, refuse_what_lists_lack
+from tidelog.training.runs.time_split import LISTS, TimeSplit, check_list_options
 from tidelog.types import Vector
 
 CLOSEST = 50  # default minimum of updates between two reports
@@ -80,7 +80,7 @@ def fit(
     out = as_path("out", out)
     episodes, own_evaluators = evaluators(evaluate or {})
     if isinstance(log, Interactions):
-        refuse_what_lists_lack(scale, split_seed, episodes)
+        check_list_options(scale, split_seed, episodes)
     options = Options(
         steps=steps,
         seeds=as_seeds(seeds),
@@ -103,12 +103,16 @@ def fit(
     stores = parts.stores(algorithms[0], scaler)
     learners = fresh_learners(members, log.spec, stores, options.steps)
     if isinstance(parts, TimeSplit):
-        learners = [furnished(member, learner, parts.train) for member, learner in zip(members, learners, strict=True)]
+        learners = [
+            add_item_facts(member, learner, parts.train) for member, learner in zip(members, learners, strict=True)
+        ]
     else:
         check_rewards(algorithms[0], parts.log)
     if warm_start:
-        learners = [warm_started(algorithms[0], learner, warm_start) for learner in learners]
-    check_playable(Policy(algorithms[0], log.spec, scaler, algorithms[0].policy_params(learners[0].state)), episodes)
+        learners = [load_warm_start(algorithms[0], learner, warm_start) for learner in learners]
+    check_environments(
+        Policy(algorithms[0], log.spec, scaler, algorithms[0].policy_params(learners[0].state)), episodes
+    )
     validation = validation_of(parts, algorithms[0], scaler)
     if best is not None:
         losses = validation.names(algorithms[0], learners[0].state) if validation else []
@@ -134,9 +138,9 @@ def parts_of(log: Log | Interactions, held_out: float, seed: int) -> EpisodeSpli
     return TimeSplit(log, held_out) if isinstance(log, Interactions) else EpisodeSplit(log, held_out, seed)
 
 
-def furnished(member: Member, learner: LearnerState, log: Interactions) -> LearnerState:
+def add_item_facts(member: Member, learner: LearnerState, log: Interactions) -> LearnerState:
     """Add the item statistics of the interactions to a fresh learner."""
-    return learner._replace(state=member.algorithm.furnish(learner.state, log, member.seed))
+    return learner._replace(state=member.algorithm.with_item_facts(learner.state, log, member.seed))
 
 
 def validation_of(parts: EpisodeSplit | TimeSplit, algorithm: Any, scaler: Scaler) -> Validation | None:
@@ -166,7 +170,7 @@ def _sketches(parts: EpisodeSplit | TimeSplit, warm_start: Mapping[str, str | Pa
     return sketches
 
 
-def warm_started(algorithm: Any, learner: LearnerState, warm_start: Mapping[str, str | Path]) -> LearnerState:
+def load_warm_start(algorithm: Any, learner: LearnerState, warm_start: Mapping[str, str | Path]) -> LearnerState:
     """Load the named parts of a fresh learner from the last checkpoints of other runs.
 
     A target network that is not named starts as a copy of its online network, if that network is named. Raises
@@ -176,7 +180,7 @@ def warm_started(algorithm: Any, learner: LearnerState, warm_start: Mapping[str,
         learner = _load_part(learner, part, source)
     state = learner.state
     unnamed = [target for target in target_names(state) if target not in warm_start]
-    for target, path in followed_parts(algorithm, state, unnamed).items():
+    for target, path in online_network_paths(algorithm, state, unnamed).items():
         if path.split(".")[0] in warm_start:
             state = state._replace(**{target: copied(attrgetter(path)(state))})
     return learner._replace(state=state)
@@ -187,7 +191,7 @@ def target_names(state: Any) -> list[str]:
     return [part for part in state._fields if part.startswith("target_") and getattr(state, part) is not None]
 
 
-def followed_parts(algorithm: Any, state: Any, targets: Sequence[str]) -> dict[str, str]:
+def online_network_paths(algorithm: Any, state: Any, targets: Sequence[str]) -> dict[str, str]:
     """Map each target network to the dotted path of its online network; ConfigError if that network is unknown.
 
     The online network of `target_critic` is `critic`, unless the algorithm's `target_sources` names another path.

@@ -21,10 +21,10 @@ from tidelog.training.engine.members import Member
 from tidelog.training.engine.offload_storage import Storage, storage_for
 from tidelog.training.online.collected_log import CollectedLog
 from tidelog.training.online.distillation import Start, begun_as, check_begins, learnt_through
-from tidelog.training.online.env_assignment import EnvAssignment, place_name, places_for, restored
-from tidelog.training.online.initial_learners import fresh_players
+from tidelog.training.online.env_assignment import EnvAssignment, environment_name, places_for, restored
+from tidelog.training.online.initial_learners import fresh_collectors
 from tidelog.training.runs.checkpoints import Checkpoints
-from tidelog.training.runs.evaluation import check_playable, evaluated
+from tidelog.training.runs.evaluation import check_environments, evaluated
 from tidelog.training.runs.options import Evaluator, Options, Place, as_members, as_seeds, reports_every
 from tidelog.training.runs.preparing import as_algorithms, as_path, check_free, evaluators, new_folder
 from tidelog.training.runs.record import Record
@@ -101,13 +101,15 @@ def learn(
     assignment = _assign_environments(env, members, log_out is not None)
     if ahead and assignment.source is not None:
         raise ConfigError(
-            f"ahead=True needs a host environment; {place_name(env, assignment)} already runs inside the compiled "
-            "loop. fix: drop ahead"
+            f"ahead=True needs a host environment; {environment_name(env, assignment)} already runs inside the "
+            "compiled loop. fix: drop ahead"
         )
     for one in algorithms:
         check_fit(one, assignment.spec, "environment")
-    learners = fresh_players(members, assignment.spec, assignment.source, options.steps, log_out is not None, storage)
-    check_playable(
+    learners = fresh_collectors(
+        members, assignment.spec, assignment.source, options.steps, log_out is not None, storage
+    )
+    check_environments(
         Policy(algorithms[0], assignment.spec, Scaler(), algorithms[0].policy_params(learners[0].state)), episodes
     )
     if best is not None:
@@ -130,7 +132,7 @@ def learn(
         storage=storage,
     )
     data = {
-        "environment": place_name(env, assignment),
+        "environment": environment_name(env, assignment),
         "named": isinstance(env, str),
     }
     if distillation is not None:
@@ -169,7 +171,7 @@ def reopened(
             "environment of the run"
         )
     storage = _storage(options, path, algorithms[0])
-    templates = fresh_players(members, record.spec, assignment.source, options.steps, log_out is not None, storage)
+    templates = fresh_collectors(members, record.spec, assignment.source, options.steps, log_out is not None, storage)
     params = (
         [m.algorithm.policy_params(t.state) for m, t in zip(members, templates, strict=True)] if options.ahead else []
     )
@@ -190,7 +192,7 @@ def reopened(
         waiting=snapshot.waiting,
         storage=storage,
     )
-    engine.put_back(snapshot.deposited)
+    engine.restore_pieces(snapshot.piece_names)
     rows = rows_until(path, engine.update)
     return Run(record, engine, path, evaluators=own, sinks=sinks, metrics=rows, memory=snapshot.memory)
 

@@ -14,7 +14,7 @@ from tidelog.support import best
 from tidelog.types import Act, Observation
 
 
-class Among(NamedTuple):
+class EpsilonGreedy(NamedTuple):
     """The best of the marked actions with probability `1 - epsilon`, else a uniform one of them."""
 
     values: jax.Array  # [B, A]
@@ -50,7 +50,7 @@ class Among(NamedTuple):
         return -jnp.sum(jax.scipy.special.xlogy(p, p), axis=-1)
 
 
-class Mixed(NamedTuple):
+class EpsilonMode(NamedTuple):
     """A sample of the base distribution with probability `epsilon`, else its mode.
 
     Discrete mixtures have exact probabilities; continuous ones have no density, because the mode has a point mass.
@@ -106,7 +106,7 @@ def sampled(
         base, carry = actor.step(observation, carry, mask)
     else:
         base = actor(observation, mask=mask)
-    return (base if epsilon is None else Mixed(base, epsilon)), carry
+    return (base if epsilon is None else EpsilonMode(base, epsilon)), carry
 
 
 def choose(

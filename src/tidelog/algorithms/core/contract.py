@@ -97,7 +97,7 @@ class Phase:
     """
 
     name: str
-    reads: Sampler | dict[str, Sampler]
+    samplers: Sampler | dict[str, Sampler]
     step: Callable[[Any, State, Any], tuple[State, Feedback]]
     losses: Callable[[Any, State, Any, jax.Array], dict[str, jax.Array]]
     updates: Callable[[Any, int], int] | None = None
@@ -155,19 +155,19 @@ class Ranking(Algorithm, Protocol):
 
     watched: ClassVar[tuple[str, ...]]  # validation metrics; a decrease gives a warning
 
-    def furnish(self, state: State, log: Any, seed: int) -> State:
+    def with_item_facts(self, state: State, log: Any, seed: int) -> State:
         """Return a new state with the item statistics of the interactions, before training."""
 
-    def weighted(self, state: State, weight: float) -> State:
+    def with_q_weight(self, state: State, weight: float) -> State:
         """Return the state with this weight of Q in the score."""
 
     def all_items(self, params: PolicyParams) -> jax.Array:
         """Return the item vectors [N + 1, Q] for the search."""
 
-    def seek(self, params: PolicyParams, seen: Histories, key: jax.Array | None = None) -> jax.Array:
+    def queries(self, params: PolicyParams, seen: Histories, key: jax.Array | None = None) -> jax.Array:
         """Return queries [B, 1 + n, Q] for histories; the first finds the most likely items."""
 
-    def weigh(
+    def score_items(
         self, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
     ) -> Any:
         """Return likelihood, standardised value and support of found items [B, K]."""
@@ -201,7 +201,9 @@ class DistillationTarget(NamedTuple):
 class Distillable(Collecting, Protocol):
     """An algorithm whose policy can start as a copy of another policy."""
 
-    def taught(self, state: State, lesson: DistillationTarget, key: jax.Array, updates: int) -> tuple[State, jax.Array]:
+    def distilled(
+        self, state: State, target: DistillationTarget, key: jax.Array, updates: int
+    ) -> tuple[State, jax.Array]:
         """Return a new state that imitates the target, and its mean divergence from the target."""
 
 
@@ -209,5 +211,5 @@ class Distillable(Collecting, Protocol):
 class Counting(Collecting, Protocol):
     """An algorithm whose state depends on the current episodes."""
 
-    def begun_anew(self, state: State) -> State:
+    def with_new_episodes(self, state: State) -> State:
         """Return the state for new episodes in all copies."""

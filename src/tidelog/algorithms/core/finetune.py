@@ -1,7 +1,7 @@
 """Fine-tuning: an offline algorithm continues in an environment, on minibatches from the log and from own decisions.
 
-`Tuned` is an algorithm for the online loop; it contains an offline algorithm. It acts in one copy, stores every
-decision in the store `own`, and draws a part of each minibatch from `log`, in the order of the algorithm, and the
+`FinetunedAlgorithm` is an algorithm for the online loop; it contains an offline algorithm. It acts in one copy, stores
+every decision in the store `own`, and draws a part of each minibatch from `log`, in the order of the algorithm, and the
 rest from `own`, uniformly. Observations and rewards of own decisions use the log's scaling.
 
 Letters: `B` batch, `C` segments in a store, `T` steps of a segment, `N` own decisions.
@@ -30,7 +30,7 @@ LOG, OWN = "log", "own"
 
 
 @dataclass(frozen=True)
-class Tuning:
+class FinetuneConfig:
     """Settings of fine-tuning; ConfigError for an impossible number."""
 
     offline: float = 0.5  # share of a minibatch from the log
@@ -155,12 +155,12 @@ def with_constant_rates(algorithm: Any) -> Any:
     return replace(algorithm, **dict.fromkeys(names, constant))  # type: ignore[type-var]
 
 
-class Tuned(eqx.Module):
+class FinetunedAlgorithm(eqx.Module):
     """An offline algorithm that learns in an environment, from a log and from its own decisions."""
 
     inner: Any
     scales: Scales
-    tuning: Tuning = eqx.field(static=True)
+    tuning: FinetuneConfig = eqx.field(static=True)
     rounds: int = eqx.field(static=True)
 
     @property
@@ -184,23 +184,25 @@ class Tuned(eqx.Module):
         return tuple(self._mixed(phase) for phase in self.inner.phases())
 
     def _mixed(self, phase: Phase) -> Phase:
-        draw: Any = phase.reads
+        draw: Any = phase.samplers
         sizes = self.tuning.sizes(draw.size)
         own = Recent(draw.unit.n_step, draw.unit.discount, self.scales)
         every = {LOG: draw, OWN: Sampler(OWN, draw.size, own, Uniform())}
-        reads = {name: replace(every[name], size=size) for name, size in sizes.items()}
+        samplers = {name: replace(every[name], size=size) for name, size in sizes.items()}
 
-        def step(config: Tuned, state: Any, batch: dict[str, Batch]) -> tuple[Any, Feedback]:
+        def step(config: FinetunedAlgorithm, state: Any, batch: dict[str, Batch]) -> tuple[Any, Feedback]:
             state, feedback = phase.step(config.inner, state, joined(batch))
             if feedback.priority is None or LOG not in sizes:
                 return state, Feedback(feedback.metrics)
             priority: Any = {LOG: feedback.priority[: sizes[LOG]]}
             return state, Feedback(feedback.metrics, priority)
 
-        def losses(config: Tuned, state: Any, batch: dict[str, Batch], key: jax.Array) -> dict[str, jax.Array]:
+        def losses(
+            config: FinetunedAlgorithm, state: Any, batch: dict[str, Batch], key: jax.Array
+        ) -> dict[str, jax.Array]:
             return phase.losses(config.inner, state, joined(batch), key)
 
-        return Phase(phase.name, reads, step, losses, lambda config, round: config.tuning.taken(round))
+        return Phase(phase.name, samplers, step, losses, lambda config, round: config.tuning.taken(round))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> Any:
         """Return a new state of the inner algorithm."""
@@ -244,7 +246,11 @@ def check_tunable(algorithm: Any, spec: Spec) -> None:
     name = type(algorithm).__name__
     one_reward(f"fine-tuning of {name}", spec)
     for phase in algorithm.phases():
-        if not (isinstance(phase.reads, Sampler) and phase.reads.store == LOG and isinstance(phase.reads.unit, NStep)):
+        if not (
+            isinstance(phase.samplers, Sampler)
+            and phase.samplers.store == LOG
+            and isinstance(phase.samplers.unit, NStep)
+        ):
             raise SpecError(
                 f"{name} with this configuration does not support fine-tuning: its phase '{phase.name}' does not read "
                 "single transitions of the log. fix: use iql, bcq or discrete-bcq without recurrent_size"

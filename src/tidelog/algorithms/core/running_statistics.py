@@ -22,7 +22,7 @@ class Running(NamedTuple):
     variance: jax.Array
 
 
-def nothing_seen() -> Running:
+def empty_statistics() -> Running:
     """Return the statistics of no numbers."""
     return Running(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
 

@@ -8,7 +8,7 @@ from tidelog.algorithms.core.priorities import ordered
 from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler, Unit, Window
 
 
-class Along(Protocol):
+class SamplerFields(Protocol):
     """The fields for the batch size and for windows."""
 
     @property
@@ -21,7 +21,7 @@ class Along(Protocol):
     def burn_in(self) -> int: ...
 
 
-class Valued(Along, Protocol):
+class ValueSamplerFields(SamplerFields, Protocol):
     """The fields of an algorithm that learns values."""
 
     @property
@@ -34,16 +34,16 @@ class Valued(Along, Protocol):
     def priority_correction(self) -> Any: ...
 
 
-def decisions(config: Along) -> Sampler:
+def decisions(config: SamplerFields) -> Sampler:
     """Return a uniform sampler of decisions, or of windows of decisions for recurrent networks."""
     return Sampler("log", config.batch_size, _unit(config, LoggedAction()))
 
 
-def transitions(config: Valued) -> Sampler:
+def transitions(config: ValueSamplerFields) -> Sampler:
     """Return a sampler of n-step transitions, or of windows of them; prioritised where there is an exponent."""
     order = ordered(config.priority_exponent, config.priority_correction)
     return Sampler("log", config.batch_size, _unit(config, NStep(config.n_step, config.discount)), order)
 
 
-def _unit(config: Along, unit: NStep | LoggedAction) -> Unit:
+def _unit(config: SamplerFields, unit: NStep | LoggedAction) -> Unit:
     return unit if config.recurrent_size is None else Window(unit, config.window, config.burn_in)

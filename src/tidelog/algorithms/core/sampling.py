@@ -118,7 +118,7 @@ class Order(Protocol):
         """Return the state after a step gave priorities [B] or None for its samples."""
 
 
-class LivingOrder(Protocol):
+class ExpiringOrder(Protocol):
     """An order over a store whose samples expire; it also gets `live`, [count] bool: the samples it may draw."""
 
     def init(self, count: int, key: jax.Array | None = None) -> Any:
@@ -264,7 +264,7 @@ class Sampler:
     store: str
     size: int
     unit: Unit
-    order: Order | LivingOrder = Uniform()
+    order: Order | ExpiringOrder = Uniform()
 
     def batch(self, store: Any, state: Any, key: jax.Array, progress: jax.Array) -> tuple[Batch, jax.Array]:
         """Return a batch, and the indices for its feedback."""

@@ -21,7 +21,7 @@ Columns = dict[str, Any]  # by name: arrays [C, T, ...], or pytrees of them
 MOST = 2**31 - 1
 
 
-class Lives(NamedTuple):
+class Lifetimes(NamedTuple):
     """The lifetime of segments in a store that no phase empties: limited by uses and age.
 
     Samples are whole segments in such a store.
@@ -38,7 +38,7 @@ class Segments(NamedTuple):
 
     columns: Columns
     filled: jax.Array  # int32
-    lives: Lives | None = None
+    lives: Lifetimes | None = None
 
     @property
     def live(self) -> jax.Array | None:
@@ -58,7 +58,7 @@ def empty(shapes: Mapping[str, Any], keep: StoreSpec) -> Segments:
     lives = None
     if keep.max_use is not None or keep.max_staleness is not None:
         limits = (jnp.int32(MOST if most is None else most) for most in (keep.max_use, keep.max_staleness))
-        lives = Lives(jnp.full(capacity, MOST, jnp.int32), jnp.zeros(capacity, jnp.int32), *limits)
+        lives = Lifetimes(jnp.full(capacity, MOST, jnp.int32), jnp.zeros(capacity, jnp.int32), *limits)
     return Segments(jax.tree.map(zeros, dict(shapes)), jnp.int32(0), lives)
 
 
@@ -164,7 +164,7 @@ class Epochs:
 
 
 @dataclass(frozen=True)
-class Living:
+class LiveUniform:
     """Live samples, uniform, without repeats in a batch; fewer live samples than the batch size repeat equally often.
 
     A draw is one use, and makes all samples of the store one update older.
@@ -185,7 +185,7 @@ class Living:
         """Return no state."""
 
 
-class Passed(NamedTuple):
+class PassState(NamedTuple):
     """The number of samples drawn so far, and the key of the orders."""
 
     samples: jax.Array  # int32
@@ -193,7 +193,7 @@ class Passed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Passes:
+class LivePasses:
     """Live samples, pass after pass, each pass in its own random order; a draw is not a use.
 
     A batch that goes beyond the end of a pass continues at its beginning: passes are exact where the batch size divides
@@ -202,20 +202,20 @@ class Passes:
 
     uses_up: ClassVar[bool] = False
 
-    def init(self, count: int, key: jax.Array | None = None) -> Passed:
+    def init(self, count: int, key: jax.Array | None = None) -> PassState:
         """Return the state before the first pass."""
         if key is None:
             raise TypeError("Passes.init needs a key, got None. fix: pass key=jax.random.key(seed)")
-        return Passed(jnp.int32(0), key)
+        return PassState(jnp.int32(0), key)
 
     def draw(
-        self, state: Passed, key: jax.Array, size: int, count: int, progress: jax.Array, live: jax.Array
+        self, state: PassState, key: jax.Array, size: int, count: int, progress: jax.Array, live: jax.Array
     ) -> tuple[jax.Array, None]:
         """Return indices [size] of `live` samples [count]; at least one must be live."""
         number = state.samples // jnp.maximum(jnp.sum(live), 1)
         return _cyclic(live, jax.random.fold_in(state.key, number), state.samples + jnp.arange(size)), None
 
-    def learn(self, state: Passed, indices: jax.Array, priority: jax.Array | None) -> Passed:
+    def learn(self, state: PassState, indices: jax.Array, priority: jax.Array | None) -> PassState:
         """Return the state one batch later."""
         return state._replace(samples=state.samples + indices.shape[0])
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from tidelog.algorithms.core.contract import DistillationTarget, Feedback, one_reward
 from tidelog.algorithms.core.optimisation import build_or_default, gradient_step
-from tidelog.algorithms.core.running_statistics import Running, nothing_seen
+from tidelog.algorithms.core.running_statistics import Running, empty_statistics
 from tidelog.algorithms.phasic.auxiliary_phase import Rewards, value_unit
 from tidelog.algorithms.phasic.distillation import cloned
 from tidelog.errors import ConfigError
@@ -28,14 +28,14 @@ from tidelog.types import Act, Observation, Spec
 # Initial state.
 
 
-def fresh_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int | None = None) -> Any:
+def new_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int | None = None) -> Any:
     """Return the user's network or one of the named architecture, with a recurrent unit of this size or None.
 
     SpecError where there are several rewards, ConfigError where the user's network is recurrent.
     """
     one_reward(type(config).__name__, spec)
-    sight = EncoderConfig(config.embedding, config.picture_width, config.convolutions, recurrent_size)
-    shape = Shape(config.hidden, config.activation, config.layer_norm, sight)
+    encoder_config = EncoderConfig(config.embedding, config.picture_width, config.convolutions, recurrent_size)
+    shape = Shape(config.hidden, config.activation, config.layer_norm, encoder_config)
     generator = host_generator(key)
     network = build_or_default(
         config.network, lambda: phasic.create(config.architecture, generator, spec, shape), spec, key
@@ -48,23 +48,25 @@ def fresh_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int |
     return network
 
 
-def unseen_rewards(config: Any) -> Rewards | None:
+def initial_rewards(config: Any) -> Rewards | None:
     """Return empty statistics of rewards, or None without reward normalisation."""
-    return Rewards(nothing_seen(), jnp.zeros(config.environments)) if config.reward_normalisation else None
+    return Rewards(empty_statistics(), jnp.zeros(config.environments)) if config.reward_normalisation else None
 
 
-def unseen_values(config: Any) -> Running | None:
+def initial_values(config: Any) -> Running | None:
     """Return empty statistics of value targets, or None without value normalisation."""
-    return nothing_seen() if config.value_normalisation else None
+    return empty_statistics() if config.value_normalisation else None
 
 
-def taught(config: Any, state: Any, lesson: DistillationTarget, key: jax.Array, updates: int) -> tuple[Any, jax.Array]:
+def distilled(
+    config: Any, state: Any, target: DistillationTarget, key: jax.Array, updates: int
+) -> tuple[Any, jax.Array]:
     """Return a new state whose policy imitates the target, and its mean divergence; value networks start untrained."""
-    network, divergence = cloned(config, state.network, lesson, key, updates)
+    network, divergence = cloned(config, state.network, target, key, updates)
     return state._replace(network=network), divergence
 
 
-def begun_anew(config: Any, state: Any) -> Any:
+def with_new_episodes(config: Any, state: Any) -> Any:
     """Return the state for new episodes in all copies: with returns of 0."""
     if state.rewards is None:
         return state

@@ -67,7 +67,7 @@ def refuse_target(path: Path, overwrite: bool, kind: Kind) -> None:
         return
     if not overwrite:
         raise LogError(f"{path} exists. fix: choose another path, or overwrite=True if it is a {kind.name} to replace")
-    if not kind.stands_at(path):
+    if not kind.is_at(path):
         raise LogError(f"{path} exists and is not a tidelog {kind.name}: not overwritten. fix: choose another path")
 
 

@@ -24,14 +24,14 @@ def filled(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
 
     A row without a next observation has nothing filled in its next-observation columns.
     """
-    ruled = {name for name, rule in rules.items() if rule != "error"}
-    if raw.rows == 0 or not ruled:
+    apply_limits = {name for name, rule in rules.items() if rule != "error"}
+    if raw.rows == 0 or not apply_limits:
         return raw
-    raw = _mark_nan(raw, ruled)
+    raw = _mark_nan(raw, apply_limits)
     observation, following, found = dict(raw.observation), dict(raw.next_observation), list(raw.found)
     for name, feature in raw.observation.items():
         later = raw.next_observation.get(name)
-        if feature.kind == "image" or not _has_holes(feature, later, raw.followed, ruled):
+        if feature.kind == "image" or not _has_holes(feature, later, raw.followed, apply_limits):
             continue
         filling = _Filling(raw.order, raw.followed, rules)
         pairs = zip(feature.columns, later.columns if later else [None] * len(feature.columns), strict=True)
@@ -45,11 +45,11 @@ def filled(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
     return replace(raw, observation=observation, next_observation=following, found=tuple(found))
 
 
-def _mark_nan(raw: RawLog, ruled: set[str]) -> RawLog:
+def _mark_nan(raw: RawLog, apply_limits: set[str]) -> RawLog:
     """Treat NaN as an empty cell in columns with a rule, and in their next-observation columns."""
     observation, following = dict(raw.observation), dict(raw.next_observation)
     for name, feature in raw.observation.items():
-        marks = [column.name in ruled for column in feature.columns]
+        marks = [column.name in apply_limits for column in feature.columns]
         for side in (observation, following):
             if name in side:
                 columns = zip(side[name].columns, marks, strict=True)
@@ -58,12 +58,12 @@ def _mark_nan(raw: RawLog, ruled: set[str]) -> RawLog:
     return replace(raw, observation=observation, next_observation=following)
 
 
-def _has_holes(feature: Feature, later: Feature | None, followed: Values, ruled: set[str]) -> bool:
+def _has_holes(feature: Feature, later: Feature | None, followed: Values, apply_limits: set[str]) -> bool:
     after = later.columns if later else (None,) * len(feature.columns)
     return any(
         len(now.missing) > 0 or (then is not None and bool(followed[then.missing].any()))
         for now, then in zip(feature.columns, after, strict=True)
-        if now.name in ruled
+        if now.name in apply_limits
     )
 
 

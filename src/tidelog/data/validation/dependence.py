@@ -11,7 +11,7 @@ from tidelog.data.core.raw import Finding, RawLog, side_by_side
 from tidelog.data.core.registry import check
 from tidelog.data.validation.clusters import Labels, candidates, codes_of, constant, day_labels, fix_of, kind_of
 from tidelog.data.validation.duplicates import find_copies
-from tidelog.data.validation.errors import tame
+from tidelog.data.validation.errors import clip_finite
 
 
 @check("duplicated rows", "warning")
@@ -56,7 +56,7 @@ def _returns(raw: RawLog, firsts: Values) -> Values | None:
     if not raw.reward:
         return None
     rewards = side_by_side(raw.reward)
-    rewards = raw.order.sort(rewards.astype(np.float64) if np.isfinite(rewards).all() else tame(rewards))
+    rewards = raw.order.sort(rewards.astype(np.float64) if np.isfinite(rewards).all() else clip_finite(rewards))
     return rewards if len(firsts) == raw.rows else np.add.reduceat(rewards, firsts, axis=0)
 
 
@@ -65,4 +65,4 @@ def _actions(raw: RawLog) -> Values | None:
     if raw.action is None or raw.action.kind != "discrete" or len(raw.order.ids) < raw.rows:
         return None
     action = raw.action.values[:, 0]
-    return np.asarray(raw.order.sort(action if action.dtype.kind in "iu" else tame(action)).astype(np.int64))
+    return np.asarray(raw.order.sort(action if action.dtype.kind in "iu" else clip_finite(action)).astype(np.int64))

@@ -132,7 +132,7 @@ def action_out_of_range(raw: RawLog) -> Iterable[Finding]:
     """A discrete action is not a whole number, is negative, or is not below the number of actions."""
     if raw.action is None or raw.action.kind == "continuous" or raw.rows == 0:
         return
-    values = tame(raw.action.values)
+    values = clip_finite(raw.action.values)
     sizes = _sizes(raw)
     if sizes.size not in (1, values.shape[1]):
         return
@@ -292,7 +292,7 @@ def action_count(raw: RawLog) -> int:
     if raw.action_mask is not None and raw.action_mask.values.ndim == 2:
         return int(raw.action_mask.values.shape[1])
     words = action.columns[0].words
-    return len(words) if words is not None else int(tame(action.values).max(initial=0)) + 1
+    return len(words) if words is not None else int(clip_finite(action.values).max(initial=0)) + 1
 
 
 def _sizes(raw: RawLog) -> Values:
@@ -326,7 +326,7 @@ def _contradictions(raw: RawLog, now: Column, following: Column, known: Values) 
     bad = np.concatenate(differing) & known[rows] & now.usable[after]
     if bad.any():
         shown = np.flatnonzero(bad)[:10]
-        stated, actual = tame(following.values[rows[shown]]), tame(now.values[after[shown]])
+        stated, actual = clip_finite(following.values[rows[shown]]), clip_finite(now.values[after[shown]])
         differs = stated != actual
         found = f"{some(stated[differs])}, but the following row has {some(actual[differs])}"
         advice = "correct step=, episode= or the columns; or drop next_observation="
@@ -335,7 +335,7 @@ def _contradictions(raw: RawLog, now: Column, following: Column, known: Values) 
 
 def differences(stated: Values, actual: Values) -> Values:
     """[B] bool: rows whose numbers differ by more than rounding errors."""
-    stated, actual = tame(stated), tame(actual)
+    stated, actual = clip_finite(stated), clip_finite(actual)
     differs = np.abs(stated - actual) > 1e-6 * np.maximum(1.0, np.abs(actual))
     rows: Values = differs.reshape(len(stated), -1).any(axis=1)
     return rows
@@ -360,7 +360,7 @@ def _action_name(raw: RawLog) -> str:
     return ", ".join(column.name for column in raw.action.columns) if raw.action else "action"
 
 
-def tame(values: Values) -> Values:
+def clip_finite(values: Values) -> Values:
     """Clip to finite float64 numbers; avoids overflow warnings for values that another check reports."""
     return np.clip(np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0), -_LARGEST, _LARGEST)
 

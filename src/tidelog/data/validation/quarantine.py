@@ -31,7 +31,7 @@ def quarantine(source: Any, columns: Columns | Mapping[str, Any] | str | Path, p
     row. No file is written if no error names a row. ConfigError if `path` exists or does not end in .csv, or if the
     mapping is wrong; for an unreadable source the report is returned and no file is written.
     """
-    target = free_path(path)
+    target = new_csv_path(path)
     mapping = Columns.of(columns)
     try:
         table = table_of(source)
@@ -40,18 +40,18 @@ def quarantine(source: Any, columns: Columns | Mapping[str, Any] | str | Path, p
         report: Report = error.report
         return report
     results = findings(raw)
-    write_offending(table, results, target)
+    write_faulty_rows(table, results, target)
     return report_of(raw, results)
 
 
-def write_offending(table: Table, found: Iterable[tuple[Check, Finding]], target: Path) -> None:
+def write_faulty_rows(table: Table, found: Iterable[tuple[Check, Finding]], target: Path) -> None:
     """Write the rows of a table that errors name, with the reasons, to a new file; no file without such rows."""
     rows, reasons = _reasons(found)
     if len(rows):
         _write(_marked(table, rows, reasons), target)
 
 
-def free_path(path: str | Path) -> Path:
+def new_csv_path(path: str | Path) -> Path:
     """The path of a CSV file that does not exist yet; ConfigError otherwise."""
     target = Path(path)
     if target.suffix.lower() != ".csv":

@@ -10,7 +10,7 @@ import numpy as np
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Finding, RawLog
 from tidelog.data.core.registry import check
-from tidelog.data.validation.errors import action_count, some, tame
+from tidelog.data.validation.errors import action_count, clip_finite, some
 
 _FEW_EPISODES = 10
 _LARGE = 1e4
@@ -99,7 +99,7 @@ def equal_returns(raw: RawLog) -> Iterable[Finding]:
         return
     starts = np.flatnonzero(np.append(True, raw.order.last[:-1]))
     for column in raw.reward or ():
-        rewards = tame(raw.order.sort(column.values)).reshape(raw.rows, -1)
+        rewards = clip_finite(raw.order.sort(column.values)).reshape(raw.rows, -1)
         returns = np.add.reduceat(rewards, starts, axis=0)
         sizes = np.add.reduceat(np.abs(rewards), starts, axis=0).max(axis=0)
         same = np.ptp(returns, axis=0) <= 1e-9 * sizes
@@ -175,7 +175,7 @@ def unbalanced_actions(raw: RawLog) -> Iterable[Finding]:
         return
     sizes = raw.action.sizes if raw.action.kind == "multi" else (action_count(raw),)
     for place, (name, values) in enumerate(_numbers(raw.action.columns)):
-        known = tame(values)
+        known = clip_finite(values)
         size = sizes[place] if sizes and place < len(sizes) else int(known.max(initial=0)) + 1
         codes = known[(known >= 0) & (known < min(size, _MOST_ACTIONS))].astype(np.int64)
         if len(codes) and codes.min() < codes.max():
@@ -196,7 +196,7 @@ def gap_in_steps(raw: RawLog) -> Iterable[Finding]:
     """Steps within an episode jump by more than usual; rows may be missing."""
     if raw.step is None or raw.episode is None or raw.order.key is None or raw.rows < 2:
         return
-    jump = np.diff(tame(raw.order.key))
+    jump = np.diff(clip_finite(raw.order.key))
     inside = ~raw.order.last[:-1]
     usual = np.median(jump[inside]) if inside.any() else 0.0
     gap = inside & (jump > 1.5 * usual)
@@ -244,7 +244,7 @@ def actions_inferred(raw: RawLog) -> Iterable[Finding]:
     """The number of actions was not declared; it is one more than the largest logged, or the number of labels."""
     if raw.action is None or raw.action.sizes is not None or raw.action.kind == "continuous" or raw.rows == 0:
         return
-    values = tame(raw.action.values)
+    values = clip_finite(raw.action.values)
     sizes = [action_count(raw)] if raw.action.kind == "discrete" else (values.max(axis=0).astype(int) + 1).tolist()
     found = f"{', '.join(map(str, sizes))} actions, inferred from the log"
     yield Finding(
@@ -257,7 +257,7 @@ def bounds_inferred(raw: RawLog) -> Iterable[Finding]:
     """Bounds were not declared; they are the smallest and the largest logged action."""
     if raw.action is None or raw.action.bounds is not None or raw.action.kind != "continuous" or raw.rows == 0:
         return
-    values = tame(raw.action.values)
+    values = clip_finite(raw.action.values)
     found = f"actions from {some(values.min(axis=0))} to {some(values.max(axis=0))}, used as the bounds"
     yield Finding(
         _action_columns(raw), None, found, "declared bounds", "declare bounds=(low, high) if more is possible"
@@ -318,7 +318,7 @@ def _elapsed(raw: RawLog) -> tuple[Values, Values]:
     if raw.time is None or raw.rows < 2:
         return np.zeros(0), np.zeros(0, bool)
     known = raw.order.sort(raw.time.usable)
-    return np.diff(tame(raw.order.sort(raw.time.values))), ~raw.order.last[:-1] & known[1:] & known[:-1]
+    return np.diff(clip_finite(raw.order.sort(raw.time.values))), ~raw.order.last[:-1] & known[1:] & known[:-1]
 
 
 def _spoken(raw: RawLog, elapsed: float) -> str:

@@ -19,7 +19,7 @@ TIMES = 1.5  # ratio of frequencies from which a policy outside the logged range
 ENDS = (0.01, 0.99)  # quantiles over logged episodes
 
 
-class Habit(NamedTuple):
+class ActionCount(NamedTuple):
     """The action whose frequency is furthest from the log's."""
 
     action: int
@@ -30,9 +30,9 @@ class Habit(NamedTuple):
     beyond: bool  # whether its frequency (or that of not taking it) also differs by a factor of at least `TIMES`
 
 
-def new_habit(evidence: Evidence) -> Habit:
+def unusual_action_count(evidence: Evidence) -> ActionCount:
     """The discrete action whose count per episode differs most from logged episodes."""
-    usual = Habit(0, 0.0, 0.0, 0.0, outside=False, beyond=False)
+    usual = ActionCount(0, 0.0, 0.0, 0.0, outside=False, beyond=False)
     if evidence.occupancy is None or evidence.action is None:
         return usual
     weights, first = wanted(evidence, "occupancy"), evidence.starts[:-1]
@@ -49,5 +49,5 @@ def new_habit(evidence: Evidence) -> Habit:
             shares = mean / max(steps, 1e-9), near / logged_steps
             one, two = (np.clip(share, 1e-9, 1.0 - 1e-9) for share in shares)
             apart = max(one / two, two / one) >= TIMES or max((1 - one) / (1 - two), (1 - two) / (1 - one)) >= TIMES
-            furthest, habit = away, Habit(int(action), mean, low, high, outside=True, beyond=bool(apart))
+            furthest, habit = away, ActionCount(int(action), mean, low, high, outside=True, beyond=bool(apart))
     return habit

@@ -19,14 +19,14 @@ SIGNIFICANT = 0.01
 COPIES = "duplicated rows"  # check name of the readers' warning
 
 
-class Dependent(NamedTuple):
+class ClusteredLog(NamedTuple):
     """The log with its clusters, and notes about them."""
 
     log: Log
     notes: tuple[str, ...] = ()
 
 
-def with_found_clusters(log: Log) -> Dependent:
+def with_detected_clusters(log: Log) -> ClusteredLog:
     """The log with detected clusters, if it has no cluster column.
 
     Exact copies that the readers warned about form one cluster each. Otherwise a column that looks like a person, a
@@ -35,20 +35,20 @@ def with_found_clusters(log: Log) -> Dependent:
     harmless.
     """
     if log.cluster is not None:
-        return Dependent(log)
+        return ClusteredLog(log)
     if any(problem.check == COPIES for problem in log.report.warnings):
         codes = _copies(log)
         if len(np.unique(codes)) < len(codes):
             note = "episodes that are exact copies of one another are counted as one cluster, not as independent ones"
-            return Dependent(_clustered(log, codes), (f"{note}. fix: remove the copies",))
+            return ClusteredLog(_clustered(log, codes), (f"{note}. fix: remove the copies",))
     candidates = sorted(cluster_candidates(log), key=lambda one: (not one.p_value < SIGNIFICANT, -one.correlation))
     for one in candidates:
         if one.values >= ENOUGH:
             why = f"returns correlate within it: {one.correlation:.2g}" if one.p_value < SIGNIFICANT else "by its name"
             note = f"episodes with the same '{one.name}' are counted as one cluster, not as independent ones ({why})"
-            return Dependent(_clustered(log, _codes(log, one)), (f"{note}. fix: {one.fix}",))
+            return ClusteredLog(_clustered(log, _codes(log, one)), (f"{note}. fix: {one.fix}",))
     notes = (f"'{one.name}' may identify dependent episodes ({one.found}). fix: {one.fix}" for one in candidates)
-    return Dependent(log, tuple(notes))
+    return ClusteredLog(log, tuple(notes))
 
 
 def _clustered(log: Log, codes: NDArray[Any]) -> Log:

@@ -17,10 +17,10 @@ from tidelog.ope.estimators import bandit, sequential
 from tidelog.ope.estimators.intervals import METHODS, MOST_GROUPS, Confidence, interval
 from tidelog.ope.estimators.ratios import Ratios, means, wanted
 from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.evidence.external_policies import Foreign, as_policy
+from tidelog.ope.evidence.external_policies import ExternalPolicy, as_policy
 from tidelog.ope.evidence.folds import check_seed
 from tidelog.ope.evidence.gather import gather
-from tidelog.ope.evidence.occupancy import visits_support
+from tidelog.ope.evidence.occupancy import occupancy_support
 from tidelog.ope.evidence.weights import support_of
 from tidelog.ope.models import density_ratios as marginal
 from tidelog.ope.verdict.results import Estimate, Estimates, Support
@@ -134,7 +134,7 @@ def estimate(
     evidence = gather(
         known,
         log,
-        sample=sample or isinstance(known, Foreign),
+        sample=sample or isinstance(known, ExternalPolicy),
         discount=discount,
         propensities=propensities,
         model=model_of(model, "model" in needed),
@@ -152,7 +152,7 @@ def table(
 ) -> Estimates:
     """Estimates on this evidence; SpecError if a named estimator cannot be computed."""
     for name in names or ():
-        obstacle = why_not(name, evidence)
+        obstacle = obstacle_of(name, evidence)
         if obstacle:
             raise SpecError(f"'{name}' {obstacle}")
     listed = names or [name for name in ESTIMATORS if is_listed(name, evidence)]
@@ -191,7 +191,7 @@ class Supports:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self._products = evidence, support_of(evidence)
-        self._visits = None if evidence.occupancy is None else visits_support(evidence)
+        self._visits = None if evidence.occupancy is None else occupancy_support(evidence)
 
     def of(self, name: str) -> Support:
         """Support of one estimator."""
@@ -221,7 +221,7 @@ def check_kind(log: Any) -> None:
         raise LogError(f"expected a log, found {type(log).__name__}. fix: read it with tl.read_log(path, columns)")
 
 
-def why_not(name: str, evidence: Evidence) -> str | None:
+def obstacle_of(name: str, evidence: Evidence) -> str | None:
     """Why an estimator cannot be computed on this evidence; None if it can."""
     estimator = ESTIMATORS[name]
     if estimator.steps == "one" and evidence.horizon > 1:
@@ -232,7 +232,7 @@ def why_not(name: str, evidence: Evidence) -> str | None:
 
 def is_listed(name: str, evidence: Evidence) -> bool:
     """Whether the table of this evidence lists an estimator."""
-    return why_not(name, evidence) is None and not (ESTIMATORS[name].steps == "several" and evidence.horizon == 1)
+    return obstacle_of(name, evidence) is None and not (ESTIMATORS[name].steps == "several" and evidence.horizon == 1)
 
 
 def model_of(asked: str, needed: bool) -> str | None:

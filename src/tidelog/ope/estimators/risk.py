@@ -561,7 +561,7 @@ def _numbers(values: Any, count: int | None = None) -> Floats:
     return np.array([_number(value) for value in values])
 
 
-def risk_beside(
+def verdict_risk(
     evidence: Evidence,
     decision: str,
     *,

@@ -19,7 +19,7 @@ from tidelog.types import Discrete, Spec
 
 
 @runtime_checkable
-class Tells(Protocol):
+class ProbabilityPolicy(Protocol):
     """An external policy: `probabilities(observation, mask)` [B, A] for observations by leaf and a mask or None."""
 
     def probabilities(self, observation: Mapping[str, NDArray[Any]], mask: NDArray[np.bool_] | None) -> NDArray[Any]:
@@ -27,12 +27,12 @@ class Tells(Protocol):
         ...
 
 
-class Foreign:
+class ExternalPolicy:
     """An external policy with the interface of a tidelog policy; it is judged by its unchanged probabilities."""
 
     is_recurrent = False
 
-    def __init__(self, tells: Tells, spec: Spec) -> None:
+    def __init__(self, tells: ProbabilityPolicy, spec: Spec) -> None:
         if not isinstance(spec.action, Discrete):
             raise SpecError(
                 f"an external policy supports only discrete actions; this log has {type(spec.action).__name__} actions"
@@ -63,16 +63,16 @@ class Foreign:
 
 
 def as_policy(policy: Any, spec: Spec) -> Any:
-    """The policy itself, or an external policy wrapped as `Foreign`; SpecError if it is not a policy."""
+    """The policy itself, or an external policy wrapped as `ExternalPolicy`; SpecError if it is not a policy."""
     if isinstance(policy, Policy):
         return policy
-    if isinstance(policy, type) or not isinstance(policy, Tells):
+    if isinstance(policy, type) or not isinstance(policy, ProbabilityPolicy):
         kind = policy.__name__ if isinstance(policy, type) else type(policy).__name__
         raise SpecError(
             f"expected a policy, found {kind}. fix: pass run.policy(), tl.load_policy(...), or an object with "
             "probabilities(observation, mask)"
         )
-    return Foreign(policy, spec)
+    return ExternalPolicy(policy, spec)
 
 
 def check_log(log: Log, discount: float) -> None:

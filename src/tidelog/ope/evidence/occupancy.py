@@ -15,7 +15,7 @@ from tidelog.ope.evidence.weights import standard_error, support_of
 from tidelog.ope.verdict.results import Support
 
 
-def visits_support(evidence: Evidence) -> Support:
+def occupancy_support(evidence: Evidence) -> Support:
     """Support with occupancy ratios: an episode's weight is the sum of its steps' ratios.
 
     The mean weight is replaced by the occupancy-weighted terminations, whose mean over episodes must also be 1 (at

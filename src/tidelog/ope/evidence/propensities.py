@@ -40,7 +40,7 @@ from tidelog.networks.actor import state_gaussian
 from tidelog.networks.distributions import Gaussian
 from tidelog.ope.assumptions.assumptions import time_basis
 from tidelog.ope.evidence.folds import Ordinals, fold_of_steps, without
-from tidelog.ope.evidence.target import DRAWS, Floats, Target, hull, smoothed
+from tidelog.ope.evidence.target import DRAWS, Floats, Target, common_bounds, smoothed
 from tidelog.ope.models.tabular import States
 from tidelog.policies.policy import CHUNK, Policy
 from tidelog.training.fit import fit
@@ -95,7 +95,7 @@ class Clone:
         if self.mode is None or self.spread is None or not isinstance(space, Continuous):
             raise TypeError("a clone needs probabilities, or a mode and a spread")
         if not sample:
-            return smoothed(self.mode, log, hull(space, space), bandwidth, seed)
+            return smoothed(self.mode, log, common_bounds(space, space), bandwidth, seed)
         noise = np.random.default_rng([seed, 5]).standard_normal((len(self.mode), DRAWS, self.mode.shape[1]))
         drawn = np.clip(self.mode[:, None] + self.spread[:, None] * noise, space.low, space.high)
         return Target(self.logged, actions=drawn.astype(np.float32))

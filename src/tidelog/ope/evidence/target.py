@@ -27,7 +27,7 @@ from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.action_mapping import action_orders, leaf_translations
 from tidelog.policies.policy import Policy
-from tidelog.policies.replay_policy import Leaves, act_along, answers_along, log_probability_along
+from tidelog.policies.replay_policy import Leaves, answers_along, log_probability_along, replay_actions
 from tidelog.types import Continuous, Discrete, MultiDiscrete
 
 Floats = NDArray[np.float64]
@@ -56,13 +56,13 @@ def target_of(
     here = {name: leaf[log.position] for name, leaf in leaves.items()}
     if isinstance(space, MultiDiscrete):
         return _several(policy, log, here)
-    bounds, likely = hull(policy.spec.action, space), None
+    bounds, likely = common_bounds(policy.spec.action, space), None
     if sample:
         likely = log_probability_along(policy, here, np.asarray(log.action), log.starts)
     if likely is not None:
         drawn = _drawn(policy, leaves, starts, seed)
         return Target(np.exp(likely.astype(np.float64)), actions=drawn)
-    return smoothed(act_along(policy, leaves, starts), log, bounds, bandwidth, seed)
+    return smoothed(replay_actions(policy, leaves, starts), log, bounds, bandwidth, seed)
 
 
 def stored_starts(log: Log) -> NDArray[np.int64]:
@@ -87,7 +87,7 @@ def ends_by_clock(log: Log) -> bool:
     return bool(not np.asarray(log.terminated)[last].all() or (lengths.max() > 1 and lengths.min() == lengths.max()))
 
 
-def hull(one: Any, two: Any) -> Continuous:
+def common_bounds(one: Any, two: Any) -> Continuous:
     """Bounds that include both spaces; observed bounds of one log may be narrower than another's."""
     low = tuple(map(float, np.minimum(one.low, two.low)))
     return Continuous(low, tuple(map(float, np.maximum(one.high, two.high))))
@@ -146,7 +146,7 @@ def _probabilities(policy: Policy, log: Log, leaves: Leaves, starts: Any, sample
     elif sample:
         probabilities = _at_decisions(policy, log, leaves, allowed)
     else:
-        probabilities = np.eye(cast("Discrete", policy.spec.action).n)[act_along(policy, leaves, starts, allowed)]
+        probabilities = np.eye(cast("Discrete", policy.spec.action).n)[replay_actions(policy, leaves, starts, allowed)]
     return probabilities if to_policy is None else probabilities[:, to_policy]
 
 

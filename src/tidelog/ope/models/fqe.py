@@ -46,7 +46,7 @@ from tidelog.networks.encode import EncoderConfig
 from tidelog.networks.mlp import host_generator
 from tidelog.types import Continuous, Discrete, Observation, Spec, Transition
 
-ANSWERS = "what the policies do"  # leaf of the derived log
+POLICY_ACTIONS = "what the policies do"  # leaf of the derived log
 
 
 class State(NamedTuple):
@@ -66,9 +66,9 @@ class PolicyParams(NamedTuple):
     critic: Critic
 
 
-def followed_value(critic: Critic, row: Transition, policies: int, key: jax.Array) -> jax.Array:
+def next_value(critic: Critic, row: Transition, policies: int, key: jax.Array) -> jax.Array:
     """The critic's value of the next observation under each policy, [B, P]."""
-    answers = row.next_observation[ANSWERS]
+    answers = row.next_observation[POLICY_ACTIONS]
     if critic.actions is not None:
         chances = answers.reshape(len(answers), policies, critic.actions)
         return jnp.sum(chances * critic.all_actions(row.next_observation), axis=-1)
@@ -89,7 +89,7 @@ def evaluation_loss(critic: Critic, batch: Batch, target: jax.Array) -> tuple[ja
 
 def targets(config: FQE, state: State, row: Transition, key: jax.Array) -> jax.Array:
     """`r + discount V(s')` with the old target critic, minus `centre`: [B, P]."""
-    later = config.centre + followed_value(state.target_critic, row, config.policies, key)
+    later = config.centre + next_value(state.target_critic, row, config.policies, key)
     return row.reward[:, None] + row.discount[:, None] * later - config.centre
 
 
@@ -112,11 +112,15 @@ def losses(config: FQE, state: State, batch: Batch, key: jax.Array) -> dict[str,
 def init(config: FQE, spec: Spec, key: jax.Array, updates: int) -> State:
     """Initial critic, which does not read the policies' actions, and its copy."""
     network_key, training_key = jax.random.split(key)
-    seen = {name: leaf for name, leaf in spec.observation.items() if name != ANSWERS}
+    seen = {name: leaf for name, leaf in spec.observation.items() if name != POLICY_ACTIONS}
     rated = replace(spec, observation=seen, rewards=config.policies)
-    sight = EncoderConfig(config.embedding, config.hidden[0])
+    encoder_config = EncoderConfig(config.embedding, config.hidden[0])
     critic = Critic.create(
-        host_generator(network_key), rated, hidden=config.hidden, layer_norm=config.layer_norm, sight=sight
+        host_generator(network_key),
+        rated,
+        hidden=config.hidden,
+        layer_norm=config.layer_norm,
+        encoder_config=encoder_config,
     )
     opt_state = init_opt_state(config.optimiser, critic)
     return State(critic, copied(critic), opt_state, jnp.int32(0), jnp.int32(updates), training_key)

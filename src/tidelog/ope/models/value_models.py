@@ -28,7 +28,7 @@ from tidelog.errors import DivergenceError
 from tidelog.networks.critic import Critic
 from tidelog.ope.evidence.folds import Ordinals, fold_of_steps, without
 from tidelog.ope.evidence.target import Floats, Target, ends_by_clock, passed
-from tidelog.ope.models.fqe import ANSWERS, FQE
+from tidelog.ope.models.fqe import FQE, POLICY_ACTIONS
 from tidelog.ope.models.tabular import Values
 from tidelog.policies.policy import CHUNK
 from tidelog.training.engine.cache import use_cache
@@ -45,7 +45,7 @@ CHUNK_UPDATES = 500
 
 
 @dataclass(frozen=True, eq=False)
-class Derived:
+class EvaluationLog:
     """Log for evaluation: scaled observations, terminal ends, and the policies' actions as a leaf."""
 
     log: Log
@@ -53,14 +53,16 @@ class Derived:
     centre: float  # mean return to go, in scaled rewards
 
 
-def derived(log: Log, policies: Sequence[Target], discount: float, learnt: Ordinals) -> Derived:
+def derived(log: Log, policies: Sequence[Target], discount: float, learnt: Ordinals) -> EvaluationLog:
     """The derived log for these policies; scales come only from the episodes `learnt`."""
-    returns = to_go(np.asarray(log.reward, np.float64), log.starts, discount)[np.isin(np.asarray(log.episode), learnt)]
+    returns = returns_to_go(np.asarray(log.reward, np.float64), log.starts, discount)[
+        np.isin(np.asarray(log.episode), learnt)
+    ]
     scale = float(returns.std()) or 1.0
     leaves = Scaler.fit(log, episodes=learnt).observation({n: np.asarray(leaf) for n, leaf in log.observation.items()})
     last = np.zeros(log.steps, bool)
     last[log.starts[1:] - 1] = True
-    more = {ANSWERS: _answers(policies, log)}
+    more = {POLICY_ACTIONS: _answers(policies, log)}
     if ends_by_clock(log):
         more[PASSED] = passed(log)
     spec = replace(
@@ -77,10 +79,10 @@ def derived(log: Log, policies: Sequence[Target], discount: float, learnt: Ordin
         truncated=np.zeros(log.steps, bool),
         weight=None,
     )
-    return Derived(evaluation_log, scale, float(returns.mean() / scale))
+    return EvaluationLog(evaluation_log, scale, float(returns.mean() / scale))
 
 
-def to_go(reward: Floats, starts: Any, discount: float) -> Floats:
+def returns_to_go(reward: Floats, starts: Any, discount: float) -> Floats:
     """Discounted returns [N] from each step to the end of its episode."""
     returns, lengths = reward.copy(), np.diff(starts)
     for before in range(1, int(lengths.max())):
@@ -171,7 +173,7 @@ def _answers(policies: Sequence[Target], log: Log) -> NDArray[np.float32]:
     return np.concatenate(parts, axis=1).astype(np.float32)
 
 
-def _rated(critic: Critic, evaluation: Derived, rows: Ordinals, policies: int) -> list[Values]:
+def _rated(critic: Critic, evaluation: EvaluationLog, rows: Ordinals, policies: int) -> list[Values]:
     log, logged, mean, every = evaluation.log, [], [], []
     space = log.spec.action
     action = np.asarray(space.to_unit(log.action) if isinstance(space, Continuous) else log.action)
@@ -195,7 +197,7 @@ def _rated(critic: Critic, evaluation: Derived, rows: Ordinals, policies: int) -
 @eqx.filter_jit
 def _rate(critic: Critic, seen: Any, action: Any, policies: int) -> tuple[Any, Any, Any]:
     """Values of the logged actions [B, P], of the policies [B, P], and of all discrete actions [B, P, A]."""
-    answers = jnp.asarray(seen[ANSWERS])
+    answers = jnp.asarray(seen[POLICY_ACTIONS])
     if critic.actions is not None:
         every = critic.all_actions(seen)
         chances = answers.reshape(every.shape)

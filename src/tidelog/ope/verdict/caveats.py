@@ -5,7 +5,7 @@ Letters: `E` episodes, `N` steps, `A` actions.
 
 from __future__ import annotations
 
-from tidelog.ope.assumptions.action_counts import new_habit
+from tidelog.ope.assumptions.action_counts import unusual_action_count
 from tidelog.ope.assumptions.assumptions import ENDS, NEXT, REWARDS, failing
 from tidelog.ope.assumptions.partial_identification import extreme_returns
 from tidelog.ope.estimators.sequential import returns
@@ -61,7 +61,7 @@ def _markov(case: Case) -> list[str]:
         "the answer assumes that the observation contains everything that affects later events (a Markov state); the "
         "tests on this log found no effect of the history of an episode, but they can miss weak effects"
     ]
-    habit = new_habit(case.policy)
+    habit = unusual_action_count(case.policy)
     if habit.outside:
         sentences.append(
             f"the policy takes action {habit.action} about {habit.mean:.3g} times per episode, logged episodes "

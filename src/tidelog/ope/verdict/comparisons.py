@@ -20,13 +20,13 @@ from tidelog.errors import ConfigError
 from tidelog.ope.estimators.intervals import Confidence
 from tidelog.ope.estimators.simultaneous import critical_values, normal_deviate, spent_error
 from tidelog.ope.evidence.evidence import Evidence, Floats
-from tidelog.ope.evidence.external_policies import Foreign
+from tidelog.ope.evidence.external_policies import ExternalPolicy
 from tidelog.ope.evidence.gather import Gathered, LoggerModel, gather, logger_model, planned
 from tidelog.ope.verdict.decide import Case
 from tidelog.ope.verdict.held_out_reuse import Reuse, reuse_of
-from tidelog.ope.verdict.ledger import Ledger, Taken, hashed, policy_identity
+from tidelog.ope.verdict.ledger import InteractionFlags, Ledger, hashed, policy_identity
 from tidelog.ope.verdict.limits import Limits
-from tidelog.ope.verdict.preconditions import hopeless
+from tidelog.ope.verdict.preconditions import violated_preconditions
 from tidelog.ope.verdict.results import percent
 from tidelog.ope.verdict.support_checks import Finding
 from tidelog.types import Continuous
@@ -60,7 +60,7 @@ class Comparison:
     @property
     def facts(self) -> dict[str, Any]:
         """Description of the policy."""
-        if isinstance(self.policy, Foreign):
+        if isinstance(self.policy, ExternalPolicy):
             return {"algorithm": None, "kind": self.policy.kind}
         origin = {name: value for name, value in self.policy.origin.items() if name not in ("learnt_from", "held_out")}
         return {"algorithm": algorithm_name(self.policy.algorithm), **origin}
@@ -75,10 +75,10 @@ class Comparison:
         return case._replace(widening=widening, history=gathered.history, drift=gathered.drift)
 
 
-class Looked(NamedTuple):
+class LookResult(NamedTuple):
     """The look at the episodes, for one verdict or a table of verdicts."""
 
-    taken: Taken | None  # None if looks are not counted
+    taken: InteractionFlags | None  # None if looks are not counted
     error: float  # two-sided, of all policies together
     level: float  # requested level
     widenings: Floats  # [P]: length of the arms of each deciding interval, relative to that level
@@ -132,9 +132,9 @@ def comparisons_of(
     clones: dict[bool, Evidence | None] = {}  # by whether the clone is sampled
     propensities = settings.propensities
     for position, (name, policy) in enumerate(policies.items()):
-        sample = settings.sample or isinstance(policy, Foreign)
+        sample = settings.sample or isinstance(policy, ExternalPolicy)
         reuse = reuse_of(policy, log)
-        refused = hopeless(
+        refused = violated_preconditions(
             policy,
             log,
             returns,
@@ -173,7 +173,7 @@ def shared_logger(log: Log, settings: Settings) -> LoggerModel:
     return logger_model(log, plan, settings.propensities, settings.seed)
 
 
-def look_at(found: Sequence[Comparison], log: Log, settings: Settings, ledger: Ledger | None) -> Looked:
+def look_at(found: Sequence[Comparison], log: Log, settings: Settings, ledger: Ledger | None) -> LookResult:
     """Count the look, and compute the width of intervals for earlier looks and other policies."""
     look, limits = None, settings.limits
     counted = any(one.gathered is not None for one in found)
@@ -184,7 +184,7 @@ def look_at(found: Sequence[Comparison], log: Log, settings: Settings, ledger: L
     cases = [None if one.gathered is None else one.case(log, settings) for one in found]
     differences = [None if case is None or not case.able else case.deciding_ratios for case in cases]
     reach = critical_values(differences, Confidence(limits.level, limits.replicates, settings.seed), error)
-    return Looked(look, error, limits.level, np.maximum(reach / normal_deviate(1.0 - limits.level), 1.0))
+    return LookResult(look, error, limits.level, np.maximum(reach / normal_deviate(1.0 - limits.level), 1.0))
 
 
 def _ledger_entry(one: Comparison) -> dict[str, Any]:

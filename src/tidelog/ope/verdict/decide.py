@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidelog.ope.assumptions.action_counts import new_habit
+from tidelog.ope.assumptions.action_counts import unusual_action_count
 from tidelog.ope.assumptions.assumptions import Dependence
 from tidelog.ope.assumptions.partial_identification import excess_unshown, extreme_values, unshown_share
 from tidelog.ope.assumptions.sensitivity import shifted, worst_factors
@@ -176,7 +176,7 @@ def decided(case: Case) -> Outcome:
     """Decide a case."""
     evidence, supports = case.policy, Supports(case.policy)
     result = shown(case, supports)
-    decision, findings = ruled(result, case.limits, case.reuse, deterministic=case.deterministic)
+    decision, findings = apply_limits(result, case.limits, case.reuse, deterministic=case.deterministic)
     names = [name for name in ESTIMATORS if is_listed(name, evidence)]
     rows = [row(name, evidence, supports, METHOD, case.confidence, case.limits.groups) for name in names]
     return Outcome(
@@ -194,7 +194,7 @@ def decided(case: Case) -> Outcome:
 
 
 def shown(case: Case, supports: Supports) -> Shown:
-    """Everything that a decision depends on except the limits; `ruled` applies any limits to it."""
+    """Everything that a decision depends on except the limits; `apply_limits` applies any limits to it."""
     difference = case.difference(case.deciding) if case.able else NOTHING
     side: Decision = "better" if difference.low > 0 else "worse" if difference.high < 0 else "no difference shown"
     plain, by_ratios, products = ([], [], []) if side == "no difference shown" else _contradictions(case, SIDE[side])
@@ -207,7 +207,7 @@ def shown(case: Case, supports: Supports) -> Shown:
         case.history, case.drift, visits=visits, estimated=estimated, horizon=case.policy.horizon
     )
     unable = [*_unable(case, difference), *assumed]
-    unable += habit_finding(new_habit(case.policy)) if visits else []
+    unable += habit_finding(unusual_action_count(case.policy)) if visits else []
     support, unshown = supports.of(case.deciding), unshown_share(case.policy)
     return Shown(
         difference,
@@ -230,7 +230,9 @@ def shown(case: Case, supports: Supports) -> Shown:
     )
 
 
-def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = False) -> tuple[Decision, list[Finding]]:
+def apply_limits(
+    found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = False
+) -> tuple[Decision, list[Finding]]:
     """The decision under these limits on support, and the reasons."""
     violations = [*overlap_finding(reuse.learnt_from, limits), *found.unable]
     if found.able:

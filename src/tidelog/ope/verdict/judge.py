@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
-from tidelog.ope.assumptions.dependence import with_found_clusters
+from tidelog.ope.assumptions.dependence import with_detected_clusters
 from tidelog.ope.estimators.estimate import ESTIMATORS, IMPOSSIBLE, check_kind, model_of
 from tidelog.ope.estimators.intervals import Confidence, interval
 from tidelog.ope.estimators.ratios import means
-from tidelog.ope.estimators.risk import ALPHA, UNSUPPORTED, Risk, check_risk, risk_beside, tail_sentence
+from tidelog.ope.estimators.risk import ALPHA, UNSUPPORTED, Risk, check_risk, tail_sentence, verdict_risk
 from tidelog.ope.evidence.external_policies import as_policy, check_fit, check_log
 from tidelog.ope.evidence.folds import check_seed
 from tidelog.ope.verdict import verdict_text
 from tidelog.ope.verdict.caveats import caveats
-from tidelog.ope.verdict.comparisons import Comparison, Looked, Settings, comparisons_of, look_at
+from tidelog.ope.verdict.comparisons import Comparison, LookResult, Settings, comparisons_of, look_at
 from tidelog.ope.verdict.decide import METHOD, NOTHING, Outcome, decided
 from tidelog.ope.verdict.ledger import Ledger
 from tidelog.ope.verdict.limits import Limits
@@ -145,7 +145,7 @@ def judge(
     counting = _ledger(ledger, log)
     fingerprint = log.fingerprint() if counting is None else counting.fingerprint
     facts = {"fingerprint": fingerprint, "steps": log.steps, "episodes": len(log.episode_ids)}
-    log, dependence = with_found_clusters(log)
+    log, dependence = with_detected_clusters(log)
     returns = _returns(log, discount)
     comparisons = comparisons_of(policies, log, settings, returns, progress)
     looked = look_at(comparisons, log, settings, counting)
@@ -197,7 +197,7 @@ def _verdict(
     one: Comparison,
     log: Log,
     settings: Settings,
-    looked: Looked,
+    looked: LookResult,
     widening: float,
     returns: NDArray[np.float64],
     context: Mapping[str, Any],
@@ -214,7 +214,7 @@ def _verdict(
         case = one.case(log, settings, widening)
         outcome, deciding = decided(case), case.deciding
         assumed = caveats(case, outcome)
-        risk, risk_reason = risk_beside(
+        risk, risk_reason = verdict_risk(
             case.policy,
             outcome.decision,
             visits=ESTIMATORS[deciding].visits,
@@ -224,7 +224,7 @@ def _verdict(
             seed=settings.seed,
         )
     notes = (*context.get("notes", ()), *context["dependence"], *_impossible(outcome.estimates), *looked.notes)
-    facts = verdict_text.Facts(
+    facts = verdict_text.ItemFacts(
         episodes=len(log.episode_ids),
         steps=log.steps,
         level=level,

@@ -51,7 +51,7 @@ class Look:
     share: float = 1.0  # share of this log's episodes that the look judged
 
 
-class Taken(NamedTuple):
+class InteractionFlags(NamedTuple):
     """The look of a verdict: its number, and the earlier looks."""
 
     key: str
@@ -91,7 +91,7 @@ class Ledger:
 
     def take(
         self, policies: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], *, counted: bool = True
-    ) -> Taken:
+    ) -> InteractionFlags:
         """Record a look at these policies (name, algorithm, identity), unless it is recorded already.
 
         Holds the lock of all files: concurrent judges get different numbers. A look that is not `counted` shows no
@@ -119,9 +119,9 @@ class Ledger:
                 recorded |= file.append(lines)
         if not recorded and not self.optional:
             raise ConfigError(f"{self.files[0]} cannot be written. fix: use another file in ledger=, or ledger=False")
-        return Taken(key, number, len(others) if not same else max(number - 1, 0), elsewhere, recorded)
+        return InteractionFlags(key, number, len(others) if not same else max(number - 1, 0), elsewhere, recorded)
 
-    def decided(self, taken: Taken, decisions: Mapping[str, str]) -> None:
+    def decided(self, taken: InteractionFlags, decisions: Mapping[str, str]) -> None:
         """Record the decisions of a look."""
         line = {"line": "decisions", "key": taken.key, "time": _now(), "decisions": dict(decisions)}
         with _opened(self.files, write=True) as files:

@@ -20,7 +20,7 @@ FEWEST = 10  # episodes (or clusters) below which no model is fitted
 FEWEST_CUT, SHARE_CUT = 5, 0.005  # tolerated: actions on one bound, and share of rows; some always reach the ends
 
 
-def hopeless(
+def violated_preconditions(
     policy: Any,
     log: Log,
     returns: NDArray[Any],

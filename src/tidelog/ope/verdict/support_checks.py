@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidelog.data.overlap import Overlap
-from tidelog.ope.assumptions.action_counts import Habit
+from tidelog.ope.assumptions.action_counts import ActionCount
 from tidelog.ope.assumptions.assumptions import ENDS, LOGGER, NEXT, REWARDS, Dependence, failing
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.results import Support
@@ -144,7 +144,7 @@ def excess_finding(excess: float, units: int, limits: Limits) -> list[Finding]:
     return [Finding("unshown_share", sentence, f"{VARIED}; keep the policy closer to the log")]
 
 
-def habit_finding(habit: Habit) -> list[Finding]:
+def habit_finding(habit: ActionCount) -> list[Finding]:
     """Whether the policy takes an action more, or less, often per episode than nearly all logged episodes."""
     if not habit.beyond:
         return []

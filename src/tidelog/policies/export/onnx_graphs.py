@@ -14,7 +14,7 @@ import numpy as np
 
 from tidelog.data.scaling import Scaler
 from tidelog.runtime.observations import column_names
-from tidelog.runtime.policy_heads import KINDS, Made, Seen
+from tidelog.runtime.policy_heads import KINDS, PolicyOutputs, Seen
 from tidelog.runtime.recipe import noise_of
 from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
@@ -97,7 +97,7 @@ def _filled(leaf: Leaf, values: jax.Array) -> jax.Array:
     return jnp.stack([columns[name] for name in leaf.names], axis=-1)
 
 
-def _own_units(result: Made, spec: Spec) -> Made:
+def _own_units(result: PolicyOutputs, spec: Spec) -> PolicyOutputs:
     space = spec.action
     if not isinstance(space, Continuous):
         return result._replace(action=result.action.astype(jnp.int32))

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.policies.export.onnx_graphs import Input, OnnxGraph
-from tidelog.runtime.history_encoders import features_of, rows, sought, states, weighed
+from tidelog.runtime.history_encoders import features_of, item_queries, item_scores, rows, states
 from tidelog.types import Catalogue, Histories, Spec
 
 
@@ -32,13 +32,13 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
 
     def program(history: jax.Array, event: jax.Array, mask: jax.Array, *user: jax.Array) -> tuple[jax.Array, jax.Array]:
         state = states(jnp, node, Histories(history, event, *(user or (None,))), _loop)
-        queries = sought(jnp, node, state)
+        queries = item_queries(jnp, node, state)
         scores = [jnp.where(mask, queries[:, i] @ table[1:].T, -math.inf) for i in range(queries.shape[1])]
         found, ideas = _searched(scores, width)
         logits = jnp.sum(table[found] * queries[:, :1], axis=-1)
         valid = (jnp.take_along_axis(scores[0], found - 1, axis=1) > -math.inf) & ~_again(found)
         logits = jnp.where(valid, logits, -math.inf)
-        likelihood, rating, first = weighed(jnp, node, state, found, logits, ideas)
+        likelihood, rating, first = item_scores(jnp, node, state, found, logits, ideas)
         return _ordered(found, likelihood + node["q_weight"] * rating, first, valid, width)
 
     steps = ("B", node["history"])

@@ -217,7 +217,7 @@ def events_at_one_time(raw: RawInteractions) -> Iterable[Finding]:
 @check("rewards all equal", "warning", INTERACTION_CHECKS)
 def rewards_all_equal(raw: RawInteractions) -> Iterable[Finding]:
     """Every event has the same reward: only the choice of items carries information."""
-    worth = worth_of(raw)
+    worth = event_reward(raw)
     if raw.rows > 1 and worth is not None and worth.min() == worth.max():
         advice = "set reward= (a column, or the reward of each kind of event) if some events are worth more"
         yield Finding(_reward_name(raw), None, f"{worth[0]:g} in every row", "different rewards", advice)
@@ -257,7 +257,7 @@ def no_pause(raw: RawInteractions) -> Iterable[Finding]:
         yield Finding(raw.time.name, None, f"no pause above {longest:g}", f"pauses longer than {gap:g}", advice)
 
 
-def worth_of(raw: RawInteractions) -> Values | None:
+def event_reward(raw: RawInteractions) -> Values | None:
     """The reward of each event [M] float32, in file order; None if it cannot be computed."""
     if isinstance(raw.roles.reward, str):
         return None if raw.reward is None else raw.reward.values.astype(np.float32)

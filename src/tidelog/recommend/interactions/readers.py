@@ -12,9 +12,9 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.registry import report_of
 from tidelog.data.core.report import Report
 from tidelog.data.sources import table_of
-from tidelog.data.validation.quarantine import free_path, write_offending
+from tidelog.data.validation.quarantine import new_csv_path, write_faulty_rows
 from tidelog.errors import LogError
-from tidelog.recommend.interactions.checks import examine, findings, pauses, worth_of
+from tidelog.recommend.interactions.checks import event_reward, examine, findings, pauses
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.roles import Roles
 from tidelog.recommend.interactions.storage import saved_fields
@@ -59,7 +59,7 @@ def validate_interactions(source: Any, *, user: str, item: str, time: str, **rol
 
 def validate_by_roles(source: Any, roles: Roles, quarantine: str | Path | None = None) -> Report:
     """Validate with the arguments in one value; the rows of every error go to a new CSV file `quarantine`."""
-    target = None if quarantine is None else free_path(quarantine)
+    target = None if quarantine is None else new_csv_path(quarantine)
     try:
         raw = raw_interactions(source, roles)
     except LogError as error:
@@ -67,13 +67,13 @@ def validate_by_roles(source: Any, roles: Roles, quarantine: str | Path | None =
         return report
     results = findings(raw)
     if target is not None:
-        write_offending(table_of(source), results, target)
+        write_faulty_rows(table_of(source), results, target)
     return report_of(raw, results)
 
 
 def _build(raw: RawInteractions, report: Report) -> Interactions:
     """Order events and build `Interactions`; the raw log must be valid."""
-    order, worth = raw.order, worth_of(raw)
+    order, worth = raw.order, event_reward(raw)
     if raw.item is None or raw.time is None or worth is None:
         raise LogError("the interactions have no user, item or time. fix: name all three columns", report)
     kinds = ONE_KIND if raw.event is None else raw.event.words or ()

@@ -27,7 +27,7 @@ def reopen_any(origin: Mapping[str, Any]) -> Log | Interactions:
     """Read a log or interactions again from their origin."""
     if origin.get("roles") is not None:
         return read_by_roles(origin["source"], Roles(**origin["roles"]))
-    if INTERACTIONS.stands_at(Path(origin["source"])):
+    if INTERACTIONS.is_at(Path(origin["source"])):
         return open_interactions(origin["source"])
     if origin.get("memory_map"):
         return open_log(origin["source"], memory_map=True)

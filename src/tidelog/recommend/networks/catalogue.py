@@ -73,7 +73,7 @@ class Pair(eqx.Module):
         return self.body(jax.nn.relu(self.state(state)[:, None] + encoded))
 
 
-class Raters(eqx.Module):
+class ItemCritics(eqx.Module):
     """Item critics, `E` of them."""
 
     members: tuple[Pair, ...]

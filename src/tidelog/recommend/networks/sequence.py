@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.networks.memory import GRU
+from tidelog.networks.gru import GRU
 from tidelog.networks.mlp import LayerNorm, Linear, drop, from_host, zeros
 
 MakeBody: TypeAlias = Callable[..., Any]  # (generator, size, length, layers, heads) -> a module [B, L, D] -> [B, L, D]

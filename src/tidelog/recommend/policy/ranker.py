@@ -22,8 +22,8 @@ def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
     numbers = jax.tree.map(jnp.float32, algorithm)
     reading = Reading(
         table=np.asarray(_items(numbers, params), np.float32),
-        seek=partial(_padded, partial(_seek, numbers, params)),
-        weigh=partial(_padded, partial(_weigh, numbers, params)),
+        queries=partial(_padded, partial(_seek, numbers, params)),
+        score_items=partial(_padded, partial(_weigh, numbers, params)),
         history=algorithm.history,
         kinds=len(params.recall.reader.events) - 1,
         features=0 if params.recall.reader.about is None else len(params.recall.reader.about),
@@ -40,12 +40,12 @@ def _items(algorithm: Any, params: Any) -> Any:
 
 @eqx.filter_jit
 def _seek(algorithm: Any, params: Any, seen: Histories) -> Any:
-    return algorithm.seek(params, seen)
+    return algorithm.queries(params, seen)
 
 
 @eqx.filter_jit
 def _weigh(algorithm: Any, params: Any, seen: Histories, found: Any, logits: Any, ideas: Any) -> Any:
-    return algorithm.weigh(params, seen, found, logits, ideas)
+    return algorithm.score_items(params, seen, found, logits, ideas)
 
 
 def _padded(function: Callable[..., Any], seen: Histories, *arrays: NumpyArray) -> Any:

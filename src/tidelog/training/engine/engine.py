@@ -328,19 +328,19 @@ class Engine:
         if self._hosts is not None:
             self._hosts.rest()
 
-    def deposited(self) -> list[dict[str, list[str]]]:
+    def piece_names(self) -> list[dict[str, list[str]]]:
         """Write the pieces of offloaded segments, and return their names, of each member, for a checkpoint."""
-        return [] if self._offloaded is None else self._offloaded.deposited()
+        return [] if self._offloaded is None else self._offloaded.piece_names()
 
-    def put_back(self, deposited: Sequence[Mapping[str, list[str]]]) -> None:
+    def restore_pieces(self, piece_names: Sequence[Mapping[str, list[str]]]) -> None:
         """Restore the pieces that a checkpoint names; CheckpointError if one is missing or changed."""
         if self._offloaded is not None:
-            self._offloaded.put_back(deposited)
+            self._offloaded.restore_pieces(piece_names)
 
-    def keep_only(self, deposited: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
+    def keep_only(self, piece_names: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
         """Delete the pieces that no checkpoint names."""
         if self._offloaded is not None:
-            self._offloaded.keep_only(deposited)
+            self._offloaded.keep_only(piece_names)
 
     def notes(self) -> list[str]:
         """Return notes about rounded steps, phases without updates, and an environment that cannot be saved."""

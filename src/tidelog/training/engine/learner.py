@@ -38,7 +38,7 @@ class LearnerState(NamedTuple):
     """Everything that changes while one member trains; its checkpoint holds all of it."""
 
     state: Any
-    orders: dict[str, Any]  # a phase's name -> the states of its samplers' orders, structured as its `reads`
+    orders: dict[str, Any]  # a phase's name -> the states of its samplers' orders, structured as its `samplers`
     tallies: dict[str, Tally]
     key: jax.Array  # for sampling
     update: jax.Array  # int32: updates done, over all phases
@@ -101,8 +101,8 @@ def _orders(algorithm: Algorithm, stores: Stores, key: jax.Array) -> dict[str, A
 
 
 def _each(phase: Phase, function: Callable[..., Any], *trees: Any) -> Any:
-    """Apply a function to each sampler of a phase and its part of other trees, in the structure of `reads`."""
-    return jax.tree.map(function, phase.reads, *trees, is_leaf=lambda value: isinstance(value, Sampler))
+    """Apply a function to each sampler of a phase and its part of other trees, in the structure of `samplers`."""
+    return jax.tree.map(function, phase.samplers, *trees, is_leaf=lambda value: isinstance(value, Sampler))
 
 
 def _split(phase: Phase, pairs: Any) -> tuple[Any, Any]:
@@ -110,9 +110,9 @@ def _split(phase: Phase, pairs: Any) -> tuple[Any, Any]:
 
 
 def _keys(phase: Phase, key: jax.Array) -> Any:
-    if isinstance(phase.reads, Sampler):
+    if isinstance(phase.samplers, Sampler):
         return key
-    return {name: jax.random.fold_in(key, i) for i, name in enumerate(sorted(phase.reads))}
+    return {name: jax.random.fold_in(key, i) for i, name in enumerate(sorted(phase.samplers))}
 
 
 class Ready(NamedTuple):
@@ -139,7 +139,9 @@ class ChunkInputs(NamedTuple):
     updates: jax.Array  # int32: updates of this chunk
     steps: jax.Array  # int32: updates of the whole run
     since: jax.Array  # int32: updates done before this chunk
-    ahead: Any = None  # a Ready for each sampler of `reads` whose store is not in `stores`; None: all are in `stores`
+    ahead: Any = (
+        None  # a Ready for each sampler of `samplers` whose store is not in `stores`; None: all are in `stores`
+    )
     begin: jax.Array | None = None  # int32: the update at which these samples begin
 
 
@@ -211,17 +213,19 @@ def _fetched(draw: Sampler, store: Any, samples: Samples) -> Ready:
 
 
 def _learn_priorities(phase: Phase, orders: Any, indices: Any, priority: Any) -> Any:
-    if not isinstance(phase.reads, Sampler):
-        priority = {name: (priority or {}).get(name) for name in phase.reads}
+    if not isinstance(phase.samplers, Sampler):
+        priority = {name: (priority or {}).get(name) for name in phase.samplers}
     return _each(phase, lambda draw, order, rows, p: draw.order.learn(order, rows, p), orders, indices, priority)
 
 
 def _count_uses(phase: Phase, segments: dict[str, Segments], indices: Any) -> dict[str, Segments]:
     """Return the segment stores after an update; if a sampler's order counts uses, its draws are counted."""
     stores = dict(segments)
-    reads = phase.reads
+    samplers = phase.samplers
     pairs = (
-        [(reads, indices)] if isinstance(reads, Sampler) else [(draw, indices[name]) for name, draw in reads.items()]
+        [(samplers, indices)]
+        if isinstance(samplers, Sampler)
+        else [(draw, indices[name]) for name, draw in samplers.items()]
     )
     for draw, rows in pairs:
         if getattr(draw.order, "uses_up", False):

@@ -61,21 +61,21 @@ class OffloadedPhases:
         self._compiled |= any(n and offloaded for n, offloaded in zip(step.updates, self._is_offloaded, strict=True))
         return moved
 
-    def deposited(self) -> list[dict[str, list[str]]]:
+    def piece_names(self) -> list[dict[str, list[str]]]:
         """Write the pieces of each member to files, and return their names by store."""
         return [{name: store.saved() for name, store in stores.items()} for stores in self._stores]
 
-    def put_back(self, deposited: Sequence[Mapping[str, list[str]]]) -> None:
+    def restore_pieces(self, piece_names: Sequence[Mapping[str, list[str]]]) -> None:
         """Restore the pieces that a checkpoint names; CheckpointError if one is missing or changed."""
-        for stores, names in zip(self._stores, deposited or [{}] * len(self._stores), strict=True):
+        for stores, names in zip(self._stores, piece_names or [{}] * len(self._stores), strict=True):
             for name, store in stores.items():
-                store.put_back(names.get(name, []))
+                store.restore_pieces(names.get(name, []))
 
-    def keep_only(self, deposited: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
+    def keep_only(self, piece_names: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
         """Delete the pieces that no checkpoint names."""
         for i, stores in enumerate(self._stores):
             for name, store in stores.items():
-                store.keep_only({piece for one in deposited if one for piece in one[i].get(name, [])})
+                store.keep_only({piece for one in piece_names if one for piece in one[i].get(name, [])})
 
     def notes(self) -> list[str]:
         """Return the size and the location of each store."""
@@ -105,7 +105,7 @@ def _update(
     index: int, updates: int, inputs: ChunkInputs, learner: LearnerState, store: OffloadedStore
 ) -> LearnerState:
     phase = inputs.algorithm.phases()[index]
-    draw, order = cast(Sampler, phase.reads), learner.orders[phase.name]
+    draw, order = cast(Sampler, phase.samplers), learner.orders[phase.name]
     count = store.count(draw.unit)
     block = min(store.block(draw), max(1, count // draw.size))
     with ThreadPoolExecutor(1) as ahead:
@@ -138,7 +138,7 @@ def _phase(index: int, algorithm: Any) -> Phase:
 @eqx.filter_jit
 def _draw_block(index: int, algorithm: Any, order: Any, count: int, block: int) -> tuple[Any, jax.Array]:
     """Return the order after a block of updates, and the samples [K, B] that they draw."""
-    draw = cast(Any, _phase(index, algorithm).reads)
+    draw = cast(Any, _phase(index, algorithm).samplers)
 
     def one(order: Any, _: None) -> tuple[Any, jax.Array]:
         indices, _ = draw.order.draw(order, jax.random.key(0), draw.size, count, jnp.zeros(()))

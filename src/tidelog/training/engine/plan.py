@@ -120,7 +120,7 @@ def waiting(algorithm: Collecting) -> tuple[str, ...]:
 
 def draws(phase: Phase) -> tuple[Sampler, ...]:
     """Return all samplers of a phase."""
-    return (phase.reads,) if isinstance(phase.reads, Sampler) else tuple(phase.reads.values())
+    return (phase.samplers,) if isinstance(phase.samplers, Sampler) else tuple(phase.samplers.values())
 
 
 def _prepare_columns(phase: Phase, algorithm: Collecting, state: Any) -> Callable[[Columns], Columns]:
@@ -148,12 +148,12 @@ def store_of(phase: Phase) -> str:
     """Return the store that a phase prepares and concludes."""
     if phase.over is not None:
         return phase.over
-    if not isinstance(phase.reads, Sampler):
+    if not isinstance(phase.samplers, Sampler):
         raise TypeError(
             f"phase '{phase.name}' reads several stores, so the store of prepare and conclude is unknown. fix: name it "
             "in Phase.over"
         )
-    return phase.reads.store
+    return phase.samplers.store
 
 
 def extra_metrics(

@@ -25,12 +25,14 @@ from numpy.typing import NDArray
 from tidelog.algorithms.core.sampling import Sampler, Unit
 from tidelog.algorithms.core.segments import Columns, Segments
 from tidelog.errors import CheckpointError
-from tidelog.folders import ASIDE, Kind
+from tidelog.folders import WRITING_PREFIX, Kind
 from tidelog.training.engine.log_streaming import LONGEST_BLOCK, MOST_BYTES
 
 PIECE = Kind("piece of a phase memory", 2)
 BROUGHT, PREPARED = "brought", "prepared"
-OURS = re.compile(rf"\d+-({BROUGHT}|{PREPARED})$|{re.escape(ASIDE)}")  # folder names of pieces, also half-written ones
+OURS = re.compile(
+    rf"\d+-({BROUGHT}|{PREPARED})$|{re.escape(WRITING_PREFIX)}"
+)  # folder names of pieces, also half-written ones
 Rows = NDArray[np.int64]
 Leaves = dict[str, NDArray[Any]]  # by file name
 
@@ -217,7 +219,7 @@ class OffloadedStore:
     def _parts(self) -> tuple[str, ...]:
         return (BROUGHT, PREPARED) if self._prepared else (BROUGHT,)
 
-    def put_back(self, names: Iterable[str]) -> None:
+    def restore_pieces(self, names: Iterable[str]) -> None:
         """Restore the pieces that a checkpoint names; CheckpointError if one is missing, truncated or changed."""
         names = list(names)
         self._rounds = sorted(int(name.split("-")[0]) for name in names if name.endswith(BROUGHT))

@@ -39,7 +39,9 @@ class Validation:
         phases = algorithm.phases()
         for index, phase in enumerate(phases):
             if index not in self._rows:
-                self._rows[index] = jax.tree.map(self._batches, phase.reads, is_leaf=lambda d: isinstance(d, Sampler))
+                self._rows[index] = jax.tree.map(
+                    self._batches, phase.samplers, is_leaf=lambda d: isinstance(d, Sampler)
+                )
             prefix = "held_out/" if len(phases) == 1 else f"held_out/{phase.name}/"
             losses = means(index, numbers, state, self._stores, self._rows[index])
             metrics |= {prefix + name: value for name, value in losses.items()}
@@ -61,7 +63,10 @@ def _mean_losses(
 
     def one(rows: Any) -> dict[str, jax.Array]:
         batch = jax.tree.map(
-            lambda draw, r: draw.at(stores[draw.store], r), phase.reads, rows, is_leaf=lambda d: isinstance(d, Sampler)
+            lambda draw, r: draw.at(stores[draw.store], r),
+            phase.samplers,
+            rows,
+            is_leaf=lambda d: isinstance(d, Sampler),
         )
         losses: dict[str, jax.Array] = phase.losses(algorithm, state, batch, jax.random.key(0))
         return losses

@@ -18,7 +18,7 @@ from tidelog.algorithms.core.contract import Distillable
 from tidelog.data.overlap import Sketch
 from tidelog.envs.hosted import Hosted
 from tidelog.errors import ConfigError, DivergenceError
-from tidelog.policies.distillation import lesson_of
+from tidelog.policies.distillation import distillation_target
 from tidelog.policies.policy import Policy
 from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.members import Member
@@ -87,12 +87,12 @@ def begun_as(
         )
     count = members[0].algorithm.collection().environments
     environment = assignment.hosts[0].environment if assignment.source is None else Hosted(assignment.source, count)
-    target = lesson_of(start.policy, environment, start.decisions, SEED)
+    target = distillation_target(start.policy, environment, start.decisions, SEED)
     target = jax.tree.map(jax.numpy.asarray, target)
     distilled, divergences = [], []
     for member, learner in zip(members, learners, strict=True):
         key = jax.random.fold_in(jax.random.key(member.seed), 3)
-        state, divergence = member.algorithm.taught(learner.state, target, key, start.updates)
+        state, divergence = member.algorithm.distilled(learner.state, target, key, start.updates)
         distilled.append(learner._replace(state=state))
         divergences.append(float(divergence))
         if not math.isfinite(divergences[-1]):

@@ -44,7 +44,7 @@ def places_for(env: Any, count: int, seeds: Sequence[int], recorded: bool) -> En
     )
 
 
-def place_name(env: Any, assignment: EnvAssignment) -> str:
+def environment_name(env: Any, assignment: EnvAssignment) -> str:
     """Return the name of the environment."""
     if isinstance(env, str):
         return env
@@ -65,7 +65,7 @@ def restored(
         if not environments[i]:  # the copies are reset, and with them the sums of their episodes
             learner = restored_learners[i]
             played, state = learner.played, learner.state
-            state = algorithms[i].begun_anew(state) if isinstance(algorithms[i], Counting) else state
+            state = algorithms[i].with_new_episodes(state) if isinstance(algorithms[i], Counting) else state
             restored_learners[i] = learner._replace(
                 state=state, played=played._replace(sums=jnp.zeros_like(played.sums))
             )

@@ -25,7 +25,7 @@ def planned_updates(algorithm: Collecting, steps: int) -> int:
     )
 
 
-def fresh_players(
+def fresh_collectors(
     members: list[Member],
     spec: Spec,
     source: Functional | None,

@@ -7,7 +7,7 @@ import numpy as np
 from tidelog.data.log import Log
 from tidelog.errors import SpecError
 from tidelog.policies.policy import Policy
-from tidelog.policies.replay_policy import act_along, log_probability_along
+from tidelog.policies.replay_policy import log_probability_along, replay_actions
 from tidelog.types import ActionSpace, Continuous, Discrete
 
 
@@ -21,7 +21,7 @@ def agreement(policy: Policy, log: Log) -> dict[str, float]:
             f"log: found {log.spec}, expected the policy's {policy.spec}. fix: use a log with the spaces of the policy"
         )
     rows = log.transitions
-    chosen = act_along(policy, rows.observation, log.starts, rows.mask)
+    chosen = replay_actions(policy, rows.observation, log.starts, rows.mask)
     if isinstance(log.spec.action, Discrete):
         metrics = {"share of equal actions": float(np.mean(chosen == log.action))}
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidelog.errors import CheckpointError
-from tidelog.folders import Kind, forget_half_written
+from tidelog.folders import Kind, remove_unfinished
 from tidelog.policies.named_arrays import Named, array_file, fill, read_arrays
 from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.members import Position
@@ -24,7 +24,7 @@ class Checkpoint(NamedTuple):
     memory: dict[str, Any]  # the state of the selection: best values so far
     environments: Sequence[Named] = ()  # states of the host environments; {} for one that cannot be saved
     waiting: Sequence[Any] = ()  # policy params of the rollout that is collected ahead, of each member
-    deposited: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: names of the offloaded pieces
+    piece_names: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: names of the offloaded pieces
 
 
 class Checkpoints:
@@ -50,12 +50,12 @@ class Checkpoints:
         manifest = {
             "position": list(checkpoint.position),
             "memory": checkpoint.memory,
-            "deposited": [dict(one) for one in checkpoint.deposited],
+            "piece_names": [dict(one) for one in checkpoint.piece_names],
         }
         CHECKPOINT.write(self._folder / f"{update:010d}", files, manifest)
         for old in self.updates()[: -self._keep]:
             shutil.rmtree(self._folder / f"{old:010d}")
-        forget_half_written(self._folder)
+        remove_unfinished(self._folder)
 
     def forget_after(self, update: int) -> None:
         """Delete checkpoints after `update`, because the run continues from there."""
@@ -85,10 +85,10 @@ class Checkpoints:
         """Return the state of the selection at the last checkpoint."""
         return dict(CHECKPOINT.manifest(self._folder / f"{self._last():010d}")["memory"])
 
-    def deposited(self) -> list[list[dict[str, list[str]]]]:
+    def piece_names(self) -> list[list[dict[str, list[str]]]]:
         """Return the offloaded pieces that each checkpoint names, of each member and by store."""
         folders = [self._folder / f"{update:010d}" for update in self.updates()]
-        return [CHECKPOINT.manifest(folder).get("deposited", []) for folder in folders]
+        return [CHECKPOINT.manifest(folder).get("piece_names", []) for folder in folders]
 
     def _last(self) -> int:
         updates = self.updates()
@@ -111,8 +111,8 @@ class Checkpoints:
         names = [f"ahead-{i}.safetensors" for i in range(len(params)) if f"ahead-{i}.safetensors" in manifest["files"]]
         waiting = [fill_from(name, template) for name, template in zip(names, params, strict=False)]
         environments = [_environment(folder, i, manifest) for i in range(len(templates))]
-        position, deposited = Position(*manifest["position"]), manifest.get("deposited", [])
-        return Checkpoint(learners, position, manifest["memory"], environments, waiting, deposited)
+        position, piece_names = Position(*manifest["position"]), manifest.get("piece_names", [])
+        return Checkpoint(learners, position, manifest["memory"], environments, waiting, piece_names)
 
 
 def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError
-from tidelog.policies.action_mapping import Aligned
+from tidelog.policies.action_mapping import MappedPolicy
 from tidelog.policies.policy import Policy
 from tidelog.policies.rollout import rollout
 from tidelog.policies.statistics import iqm
@@ -15,12 +15,12 @@ from tidelog.policies.statistics import iqm
 SAMPLED = "sampled:"  # prefix of an environment's name: sample the actions from the policy
 
 
-def check_playable(policy: Policy, episodes: Mapping[str, int]) -> None:
+def check_environments(policy: Policy, episodes: Mapping[str, int]) -> None:
     """Raise ConfigError or SpecError if an environment is unknown or does not fit the policy."""
     for name in episodes:
         environment = make(name.removeprefix(SAMPLED), 1)
         try:
-            Aligned(policy, environment.spec, environment.name)
+            MappedPolicy(policy, environment.spec, environment.name)
         finally:
             environment.close()
 

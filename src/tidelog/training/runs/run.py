@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
-from tidelog.folders import forget_half_written
+from tidelog.folders import remove_unfinished
 from tidelog.policies.policy import Policy, load_policy
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import BLOCK
@@ -26,9 +26,9 @@ from tidelog.training.runs.record import Record
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.signals import Interrupts
 from tidelog.training.runs.sinks import Csv, JsonLines, Sink, rewind
-from tidelog.training.runs.time_split import Weighing
+from tidelog.training.runs.time_split import QWeightSelection
 
-FALLEN = 0.25  # share of its best value; below it, the coverage has collapsed
+COLLAPSE_SHARE = 0.25  # share of its best value; below it, the coverage has collapsed
 CHUNK_SECONDS = 0.5  # target length of a chunk: short enough for a live line and a fast reaction to signals
 
 
@@ -46,7 +46,7 @@ class Run:
         sinks: Sequence[Sink] = (),
         metrics: list[dict[str, Any]] | None = None,
         memory: Mapping[str, Any] | None = None,
-        weighing: Weighing | None = None,
+        weighing: QWeightSelection | None = None,
     ) -> None:
         self._weighing = weighing
         self.record, self.folder = record, folder
@@ -153,11 +153,11 @@ class Run:
     def _prepare_folder(self, folder: Path) -> None:
         """Delete metrics and checkpoints of later updates, and half-written files."""
         rewind(folder, self.update)
-        forget_half_written(folder / "best")
+        remove_unfinished(folder / "best")
         self._checkpoints().forget_after(self.update)
         if not self._checkpoints().updates():
             self._save()
-        self._engine.keep_only(self._checkpoints().deposited())
+        self._engine.keep_only(self._checkpoints().piece_names())
 
     def _open_sinks(self, stack: ExitStack) -> list[Sink]:
         files: list[Sink] = []
@@ -229,7 +229,7 @@ class Run:
             if self._weighing is not None:
                 weight, lists = self._weighing(policy)
                 state = self._engine.state(member.index)
-                self._engine.put(member.index, member.algorithm.weighted(state, weight))
+                self._engine.put(member.index, member.algorithm.with_q_weight(state, weight))
                 policy, training = self._policy_of(member), training | lists
             state = self._engine.state(member.index)
             held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
@@ -249,7 +249,7 @@ class Run:
     def _warn_of_collapse(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Warn if a watched metric of a member is below a quarter of its best value."""
         for member, row in zip(self.members, rows, strict=True):
-            for name in fallen(getattr(member.algorithm, "watched", ()), row, self.metrics):
+            for name in collapsed_metrics(getattr(member.algorithm, "watched", ()), row, self.metrics):
                 warnings.warn(
                     f"{name} of {type(member.algorithm).__name__} with seed {member.seed} fell to {row[name]:.3g}, "
                     "below a quarter of its best value: fewer and fewer items are recommended. fix: lower the weight "
@@ -279,10 +279,10 @@ class Run:
             memory = self._selection.memory()
             engine = self._engine
             checkpoint = Checkpoint(
-                engine.learners, engine.position, memory, states, engine.waiting(), engine.deposited()
+                engine.learners, engine.position, memory, states, engine.waiting(), engine.piece_names()
             )
             self._checkpoints().save(self.update, checkpoint)
-            engine.keep_only(self._checkpoints().deposited())
+            engine.keep_only(self._checkpoints().piece_names())
             self._saved = (self.update, engine.position)
 
 
@@ -295,12 +295,12 @@ class CollapseWarning(UserWarning):
     """A policy's recommendations are much less diverse than before."""
 
 
-def fallen(watched: Sequence[str], row: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> list[str]:
+def collapsed_metrics(watched: Sequence[str], row: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the watched metrics that are below a quarter of their best value for the first time in this report."""
     names = []
     for name in (name for name in row if name in watched):
         values = [old[name] for old in before if name in old and old["member"] == row["member"]]
-        if values and row[name] < FALLEN * max(values) <= values[-1]:
+        if values and row[name] < COLLAPSE_SHARE * max(values) <= values[-1]:
             names.append(name)
     return names
 

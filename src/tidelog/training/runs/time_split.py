@@ -61,9 +61,9 @@ class TimeSplit:
         """Return the stores that validation reads, or None if nothing is held out."""
         return None if self._split is None else self._stores(algorithm, self._split.test)
 
-    def weighing(self) -> Weighing | None:
+    def weighing(self) -> QWeightSelection | None:
         """Return the selection of the weight of Q, or None if nothing is held out."""
-        return None if self._split is None else Weighing(self._split.test)
+        return None if self._split is None else QWeightSelection(self._split.test)
 
     def _stores(self, algorithm: Algorithm, log: Interactions) -> dict[str, StoredInteractions]:
         return {name: _stored(log, store_spec) for name, store_spec in algorithm.stores(self.log.spec).items()}
@@ -75,7 +75,7 @@ def _stored(log: Interactions, store_spec: StoreSpec) -> StoredInteractions:
     return visits(log, store_spec.targets, "slate" in store_spec.columns, "user" in store_spec.columns)
 
 
-def refuse_what_lists_lack(scale: str | None, split_seed: int, episodes: Mapping[str, int]) -> None:
+def check_list_options(scale: str | None, split_seed: int, episodes: Mapping[str, int]) -> None:
     """Raise ConfigError for options of `fit` that have no effect on interactions."""
     if scale is not None:
         raise ConfigError(f"scale = {scale!r}: interactions have no observations to scale. fix: drop scale")
@@ -90,7 +90,7 @@ def refuse_what_lists_lack(scale: str | None, split_seed: int, episodes: Mapping
         )
 
 
-class Weighing:
+class QWeightSelection:
     """Lists for a sample of held-out events; the sample is the same at every report."""
 
     def __init__(self, log: Interactions) -> None:

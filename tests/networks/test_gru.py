@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.networks.memory import GRU
+from tidelog.networks.gru import GRU
 
 
 @pytest.fixture(scope="module")
