@@ -158,15 +158,15 @@ def _losses(run: Run) -> str | None:
 
 
 def _moves(run: Run, algorithm: Any, log: Log) -> str | None:
-    before = named_arrays(fit(algorithm, log, UPDATES, held_out=0.25, train=False).learners()[0].state)
-    after = named_arrays(run.learners()[0].state)
-    parts = {name.split(".")[0] for name in before} - {"opt_states", "opt_state", "step", "updates", "key"}
-    still = [
-        part
-        for part in sorted(parts)
-        if all(np.array_equal(before[name], after[name]) for name in before if name.split(".")[0] == part)
-    ]
-    return f"unchanged after {UPDATES} updates: {', '.join(still)}" if still else None
+    before, after = (
+        fit(algorithm, log, UPDATES, held_out=0.25, train=False).learners()[0].state,
+        run.learners()[0].state,
+    )
+    still = []
+    for part in set(getattr(before, "_fields", ())) - {"opt_states", "opt_state", "step", "updates", "key"}:
+        first, second = named_arrays(getattr(before, part)), named_arrays(getattr(after, part))
+        still += [part] * (bool(first) and all(np.array_equal(array, second[name]) for name, array in first.items()))
+    return f"unchanged after {UPDATES} updates: {', '.join(sorted(still))}" if still else None
 
 
 def _actions(run: Run, log: Log) -> str | None:
