@@ -18,7 +18,7 @@ import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.envs.registry import functional
 from tidelog.training.learn import learn
-from tidelog.training.online.collection import rollout, unplayed
+from tidelog.training.online.collection import rollout, initial_collection_state
 
 PPO = tl.PPO(environments=64, rollout_steps=128, minibatches=4, discount=0.99, learning_rate=2.5e-3, entropy_bonus=0.0)
 TWO = replace(PPO, architecture="dual", policy_epochs=4, value_epochs=4)
@@ -61,7 +61,7 @@ def collecting(algorithm: tl.PPG, env: str) -> dict:
     if env.startswith("jax:"):
         source = functional(env)
         names = ("observation", "action", "log_probability", "following")
-        worlds = unplayed(source, algorithm.environments, jax.random.key(0)).worlds
+        worlds = initial_collection_state(source, algorithm.environments, jax.random.key(0)).env_states
         play = jax.jit(lambda worlds, key: rollout(source, algorithm, params, worlds, key, steps, names))
         once = lambda i: jax.block_until_ready(play(worlds, jax.random.key(i)))  # noqa: E731
     else:

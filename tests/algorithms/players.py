@@ -45,7 +45,7 @@ def players(*members: tuple[Any, int], env: Any = ENV, together: bool = False, s
     numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members or ((tiny(), 0),))]
     places = _assign_environments(env, numbered, False)
     learners = fresh_collectors(numbered, places.spec, places.source, steps, False)
-    return Engine(numbered, learners, steps, places=places, together=together)
+    return Engine(numbered, learners, steps, assignment=places, together=together)
 
 
 def moved(training: Engine, updates: int, most: int = 1_000) -> Engine:

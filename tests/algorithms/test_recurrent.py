@@ -18,7 +18,7 @@ from tidelog.envs.toys import PointMass
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.policies.policy import Policy
 from tidelog.training.learn import learn
-from tidelog.training.online.collection import RECORDED, Host, rollout, unplayed
+from tidelog.training.online.collection import RECORDED, Host, initial_collection_state, rollout
 
 WIDTH, STEPS = 5, 24
 NAMES = {*RECORDED, "log_probability", "carry", "first"}
@@ -59,12 +59,12 @@ def played(h, state, source):
     params = h.policy_params(state)
     if not hasattr(source, "observe"):
         host = Host(source, 0, True)
-        carried, found = unplayed(None, source.count, jax.random.key(0), h.start(params, source.count)).carried, []
+        carried, found = initial_collection_state(None, source.count, jax.random.key(0), h.start(params, source.count)).carried, []
         for round in range(2):
             columns, carried = host.rollout(h, params, jax.random.key(round), round, STEPS, carried, h.pieces)
             found.append(columns)
         return [jax.tree.map(jnp.asarray, columns) for columns in found]
-    now, found = unplayed(source, h.environments, jax.random.key(1), h.start(params, h.environments)), []
+    now, found = initial_collection_state(source, h.environments, jax.random.key(1), h.start(params, h.environments)), []
     for round in range(2):
         now, columns = rollout(source, h, params, now, jax.random.key(round), STEPS, NAMES, h.pieces)
         found.append(columns)
@@ -251,7 +251,7 @@ def test_what_is_played_ahead_carries_on_and_resumes(tmp_path, monkeypatch):
     now = finish(begin("point-mass", tmp_path / "now"))
     assert all_of(whole) != all_of(now)  # collected by an older policy
     chunks_of(3, monkeypatch)
-    stop_at(begin("point-mass", tmp_path / "run", save_seconds=0.0, ahead=True), 6)._engine.rest()
+    stop_at(begin("point-mass", tmp_path / "run", save_seconds=0.0, ahead=True), 6)._engine.wait()
     assert all_of(finish(tl.load(tmp_path / "run"))) == all_of(whole)
     (learner,) = whole.learners()
     begin_anew, carry = (learner.segments["fresh"].columns[name][:, 0] for name in ("first", "carry"))

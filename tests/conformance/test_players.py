@@ -271,7 +271,7 @@ def test_a_run_saved_in_the_middle_of_a_phase_goes_on_bit_equal(player, whole, a
     assert set(first.learners[0].segments) == set(player.made().stores(spec))
     (template,) = fresh_collectors(first.members, spec, source, 10_000, False)
     second = Engine(
-        first.members, [fill(template, saved, "memory")], 10_000, places=first._assignment, position=first.position
+        first.members, [fill(template, saved, "memory")], 10_000, assignment=first._assignment, position=first.position
     )
     moved(second, ROUNDS + 3 - at, most=5)
     same(whole.learners[0], second.learners[0])
@@ -294,11 +294,11 @@ def test_seeds_side_by_side_are_seeds_alone(player, whole, monkeypatch):
     assert all(row | mine == row for row, mine in zip(together.report(), told, strict=True))
     assert copied
     assert not any(
-        one.segments or one.state or one.played.worlds for one in copied
+        one.segments or one.state or one.collection_state.env_states for one in copied
     )  # little memory for each validation
     for training in (threads, together):
         moved(training, ROUNDS + 3 - POLICY_UPDATES)
-        assert [int(learner.played.decisions) for learner in training.learners] == [3 * 64, 3 * 64]
+        assert [int(learner.collection_state.decisions) for learner in training.learners] == [3 * 64, 3 * 64]
         assert all(finite(learner.state) for learner in training.learners)
     same(threads.learners[0], whole.learners[0])
 

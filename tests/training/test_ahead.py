@@ -86,7 +86,7 @@ def test_a_stopped_run_goes_on_bit_equal(whole, stop, tmp_path, monkeypatch):
     chunks_of(1, monkeypatch)
     options = {"seeds": 2, "save_seconds": 0.0, "log_out": tmp_path / "log", "ahead": True}
     run = stop_at(begin(HOST, tmp_path / "run", **options), stop)
-    run._engine.rest()
+    run._engine.wait()
     assert not playing()
     loaded = tl.load(tmp_path / "run")
     assert loaded._engine.position == run._engine.position

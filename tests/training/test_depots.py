@@ -20,7 +20,7 @@ from tidelog.envs.registry import functional
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.engine import offload_storage as storage
 from tidelog.training.engine import offloaded_phases as depot_visits
-from tidelog.training.engine import segment_offload as depots
+from tidelog.training.engine import segment_offload
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.plan import planned_stores
 from tidelog.training.engine.segment_offload import OffloadedStore
@@ -154,7 +154,9 @@ def test_members_under_one_vmap_keep_no_segments_elsewhere(away):
         tl.load(run.folder, together=True)
     trainer = run._engine
     places, host = trainer._assignment, storage.Storage("host")
-    assert not Engine(trainer.members, trainer.learners, STEPS, places=places, together=True, storage=host)._together
+    assert not Engine(
+        trainer.members, trainer.learners, STEPS, assignment=places, together=True, storage=host
+    )._together
 
 
 def test_a_damaged_piece_is_refused(tmp_path, monkeypatch):
@@ -163,7 +165,7 @@ def test_a_damaged_piece_is_refused(tmp_path, monkeypatch):
     path = sorted((tmp_path / "run/phase_buffer").rglob("*.npy"))[0]
     *kept, last = path.read_bytes()
     path.write_bytes(bytes([*kept, last ^ 1]))
-    with pytest.raises(tl.CheckpointError, match=r"brought.*npy was changed after it was written"):
+    with pytest.raises(tl.CheckpointError, match=r"collected.*npy was changed after it was written"):
         tl.load(tmp_path / "run")
     shutil.rmtree(path.parent)
     with pytest.raises(tl.CheckpointError, match="is not a tidelog piece of a phase memory"):
@@ -234,8 +236,8 @@ def test_leaves_and_columns_are_kept_apart_whatever_their_names(tmp_path, on_dis
 
 def test_a_piece_that_goes_while_the_run_needs_it_is_named(tmp_path):
     store = depot(tmp_path, True)
-    shutil.rmtree(tmp_path / "00000008-brought")
-    with pytest.raises(tl.CheckpointError, match="00000008-brought is missing, but the run needs it"):
+    shutil.rmtree(tmp_path / "00000008-collected")
+    with pytest.raises(tl.CheckpointError, match="00000008-collected is missing, but the run needs it"):
         store.prepare(lambda columns: {"made": columns["valid"]})
 
 
@@ -243,13 +245,13 @@ def test_only_pieces_are_tidied_away(tmp_path):
     store = depot(tmp_path, True)
     (tmp_path / ".DS_Store").write_text("of a file browser")
     (tmp_path / "mine").mkdir()
-    (tmp_path / ".writing-00000009-brought-x").mkdir()
+    (tmp_path / ".writing-00000009-collected-x").mkdir()
     store.clear()
     assert sorted(path.name for path in tmp_path.iterdir()) == [".DS_Store", "mine"]
 
 
 def test_blocks_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(depots, "MOST_BYTES", 100)
+    monkeypatch.setattr(segment_offload, "MOST_BYTES", 100)
     store = depot(tmp_path, False)
     assert store.segment_bytes == 4 * (3 + 1 + 4)
     assert (store.block(Sampler("memory", 2, Whole(), Epochs())), store.chunk()) == (1, 3)

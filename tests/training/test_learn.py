@@ -202,7 +202,7 @@ def test_a_run_in_an_environment_that_cannot_be_saved_says_so_and_goes_on(tmp_pa
         tl.load(tmp_path / "run")
     loaded = tl.load(tmp_path / "run", env=Forgetful(4))
     (learner,) = loaded.learners()
-    assert not learner.played.sums.any()
+    assert not learner.collection_state.sums.any()
     assert not learner.state.rewards.sums.any()
     assert int(learner.state.rewards.returns.seen) > 0
     (note,) = loaded.notes()

@@ -15,14 +15,14 @@ def row(coverage, member=0):
 
 
 def test_a_fall_below_a_quarter_of_the_best_is_told_when_it_happens():
-    watched = small().watched
+    watched_metrics = small().watched_metrics
     early = {"update": 0, "member": 0, "pretrain/coverage": 0.1}  # a fresh reader names anything
-    assert collapsed_metrics(watched, early, [early | {"pretrain/coverage": 0.9}]) == []
-    assert collapsed_metrics(watched, row(0.1), [row(0.2), row(0.5), row(0.3)]) == ["main/coverage"]
-    assert collapsed_metrics(watched, row(0.2), [row(0.5)]) == []
-    assert collapsed_metrics(watched, row(0.1), [row(0.5), row(0.11)]) == []  # told already
-    assert collapsed_metrics(watched, row(0.1), [row(0.5, member=1)]) == []
-    assert collapsed_metrics(watched, row(0.1), []) == []
+    assert collapsed_metrics(watched_metrics, early, [early | {"pretrain/coverage": 0.9}]) == []
+    assert collapsed_metrics(watched_metrics, row(0.1), [row(0.2), row(0.5), row(0.3)]) == ["main/coverage"]
+    assert collapsed_metrics(watched_metrics, row(0.2), [row(0.5)]) == []
+    assert collapsed_metrics(watched_metrics, row(0.1), [row(0.5), row(0.11)]) == []  # told already
+    assert collapsed_metrics(watched_metrics, row(0.1), [row(0.5, member=1)]) == []
+    assert collapsed_metrics(watched_metrics, row(0.1), []) == []
     assert collapsed_metrics((), row(0.1), [row(0.5)]) == []
 
 
@@ -46,4 +46,4 @@ def test_what_is_held_out_came_later_and_nothing_else_is_learnt_from():
     assert stores["log"].item.shape[0] == (described().time < cut).sum()
     assert int(kept["log"].scored.sum()) == (described().time >= cut).sum()
     assert TimeSplit(described(), 0.0).validation_stores(small(), None) is None
-    assert TimeSplit(described(), 0.0).weighing() is None
+    assert TimeSplit(described(), 0.0).q_weight_selection() is None

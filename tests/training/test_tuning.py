@@ -143,7 +143,7 @@ def test_a_log_on_disk_is_fetched_in_parts_and_resume_is_bit_equal(tmp_path, mon
     whole = finish(begin(run, HOST, steps=40))
     half = stop_at(begin(run, HOST, tmp_path / "run", steps=40, save_seconds=0.0), 18)
     assert half.update == 18
-    assert half._engine.position.taken == 8
+    assert half._engine.position.updates == 8
     assert all_of(finish(tl.load(tmp_path / "run")))[0] == all_of(whole)[0]
 
 

@@ -219,7 +219,7 @@ class RecommenderBCQ:
         "target_reader": "recall.reader",
         "target_perturbation": "imagination.perturbation",
     }
-    watched: ClassVar[tuple[str, ...]] = tuple(  # a run warns where one of them collapses after the pretraining
+    watched_metrics: ClassVar[tuple[str, ...]] = tuple(  # a run warns where one of them collapses after the pretraining
         f"{where}/{what}" for where in ("main", "held_out") for what in ("coverage", "entropy")
     )
 

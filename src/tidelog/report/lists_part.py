@@ -147,4 +147,4 @@ def _collapses(runs: Sequence[SavedRun]) -> str:
 
 
 def _watched(run: SavedRun) -> Sequence[str]:
-    return getattr(ALGORITHMS.get(run.record.algorithm), "watched", ())
+    return getattr(ALGORITHMS.get(run.record.algorithm), "watched_metrics", ())

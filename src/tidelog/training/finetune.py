@@ -26,15 +26,20 @@ from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
-from tidelog.training.engine.learner import LearnerState, Stores, reported
+from tidelog.training.engine.learner import LearnerState, Stores, metric_labels
 from tidelog.training.engine.validation import Validation
 from tidelog.training.online.collected_log import CollectedLog
-from tidelog.training.online.env_assignment import EnvAssignment, environment_name, places_for, restored
-from tidelog.training.online.initial_learners import beginners, planned_updates
+from tidelog.training.online.env_assignment import (
+    EnvAssignment,
+    assign_environments,
+    environment_name,
+    restore_environments,
+)
+from tidelog.training.online.initial_learners import initial_learners, planned_updates
+from tidelog.training.runs.arguments import as_path, evaluators, new_folder
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.evaluation import check_environments, evaluated
 from tidelog.training.runs.options import Evaluator, Options, as_members, reports_every
-from tidelog.training.runs.preparing import as_path, evaluators, new_folder
 from tidelog.training.runs.record import Record, this_machine
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
@@ -94,7 +99,7 @@ def finetune(
     )
     for member in run.members:
         check_tunable(member.algorithm, record.spec)
-    assignment = places_for(env, 1, [member.seed for member in run.members], log_out is not None)
+    assignment = assign_environments(env, 1, [member.seed for member in run.members], log_out is not None)
     check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))
     collectors = _collectors_of([member.algorithm for member in run.members], record.scaler, tuning, options.steps)
     planned = planned_updates(collectors[0], options.steps)
@@ -103,7 +108,7 @@ def finetune(
     check_environments(run.policy(), episodes)
     if best is not None:
         losses = validation.names(run.members[0].algorithm, states[0]) if validation else []
-        Selection(options).check([*reported(learners[0]), *losses, *evaluated(episodes, own)])
+        Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(episodes, own)])
     collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(run.members))
     if collected_log is not None:
         collected_log.check_free()
@@ -119,10 +124,10 @@ def finetune(
         learners,
         options.steps,
         stores=stores,
-        places=assignment,
-        players=collectors,
+        assignment=assignment,
+        collectors=collectors,
         together=together,
-        recorder=collected_log,
+        collected_log=collected_log,
     )
     tuned = Run(begun, engine, new_folder(out, begun), validation=validation, evaluators=own, sinks=sinks)
     return tuned.train(progress) if train else tuned
@@ -156,7 +161,7 @@ def reopened_finetuning(
             "resume(folder, env=env)"
         )
     env = record.environment if env is None else env
-    assignment = places_for(env, 1, [member.seed for member in members], log_out is not None)
+    assignment = assign_environments(env, 1, [member.seed for member in members], log_out is not None)
     check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))
     collectors = _collectors_of([member.algorithm for member in members], record.scaler, tuning, options.steps)
     planned = planned_updates(collectors[0], options.steps)
@@ -165,10 +170,12 @@ def reopened_finetuning(
     snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
     collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(members))
     if collected_log is not None:
-        collected_log.go_on(int(snapshot.learners[0].played.rounds))
+        collected_log.delete_after(int(snapshot.learners[0].collection_state.rounds))
     learners = [
         learner if assignment.source or snapshot.environments[i] else _with_truncated_end(learner)
-        for i, learner in enumerate(restored(assignment, collectors, snapshot.learners, snapshot.environments))
+        for i, learner in enumerate(
+            restore_environments(assignment, collectors, snapshot.learners, snapshot.environments)
+        )
     ]
     together = options.together if together is None else together
     engine = Engine(
@@ -176,11 +183,11 @@ def reopened_finetuning(
         learners,
         options.steps,
         stores=stores,
-        places=assignment,
-        players=collectors,
+        assignment=assignment,
+        collectors=collectors,
         position=snapshot.position,
         together=together,
-        recorder=collected_log,
+        collected_log=collected_log,
     )
     rows = rows_until(path, engine.update)
     return Run(
@@ -257,7 +264,7 @@ def _learners(
 ) -> list[LearnerState]:
     seeds = list(options.seeds) * (len(collectors) // len(options.seeds))
     pairs = list(zip(collectors, seeds, strict=True))
-    return beginners(pairs, states, assignment.spec, assignment.source, log_out is not None, stores)
+    return initial_learners(pairs, states, assignment.spec, assignment.source, log_out is not None, stores)
 
 
 def _with_truncated_end(learner: LearnerState) -> LearnerState:

@@ -19,15 +19,15 @@ from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
-from tidelog.training.engine.learner import LearnerState, reported
+from tidelog.training.engine.learner import LearnerState, metric_labels
 from tidelog.training.engine.members import Member, fresh_learners
 from tidelog.training.engine.stores import check_rewards
 from tidelog.training.engine.validation import Validation
+from tidelog.training.runs.arguments import as_algorithms, as_path, evaluators, new_folder
 from tidelog.training.runs.checkpoints import read_part
 from tidelog.training.runs.episode_split import EpisodeSplit
 from tidelog.training.runs.evaluation import check_environments, evaluated
 from tidelog.training.runs.options import Evaluator, Options, Scale, as_members, as_seeds, reports_every
-from tidelog.training.runs.preparing import as_algorithms, as_path, evaluators, new_folder
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
@@ -117,7 +117,7 @@ def fit(
     if best is not None:
         losses = validation.names(algorithms[0], learners[0].state) if validation else []
         losses += LISTS if validation and isinstance(parts, TimeSplit) else ()
-        Selection(options).check([*reported(learners[0]), *losses, *evaluated(episodes, own_evaluators)])
+        Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(episodes, own_evaluators)])
     engine = Engine(members, learners, options.steps, stores=stores, together=together)
     record = Record.of(algorithms, options, log, scaler, parts.held_out_ids, _sketches(parts, warm_start))
     folder = new_folder(out, record)
@@ -128,7 +128,7 @@ def fit(
         validation=validation,
         evaluators=own_evaluators,
         sinks=sinks,
-        weighing=parts.weighing() if isinstance(parts, TimeSplit) else None,
+        q_weight_selection=parts.q_weight_selection() if isinstance(parts, TimeSplit) else None,
     )
     return run.train(progress) if train else run
 

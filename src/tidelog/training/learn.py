@@ -16,17 +16,22 @@ from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
-from tidelog.training.engine.learner import reported
+from tidelog.training.engine.learner import metric_labels
 from tidelog.training.engine.members import Member
 from tidelog.training.engine.offload_storage import Storage, storage_for
 from tidelog.training.online.collected_log import CollectedLog
 from tidelog.training.online.distillation import Start, begun_as, check_begins, learnt_through
-from tidelog.training.online.env_assignment import EnvAssignment, environment_name, places_for, restored
+from tidelog.training.online.env_assignment import (
+    EnvAssignment,
+    assign_environments,
+    environment_name,
+    restore_environments,
+)
 from tidelog.training.online.initial_learners import fresh_collectors
+from tidelog.training.runs.arguments import as_algorithms, as_path, check_free, evaluators, new_folder
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.evaluation import check_environments, evaluated
 from tidelog.training.runs.options import Evaluator, Options, Place, as_members, as_seeds, reports_every
-from tidelog.training.runs.preparing import as_algorithms, as_path, check_free, evaluators, new_folder
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
@@ -113,7 +118,7 @@ def learn(
         Policy(algorithms[0], assignment.spec, Scaler(), algorithms[0].policy_params(learners[0].state)), episodes
     )
     if best is not None:
-        Selection(options).check([*reported(learners[0]), *evaluated(episodes, own)])
+        Selection(options).check([*metric_labels(learners[0]), *evaluated(episodes, own)])
     collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(members))
     if collected_log is not None:
         collected_log.check_free()
@@ -125,9 +130,9 @@ def learn(
         members,
         learners,
         options.steps,
-        places=assignment,
+        assignment=assignment,
         together=together,
-        recorder=collected_log,
+        collected_log=collected_log,
         ahead=ahead,
         storage=storage,
     )
@@ -178,18 +183,20 @@ def reopened(
     snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint, params)
     collected_log = None if log_out is None else CollectedLog(log_out, record.spec, len(members))
     if collected_log is not None:
-        collected_log.go_on(int(snapshot.learners[0].played.rounds))
-    learners = restored(assignment, [member.algorithm for member in members], snapshot.learners, snapshot.environments)
+        collected_log.delete_after(int(snapshot.learners[0].collection_state.rounds))
+    learners = restore_environments(
+        assignment, [member.algorithm for member in members], snapshot.learners, snapshot.environments
+    )
     engine = Engine(
         members,
         learners,
         options.steps,
-        places=assignment,
+        assignment=assignment,
         position=snapshot.position,
         together=options.together,
-        recorder=collected_log,
+        collected_log=collected_log,
         ahead=options.ahead,
-        waiting=snapshot.waiting,
+        pending_params=snapshot.pending_params,
         storage=storage,
     )
     engine.restore_pieces(snapshot.piece_names)
@@ -218,4 +225,4 @@ def _storage(options: Options, out: str | Path | None, algorithm: Any) -> Storag
 
 def _assign_environments(env: Any, members: list[Member], recorded: bool) -> EnvAssignment:
     count = members[0].algorithm.collection().environments
-    return places_for(env, count, [member.seed for member in members], recorded)
+    return assign_environments(env, count, [member.seed for member in members], recorded)

@@ -16,9 +16,9 @@ from tidelog.training.engine.members import fresh_learners
 from tidelog.training.finetune import reopened_finetuning
 from tidelog.training.fit import parts_of, validation_of
 from tidelog.training.learn import reopened
+from tidelog.training.runs.arguments import evaluators
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.options import Evaluator, as_members
-from tidelog.training.runs.preparing import evaluators
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.sinks import Sink, rows_until
@@ -91,7 +91,7 @@ def load(
         sinks=sinks,
         metrics=rows_until(path, engine.update),
         memory=snapshot.memory,
-        weighing=parts.weighing() if isinstance(parts, TimeSplit) else None,
+        q_weight_selection=parts.q_weight_selection() if isinstance(parts, TimeSplit) else None,
     )
 
 

@@ -153,7 +153,7 @@ class Algorithm(Protocol):
 class Ranking(Algorithm, Protocol):
     """An algorithm that learns from interactions and ranks items of a catalogue; `H` history length, `N` items."""
 
-    watched: ClassVar[tuple[str, ...]]  # validation metrics; a decrease gives a warning
+    watched_metrics: ClassVar[tuple[str, ...]]  # validation metrics; a decrease gives a warning
 
     def with_item_facts(self, state: State, log: Any, seed: int) -> State:
         """Return a new state with the item statistics of the interactions, before training."""

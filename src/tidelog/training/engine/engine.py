@@ -26,7 +26,7 @@ from tidelog.training.engine.learner import (
     advance,
     advance_together,
     as_arrays,
-    fetch_ahead,
+    prefetch,
     report,
     stack,
     without_tallies,
@@ -36,21 +36,21 @@ from tidelog.training.engine.members import Member, Position, apart, fresh_learn
 from tidelog.training.engine.offload_storage import Storage
 from tidelog.training.engine.offloaded_phases import OffloadedPhases
 from tidelog.training.engine.plan import (
-    PLAYED,
-    RECORDING,
-    ROWS,
+    COLLECT,
+    MAX_ROUND_STEPS,
+    RECORDED_STORE,
     RoundInputs,
     RoundStep,
-    draws,
-    packed,
+    pack,
     run_rounds,
     run_rounds_together,
+    samplers_of,
 )
 from tidelog.training.engine.schedule import RoundSchedule
 from tidelog.training.online.collected_log import CollectedLog, flat_columns
 from tidelog.training.online.collection import Named, shapes
 from tidelog.training.online.env_assignment import EnvAssignment
-from tidelog.training.online.host_rollouts import Coming, HostRollouts, on_threads
+from tidelog.training.online.host_rollouts import HostRollouts, PendingRollout, on_threads
 from tidelog.training.online.initial_learners import planned_updates
 from tidelog.training.online.throughput import Throughput
 
@@ -68,38 +68,40 @@ class Engine:
         steps: int,
         *,
         stores: Stores | None = None,
-        places: EnvAssignment | None = None,
-        players: list[Any] | None = None,
+        assignment: EnvAssignment | None = None,
+        collectors: list[Any] | None = None,
         position: Position | None = None,
         together: bool | None = None,
-        recorder: CollectedLog | None = None,
+        collected_log: CollectedLog | None = None,
         ahead: bool = False,
-        waiting: Sequence[Any] = (),
+        pending_params: Sequence[Any] = (),
         storage: Storage | None = None,
     ) -> None:
-        """`stores` do not change; with `places`, the environment assignment, rounds begin with collection.
+        """`stores` do not change; with an environment `assignment`, rounds begin with collection.
 
-        `players` are the algorithms that collect and learn, if they are not the members' own. With `ahead` a thread
-        collects in host environments one round ahead; `waiting` holds each member's policy params of that rollout, from
-        a checkpoint.
+        `collectors` are the algorithms that collect and learn, if they are not the members' own. With `ahead` a thread
+        collects in host environments one round ahead; `pending_params` holds each member's policy params of that
+        rollout, from a checkpoint.
         """
         self.members, self.position = members, position or Position()
         self.update = int(learners[0].update)
         self.stores: Stores = stores or {}
-        self._assignment, self._collected_log, self._steps = places, recorder, steps
+        self._assignment, self._collected_log, self._steps = assignment, collected_log, steps
         self._streams = {name: store for name, store in self.stores.items() if isinstance(store, Stream)}
-        self._collectors: list[Any] = players or [member.algorithm for member in members]
+        self._collectors: list[Any] = collectors or [member.algorithm for member in members]
         first = self._collectors[0]
         self._phases = first.phases()
         numbers = [as_arrays(player) for player in self._collectors]
         self._offloaded: OffloadedPhases | None = None
         self._size, self._updates = 0, steps
-        if places is not None:
+        if assignment is not None:
             collection = first.collection()
             self._size, self._updates = collection.environments * collection.steps, planned_updates(first, steps)
-            self._offloaded = OffloadedPhases(storage or Storage(), self._collectors, learners[0].state, places.spec)
+            self._offloaded = OffloadedPhases(
+                storage or Storage(), self._collectors, learners[0].state, assignment.spec
+            )
         self._schedule = RoundSchedule(first, self._size, steps)
-        here = not self._streams and not self._offloaded and (places is None or places.source is not None)
+        here = not self._streams and not self._offloaded and (assignment is None or assignment.source is not None)
         together = jax.default_backend() != "cpu" if together is None else together
         self._together = together and len(members) > 1 and here
         self._algorithms = [stack(numbers)] if self._together else numbers
@@ -107,12 +109,14 @@ class Engine:
         self._compiled: set[int] = set()  # compiled phases over a log; -1 for whole rounds
         self._throughput = Throughput()
         self._ahead, self._hosts, self._blank = ahead, None, None
-        if places is not None and not places.source:
-            self._blank = self._blank_rollout(places)
-            begun = (self.position.phase, self.position.taken) != (0, 0)
-            carried = [learner.played.carried for learner in learners]
-            coming = Coming(self.position.round + begun, list(waiting), carried) if waiting else None
-            self._hosts = HostRollouts(places, members, self._algorithms, learners, ahead, coming)
+        if assignment is not None and not assignment.source:
+            self._blank = self._blank_rollout(assignment)
+            begun = (self.position.phase, self.position.updates) != (0, 0)
+            carried = [learner.collection_state.carried for learner in learners]
+            coming = (
+                PendingRollout(self.position.round + begun, list(pending_params), carried) if pending_params else None
+            )
+            self._hosts = HostRollouts(assignment, members, self._algorithms, learners, ahead, coming)
 
     @classmethod
     def fresh(
@@ -140,7 +144,7 @@ class Engine:
         """Return the state of one member."""
         return state_of(self._learners, len(self.members), index)
 
-    def put(self, index: int, state: Any) -> None:
+    def replace_state(self, index: int, state: Any) -> None:
         """Replace the state of a member; only the part that acting reads may differ."""
         learners = self.learners
         changed = [*learners[:index], learners[index]._replace(state=state), *learners[index + 1 :]]
@@ -180,7 +184,7 @@ class Engine:
         self._run_phase(phase, count)
         self._compiled.add(phase)
         self.update += count
-        self.position = self.position._replace(taken=self.position.taken + count)
+        self.position = self.position._replace(updates=self.position.updates + count)
         return count
 
     def _advance_rounds(self, most: int, until: int | None) -> int:
@@ -191,10 +195,10 @@ class Engine:
         steps, after, taken = self._next(most, self._steps if until is None else until)
         rollouts = [self._blank] * len(self._learners)
         if steps[0].collect and self._hosts is not None:
-            rollouts = self._throughput.timed(PLAYED, 1, partial(self._collect, self._hosts))
+            rollouts = self._throughput.time_stage(COLLECT, 1, partial(self._collect, self._hosts))
         names = tuple(phase.name for phase in self._phases)
         self._throughput.count(steps, names)
-        if self._throughput.wants(steps, names):
+        if self._throughput.needs_timing(steps, names):
             self._run_by_stages(steps, names, rollouts)
         else:
             self._run(steps, rollouts)
@@ -202,7 +206,7 @@ class Engine:
             self._record(self._collected_log)
         self.update += taken
         self.position = after
-        self._throughput.took(time.monotonic() - start, self.done - before)
+        self._throughput.add_chunk(time.monotonic() - start, self.done - before)
         return taken
 
     # Programs.
@@ -224,29 +228,29 @@ class Engine:
         if not self._streams:
             return ChunkInputs(self._algorithms[index], self.stores, *numbers)
         algorithm, learner = self._algorithms[index], self._learners[index]
-        ready = fetch_ahead(phase, algorithm, learner, self.stores, numbers[1], self._log_block(phase))
+        ready = prefetch(phase, algorithm, learner, self.stores, numbers[1], self._log_block(phase))
         return ChunkInputs(algorithm, {}, *numbers, ready, jnp.array(learner.update))
 
     def _log_block(self, phase: int) -> int:
         """Return the number of updates in one block of a log on disk."""
-        streams = [(self.stores[draw.store], draw) for draw in draws(self._phases[phase])]
+        streams = [(self.stores[draw.store], draw) for draw in samplers_of(self._phases[phase])]
         return min(store.block(draw) for store, draw in streams if isinstance(store, Stream))
 
     def _run_by_stages(self, steps: list[RoundStep], names: tuple[str, ...], rollouts: list[Columns | None]) -> None:
         """Run round steps stage by stage and time each stage; host rollouts have been timed before."""
         for step in steps:
             for name, part in step.stages(names):
-                if name == PLAYED and self._hosts is not None:
+                if name == COLLECT and self._hosts is not None:
                     self._run([part], rollouts)
                 else:
-                    self._throughput.timed(name, sum(part.updates) or 1, partial(self._run, [part], rollouts))
+                    self._throughput.time_stage(name, sum(part.updates) or 1, partial(self._run, [part], rollouts))
 
     def _next(self, most: int, until: int) -> tuple[list[RoundStep], Position, int]:
         """Return the next round steps, the position after them, and their number of updates."""
         alone = bool(self._offloaded) or bool(self._streams)
         one_by_one = self._hosts is not None or self._collected_log is not None or alone
-        most = self._block - self.position.taken % self._block if self._streams else most
-        return self._schedule.rows(self.position, most, until, 1 if one_by_one else ROWS)
+        most = self._block - self.position.updates % self._block if self._streams else most
+        return self._schedule.rows(self.position, most, until, 1 if one_by_one else MAX_ROUND_STEPS)
 
     def _run(self, steps: list[RoundStep], rollouts: list[Columns | None]) -> None:
         """Run round steps on the device, then their phases over offloaded segments."""
@@ -257,11 +261,11 @@ class Engine:
             for step in steps:
                 numbers = (jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
                 inputs = [ChunkInputs(algorithm, self.stores, *numbers) for algorithm in self._algorithms]
-                self._learners = offloaded.served(step, self.position.round, inputs, self._learners)
+                self._learners = offloaded.run(step, self.position.round, inputs, self._learners)
 
     def _run_on_device(self, steps: list[RoundStep], rollouts: list[Columns | None]) -> None:
         program = run_rounds_together if self._together else run_rounds
-        plan = packed(steps, len(self._phases))
+        plan = pack(steps, len(self._phases))
         source = None if self._assignment is None else self._assignment.source
 
         def one(index: int) -> LearnerState:
@@ -277,7 +281,7 @@ class Engine:
 
     def _with_fetched(self, inputs: ChunkInputs, learner: LearnerState) -> ChunkInputs:
         """Add the samples of the next block from a log on disk to the inputs of a chunk."""
-        ready = fetch_ahead(0, inputs.algorithm, learner, self._streams, inputs.steps, self._block)
+        ready = prefetch(0, inputs.algorithm, learner, self._streams, inputs.steps, self._block)
         on_device = {name: store for name, store in self.stores.items() if name not in self._streams}
         return inputs._replace(stores=on_device, ahead=ready, begin=jnp.array(learner.update))
 
@@ -285,7 +289,7 @@ class Engine:
     def _block(self) -> int:
         """The number of updates in one block of a log on disk; a block ends with its round."""
         (phase,) = self._phases
-        blocks = [self._streams[draw.store].block(draw) for draw in draws(phase) if draw.store in self._streams]
+        blocks = [self._streams[draw.store].block(draw) for draw in samplers_of(phase) if draw.store in self._streams]
         rounds = -(-self._steps // self._size)
         return min([*blocks, max(1, *(self._schedule.asked(0, round) for round in range(rounds)))])
 
@@ -295,21 +299,21 @@ class Engine:
         rollouts = hosts.rollouts(self.position.round, self._learners, last)
         for i, (_, carried) in enumerate(rollouts):
             learner = self._learners[i]
-            self._learners[i] = learner._replace(played=learner.played._replace(carried=carried))
+            self._learners[i] = learner._replace(collection_state=learner.collection_state._replace(carried=carried))
         return [columns for columns, _ in rollouts]
 
-    def _blank_rollout(self, places: EnvAssignment) -> Columns:
+    def _blank_rollout(self, assignment: EnvAssignment) -> Columns:
         """Return columns with the shapes and types of a host rollout; their values are never read."""
         algorithm, state = self._algorithms[0], self._learners[0].state
         recorded = self._collected_log is not None
-        columns = shapes(algorithm, algorithm.policy_params(state), places.spec, algorithm.collection(), recorded)
+        columns = shapes(algorithm, algorithm.policy_params(state), assignment.spec, algorithm.collection(), recorded)
         return {name: jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), columns[name]) for name in columns}
 
     def _record(self, collected_log: CollectedLog) -> None:
         for i, learner in enumerate(self.learners):
-            columns = flat_columns(jax.device_get(learner.segments[RECORDING].columns))
-            begins = self._hosts.began[i] if self._hosts is not None else self.position.round == 0
-            collected_log.take(i, self.position.round, columns, begins)
+            columns = flat_columns(jax.device_get(learner.segments[RECORDED_STORE].columns))
+            begins = self._hosts.was_reset[i] if self._hosts is not None else self.position.round == 0
+            collected_log.add(i, self.position.round, columns, begins)
 
     def environments(self) -> list[Named]:
         """Return the states of the host environments for a checkpoint; {} for one that cannot be saved."""
@@ -319,14 +323,14 @@ class Engine:
         """Return the states of the host environments before the rollout that failed."""
         return [] if self._hosts is None else self._hosts.environments_before()
 
-    def waiting(self) -> list[Any]:
+    def pending_params(self) -> list[Any]:
         """Return the policy params of the rollout that is collected ahead, of each member; empty if there is none."""
-        return [] if self._hosts is None else self._hosts.waiting()
+        return [] if self._hosts is None else self._hosts.pending_params()
 
-    def rest(self) -> None:
+    def wait(self) -> None:
         """Wait for the collecting thread, if there is one; the run can continue afterwards."""
         if self._hosts is not None:
-            self._hosts.rest()
+            self._hosts.wait()
 
     def piece_names(self) -> list[dict[str, list[str]]]:
         """Write the pieces of offloaded segments, and return their names, of each member, for a checkpoint."""
@@ -337,10 +341,10 @@ class Engine:
         if self._offloaded is not None:
             self._offloaded.restore_pieces(piece_names)
 
-    def keep_only(self, piece_names: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
+    def delete_other_pieces(self, piece_names: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
         """Delete the pieces that no checkpoint names."""
         if self._offloaded is not None:
-            self._offloaded.keep_only(piece_names)
+            self._offloaded.delete_other_pieces(piece_names)
 
     def notes(self) -> list[str]:
         """Return notes about rounded steps, phases without updates, and an environment that cannot be saved."""
@@ -369,7 +373,7 @@ class Engine:
     def close(self) -> None:
         """Write the collected log, if there is one, at the end of the run."""
         if self._collected_log is not None:
-            self._collected_log.finish(self.position.round)
+            self._collected_log.write(self.position.round)
 
     def failures(self) -> list[tuple[Member, int]]:
         """Return the members with a non-finite metric, and the first update with such a metric."""
@@ -383,7 +387,8 @@ class Engine:
             times = self._throughput.report(len(self.members))
             light = reporting(self._learners, len(self.members))
             metrics = [
-                {"decisions": int(one.played.decisions)} | row | times for one, row in zip(light, metrics, strict=True)
+                {"decisions": int(one.collection_state.decisions)} | row | times
+                for one, row in zip(light, metrics, strict=True)
             ]
         self._learners = [without_tallies(learner) for learner in self._learners]
         return metrics

@@ -44,7 +44,7 @@ class LearnerState(NamedTuple):
     update: jax.Array  # int32: updates done, over all phases
     failed: jax.Array  # int32: the first update (or the first of its block) with a non-finite metric, or -1
     segments: dict[str, Segments] = {}  # noqa: RUF012 - its own stores, if it learns in an environment
-    played: Any = None  # its collection state there
+    collection_state: Any = None  # its collection state there
 
 
 def create_learner(
@@ -54,16 +54,16 @@ def create_learner(
     seed: int,
     metrics: MetricNames,
     segments: dict[str, Segments] | None = None,
-    played: Any = None,
+    collection_state: Any = None,
 ) -> LearnerState:
     """Create a learner at update 0; its samples depend only on the seed."""
-    tallies = {phase: no_tally(names) for phase, names in metrics.items()}
+    tallies = {phase: empty_tally(names) for phase, names in metrics.items()}
     key = jax.random.fold_in(jax.random.key(seed), 1)
     orders = _orders(algorithm, {**stores, **(segments or {})}, jax.random.fold_in(key, FIRST_ORDERS))
-    return LearnerState(state, orders, tallies, key, jnp.int32(0), jnp.int32(-1), segments or {}, played)
+    return LearnerState(state, orders, tallies, key, jnp.int32(0), jnp.int32(-1), segments or {}, collection_state)
 
 
-def no_tally(names: Iterable[str]) -> Tally:
+def empty_tally(names: Iterable[str]) -> Tally:
     """Return the empty tally of these metrics."""
     return Tally({name: jnp.zeros(()) for name in names}, jnp.int32(0))
 
@@ -189,7 +189,7 @@ def draw_ahead(
     return jax.lax.map(one, jnp.arange(block))
 
 
-def fetch_ahead(
+def prefetch(
     phase_index: int, algorithm: Any, learner: LearnerState, stores: Stores, steps: jax.Array, block: int
 ) -> Any:
     """Return a Ready for each sampler of a phase: the samples of the next `block` updates, fetched from their store.
@@ -249,13 +249,13 @@ def one_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> Lear
     )
 
 
-def watched_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> LearnerState:
+def checked_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> LearnerState:
     """Take one update, and check that the sums of metrics are finite."""
     return _mark_failure(phase, one_update(inputs, phase, learner), learner.update)
 
 
 def _advance(phase_index: int, inputs: ChunkInputs, learner: LearnerState) -> LearnerState:
-    """Take `work.updates` updates, and check once per block that the sums of metrics are finite.
+    """Take `inputs.updates` updates, and check once per block that the sums of metrics are finite.
 
     A check in every update took 15 % of the time of discrete BCQ on CPU. Blocks end at fixed updates, independent of
     the chunk.
@@ -334,7 +334,7 @@ def report(learner: LearnerState) -> dict[str, float]:
     return means
 
 
-def reported(learner: LearnerState) -> list[str]:
+def metric_labels(learner: LearnerState) -> list[str]:
     """Return the names of the metrics in reports of this learner."""
     return [_label(learner, name, metric) for name, tally in learner.tallies.items() for metric in tally.sums]
 

@@ -20,11 +20,11 @@ class Member:
 
 
 class Position(NamedTuple):
-    """The position of a run in its rounds: `phase` of `round` has done `taken` updates."""
+    """The position of a run in its rounds: `phase` of `round` has done `updates` updates."""
 
     round: int = 0
     phase: int = 0
-    taken: int = 0
+    updates: int = 0
 
 
 def apart(learners: list[LearnerState], members: int) -> list[LearnerState]:
@@ -42,8 +42,10 @@ def reporting(learners: list[LearnerState], members: int) -> list[LearnerState]:
     if len(learners) == members:
         return learners
     (stacked,) = learners
-    played = None if stacked.played is None else stacked.played._replace(worlds=None, carried=None)
-    return apart([stacked._replace(state=None, orders={}, segments={}, played=played)], members)
+    collection_state = (
+        None if stacked.collection_state is None else stacked.collection_state._replace(env_states=None, carried=None)
+    )
+    return apart([stacked._replace(state=None, orders={}, segments={}, collection_state=collection_state)], members)
 
 
 def fresh_learners(members: list[Member], spec: Any, stores: Stores, steps: int) -> list[LearnerState]:

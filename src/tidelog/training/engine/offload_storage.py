@@ -16,10 +16,10 @@ import numpy as np
 from tidelog.algorithms.core.contract import Collecting, StoreSpec
 from tidelog.algorithms.core.segments import Columns
 from tidelog.errors import ConfigError, SpaceError, nearest
-from tidelog.training.engine.plan import waiting
+from tidelog.training.engine.plan import offloadable_stores
 from tidelog.training.engine.segment_offload import OffloadedStore, size
 
-PLACES = ("device", "host", "disk")
+LOCATIONS = ("device", "host", "disk")
 FOLDER = "phase_buffer"  # in a run's folder
 Planned = Mapping[str, tuple[Columns, StoreSpec]]
 
@@ -39,13 +39,13 @@ class Storage:
         together = jax.default_backend() != "cpu" if self.together is None else self.together
         return together and members > 1 and self.where == "device"
 
-    def depots(self, algorithm: Collecting, planned: Planned, member: int) -> dict[str, OffloadedStore]:
+    def offloaded_stores(self, algorithm: Collecting, planned: Planned, member: int) -> dict[str, OffloadedStore]:
         """Create the empty offloaded stores of a member."""
         if self.where == "device":
             return {}
         width = algorithm.collection().environments
         stores = {}
-        for name in waiting(algorithm):
+        for name in offloadable_stores(algorithm):
             shapes, store_spec = planned[name]
             folder = None if self.folder is None else self.folder / FOLDER / f"member-{member}" / name
             stores[name] = OffloadedStore(shapes, store_spec.capacity or 0, width, folder, self.where == "disk")
@@ -56,13 +56,13 @@ def storage_for(
     where: str, out: str | Path | None, limit: float | None, keep: int, algorithm: Collecting, together: bool | None
 ) -> Storage:
     """Return the storage of a run's phase buffer; ConfigError if that location is not possible."""
-    if where not in PLACES:
-        raise ConfigError(f"phase_buffer = {where!r}: {nearest(str(where), PLACES)}")
+    if where not in LOCATIONS:
+        raise ConfigError(f"phase_buffer = {where!r}: {nearest(str(where), LOCATIONS)}")
     if limit is not None and not limit > 0:
         raise ConfigError(f"phase_buffer_limit = {limit!r}: expected a number of GB above 0. fix: use 8")
     if where == "disk" and out is None:
         raise ConfigError("phase_buffer = 'disk' needs a run folder. fix: name one, as in out='runs/name'")
-    if where != "device" and not waiting(algorithm):
+    if where != "device" and not offloadable_stores(algorithm):
         raise ConfigError(
             f"phase_buffer = {where!r}: {type(algorithm).__name__} with these settings stores no segments between "
             "phases (PPG with an auxiliary phase does). fix: use phase_buffer='device'"
@@ -80,7 +80,7 @@ def check_room(storage: Storage, algorithm: Collecting, planned: Planned, member
 
     `stacked` members take their memory twice at the start: one by one, and stacked.
     """
-    offloaded = waiting(algorithm)
+    offloaded = offloadable_stores(algorithm)
     each = sum(store_bytes(*planned[name]) for name in offloaded or planned)
     needed, amount = members * each, f"{size(each)}" + (f" for each of {members} members" if members > 1 else "")
     what, fix = "the phase buffer takes", "reduce policy_iterations, environments or rollout_steps"

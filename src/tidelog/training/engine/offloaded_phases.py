@@ -17,9 +17,16 @@ import numpy as np
 from tidelog.algorithms.core.contract import Phase
 from tidelog.algorithms.core.sampling import Sampler
 from tidelog.algorithms.core.segments import Columns
-from tidelog.training.engine.learner import ChunkInputs, LearnerState, Ready, as_arrays, watched_update
+from tidelog.training.engine.learner import ChunkInputs, LearnerState, Ready, as_arrays, checked_update
 from tidelog.training.engine.offload_storage import Storage
-from tidelog.training.engine.plan import RoundStep, concluded, draws, planned_stores, repeated, store_of
+from tidelog.training.engine.plan import (
+    RoundStep,
+    add_concluded_metrics,
+    planned_stores,
+    repeat_in_place,
+    samplers_of,
+    store_of,
+)
 from tidelog.training.engine.segment_offload import OffloadedStore
 from tidelog.training.online.host_rollouts import on_threads
 from tidelog.types import Spec
@@ -28,12 +35,14 @@ from tidelog.types import Spec
 class OffloadedPhases:
     """The offloaded stores of all members and their phases; false if there are none."""
 
-    def __init__(self, storage: Storage, players: Sequence[Any], state: Any, spec: Spec) -> None:
-        """`players` are algorithms that differ in numbers; `state` is the state of the first one."""
-        self._phases: tuple[Phase, ...] = players[0].phases()
-        planned = planned_stores(as_arrays(players[0]), state, spec) if storage.where != "device" else {}
-        self._stores = [storage.depots(player, planned, i) for i, player in enumerate(players)]
-        self._is_offloaded = [any(draw.store in self._stores[0] for draw in draws(phase)) for phase in self._phases]
+    def __init__(self, storage: Storage, collectors: Sequence[Any], state: Any, spec: Spec) -> None:
+        """`collectors` are algorithms that differ in numbers; `state` is the state of the first one."""
+        self._phases: tuple[Phase, ...] = collectors[0].phases()
+        planned = planned_stores(as_arrays(collectors[0]), state, spec) if storage.where != "device" else {}
+        self._stores = [storage.offloaded_stores(player, planned, i) for i, player in enumerate(collectors)]
+        self._is_offloaded = [
+            any(draw.store in self._stores[0] for draw in samplers_of(phase)) for phase in self._phases
+        ]
         self._compiled = False
 
     def __bool__(self) -> bool:
@@ -43,7 +52,7 @@ class OffloadedPhases:
         """Return whether a part of a round step runs on the device."""
         return step.collect or any(n and not away for n, away in zip(step.updates, self._is_offloaded, strict=True))
 
-    def served(
+    def run(
         self, step: RoundStep, round: int, inputs: Sequence[ChunkInputs], learners: Sequence[LearnerState]
     ) -> list[LearnerState]:
         """Return the learners after their offloaded phases; segments of finished phases are added to the stores."""
@@ -54,7 +63,7 @@ class OffloadedPhases:
                 if step.end[i] and phase.into in stores:
                     stores[phase.into].add(round, learner.segments[store_of(phase)].columns)
                 if self._is_offloaded[i] and step.updates[i]:
-                    learner = visited(i, step, inputs[member], learner, stores[store_of(phase)])
+                    learner = run_phase(i, step, inputs[member], learner, stores[store_of(phase)])
             return learner
 
         moved: list[LearnerState] = on_threads(one, len(learners), self._compiled)
@@ -71,18 +80,18 @@ class OffloadedPhases:
             for name, store in stores.items():
                 store.restore_pieces(names.get(name, []))
 
-    def keep_only(self, piece_names: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
+    def delete_other_pieces(self, piece_names: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
         """Delete the pieces that no checkpoint names."""
         for i, stores in enumerate(self._stores):
             for name, store in stores.items():
-                store.keep_only({piece for one in piece_names if one for piece in one[i].get(name, [])})
+                store.delete_other_pieces({piece for one in piece_names if one for piece in one[i].get(name, [])})
 
     def notes(self) -> list[str]:
         """Return the size and the location of each store."""
         return [note for name, store in self._stores[0].items() for note in store.notes(name, len(self._stores))]
 
 
-def visited(
+def run_phase(
     index: int, step: RoundStep, inputs: ChunkInputs, learner: LearnerState, store: OffloadedStore
 ) -> LearnerState:
     """Run a phase, or a part of it, over an offloaded store: prepare, update and conclude as the round step says."""
@@ -165,7 +174,7 @@ def _conclude_chunk(index: int, algorithm: Any, state: Any, columns: Columns) ->
 def _add_metrics(
     index: int, algorithm: Any, learner: LearnerState, metrics: dict[str, jax.Array], valid: jax.Array
 ) -> LearnerState:
-    return concluded(_phase(index, algorithm), learner, metrics, valid)
+    return add_concluded_metrics(_phase(index, algorithm), learner, metrics, valid)
 
 
 def _block_of(index: int, inputs: ChunkInputs, learner: LearnerState) -> LearnerState:
@@ -173,7 +182,7 @@ def _block_of(index: int, inputs: ChunkInputs, learner: LearnerState) -> Learner
     moving, fixed = eqx.partition(learner, eqx.is_array)
     phase = _phase(index, inputs.algorithm)
     moved: LearnerState = eqx.combine(
-        repeated(inputs.updates, lambda one: watched_update(inputs, phase, one), moving, fixed), fixed
+        repeat_in_place(inputs.updates, lambda one: checked_update(inputs, phase, one), moving, fixed), fixed
     )
     return moved
 

@@ -20,14 +20,22 @@ from tidelog.algorithms.core.contract import Collecting, Collection, Phase, Stor
 from tidelog.algorithms.core.sampling import Sampler
 from tidelog.algorithms.core.segments import Columns, Segments, added, empty, looked_at
 from tidelog.envs.functional import Functional
-from tidelog.training.engine.learner import ChunkInputs, LearnerState, Tally, watched_update
-from tidelog.training.online.collection import RECORDED, Played, counted, rollout, shaped, shapes, unplayed
+from tidelog.training.engine.learner import ChunkInputs, LearnerState, Tally, checked_update
+from tidelog.training.online.collection import (
+    RECORDED,
+    CollectionState,
+    count_episodes,
+    initial_collection_state,
+    rollout,
+    shape_of,
+    shapes,
+)
 from tidelog.types import Spec
 
-ROWS = 64  # most round steps in one call of the program
-PLAYED = "collect"  # the name of the collection stage, among the phases' names
+MAX_ROUND_STEPS = 64  # most round steps in one call of the program
+COLLECT = "collect"  # the name of the collection stage, among the phases' names
 METRICS = ("return", "length")
-RECORDING = "recorded"  # the store of the collected log
+RECORDED_STORE = "recorded"  # the store of the collected log
 
 
 class RoundStep(NamedTuple):
@@ -41,7 +49,7 @@ class RoundStep(NamedTuple):
     def stages(self, phases: tuple[str, ...]) -> list[tuple[str, RoundStep]]:
         """Split the round step into stages: collection, then each phase that has updates."""
         none = (False,) * len(phases)
-        parts = [(PLAYED, RoundStep(True, none, (0,) * len(phases), none))] if self.collect else []
+        parts = [(COLLECT, RoundStep(True, none, (0,) * len(phases), none))] if self.collect else []
         for i, name in enumerate(phases):
             if self.updates[i]:
                 begin, end = (tuple(j == i and flag for j, flag in enumerate(part)) for part in (self.begin, self.end))
@@ -61,11 +69,11 @@ class RoundPlan(NamedTuple):
     end: jax.Array  # [R, P] int32
 
 
-def packed(steps: list[RoundStep], phases: int) -> RoundPlan:
+def pack(steps: list[RoundStep], phases: int) -> RoundPlan:
     """Pack round steps into a plan."""
 
     def pad(values: Any, *shape: int) -> Any:
-        array = np.zeros((ROWS, *shape), np.int32)
+        array = np.zeros((MAX_ROUND_STEPS, *shape), np.int32)
         array[: len(steps)] = np.asarray(values, np.int32).reshape(len(steps), *shape)
         return array
 
@@ -76,7 +84,7 @@ def packed(steps: list[RoundStep], phases: int) -> RoundPlan:
 class RoundInputs(NamedTuple):
     """The constant inputs of the program."""
 
-    work: ChunkInputs
+    chunk: ChunkInputs
     plan: RoundPlan
     source: Functional | None
     rollout: Columns | None  # the host rollout before the first round step
@@ -98,7 +106,7 @@ def planned_stores(
     rollout_shapes = shapes(algorithm, algorithm.policy_params(state), spec, collection, recorded)
     specs = {name: one for name, one in algorithm.stores(spec).items() if one.capacity is not None}
     if recorded:
-        specs = {**specs, RECORDING: StoreSpec(RECORDED, collection.environments)}
+        specs = {**specs, RECORDED_STORE: StoreSpec(RECORDED, collection.environments)}
     columns = {name: _select(rollout_shapes, specs[name].columns) for name in _stores_of_rollouts(collection, recorded)}
     for phase in algorithm.phases():
         if phase.prepare is not None:
@@ -110,15 +118,15 @@ def planned_stores(
     return {name: (columns[name], one) for name, one in specs.items()}
 
 
-def waiting(algorithm: Collecting) -> tuple[str, ...]:
+def offloadable_stores(algorithm: Collecting) -> tuple[str, ...]:
     """Return the stores that can be offloaded: they fill from round to round and are read in a known order."""
     phases = algorithm.phases()
-    read = {draw.store: draw for phase in phases for draw in draws(phase)}
+    read = {draw.store: draw for phase in phases for draw in samplers_of(phase)}
     targets = {phase.into for phase in phases if phase.into is not None} - {*algorithm.collection().into}
     return tuple(name for name in sorted(targets) if name in read and getattr(read[name].order, "foreseen", False))
 
 
-def draws(phase: Phase) -> tuple[Sampler, ...]:
+def samplers_of(phase: Phase) -> tuple[Sampler, ...]:
     """Return all samplers of a phase."""
     return (phase.samplers,) if isinstance(phase.samplers, Sampler) else tuple(phase.samplers.values())
 
@@ -133,15 +141,17 @@ def _select(columns: Columns, names: tuple[str, ...]) -> Columns:
 
 
 def _full(columns: Columns, capacity: int) -> Columns:
-    return {name: jax.tree.map(lambda leaf: shaped(leaf, capacity, *leaf.shape[1:]), columns[name]) for name in columns}
+    return {
+        name: jax.tree.map(lambda leaf: shape_of(leaf, capacity, *leaf.shape[1:]), columns[name]) for name in columns
+    }
 
 
 def _stores_of_rollouts(collection: Collection, recorded: bool) -> tuple[str, ...]:
-    return (*collection.into, *((RECORDING,) if recorded else ()))
+    return (*collection.into, *((RECORDED_STORE,) if recorded else ()))
 
 
 def _stores_of_learner(learner: LearnerState, algorithm: Collecting) -> tuple[str, ...]:
-    return _stores_of_rollouts(algorithm.collection(), RECORDING in learner.segments)
+    return _stores_of_rollouts(algorithm.collection(), RECORDED_STORE in learner.segments)
 
 
 def store_of(phase: Phase) -> str:
@@ -156,11 +166,11 @@ def store_of(phase: Phase) -> str:
     return phase.samplers.store
 
 
-def extra_metrics(
+def stage_metrics(
     algorithm: Collecting, state: Any, planned: Mapping[str, tuple[Columns, StoreSpec]]
 ) -> dict[str, tuple[str, ...]]:
     """Return the metric names of the collection, and of the phases that have `conclude`."""
-    names: dict[str, tuple[str, ...]] = {PLAYED: METRICS}
+    names: dict[str, tuple[str, ...]] = {COLLECT: METRICS}
     for phase in algorithm.phases():
         if phase.conclude is not None:
             shapes, store_spec = planned[store_of(phase)]
@@ -180,22 +190,24 @@ def after_name(phase: Phase) -> str:
 
 def collect(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
     """Collect a rollout, or take the host rollout; add it to the stores and count the episodes that ended."""
-    algorithm, played = inputs.work.algorithm, learner.played
+    algorithm, collection_state = inputs.chunk.algorithm, learner.collection_state
     columns = inputs.rollout or {}
     if inputs.source is not None:
-        key = played_key(learner.key, played.rounds)
+        key = collection_key(learner.key, collection_state.rounds)
         params, collection = algorithm.policy_params(learner.state), algorithm.collection()
         names = frozenset().union(*(learner.segments[name].columns for name in _stores_of_learner(learner, algorithm)))
-        played, columns = rollout(
-            inputs.source, algorithm, params, played, key, collection.steps, names, collection.pieces
+        collection_state, columns = rollout(
+            inputs.source, algorithm, params, collection_state, key, collection.steps, names, collection.pieces
         )
-    played, sums, episodes = counted(played, columns)
+    collection_state, sums, episodes = count_episodes(collection_state, columns)
     stores = {name: added(learner.segments[name], columns) for name in _stores_of_learner(learner, algorithm)}
     segments = learner.segments | stores
-    return _add_to_tally(learner._replace(segments=segments, played=played), PLAYED, sums, episodes)
+    return _add_to_tally(
+        learner._replace(segments=segments, collection_state=collection_state), COLLECT, sums, episodes
+    )
 
 
-def played_key(key: jax.Array, round: jax.Array | int) -> jax.Array:
+def collection_key(key: jax.Array, round: jax.Array | int) -> jax.Array:
     """Return the key of the decisions of a round; it differs from all keys of updates."""
     return jax.random.fold_in(jax.random.fold_in(key, 2**31 - 2), round)
 
@@ -206,7 +218,7 @@ def prepare(phase: Phase, inputs: RoundInputs, learner: LearnerState) -> Learner
         return learner
     name = store_of(phase)
     store = learner.segments[name]
-    state, columns = phase.prepare(inputs.work.algorithm, learner.state, looked_at(store))
+    state, columns = phase.prepare(inputs.chunk.algorithm, learner.state, looked_at(store))
     ready = store._replace(columns=store.columns | columns)
     return learner._replace(state=state, segments=learner.segments | {name: ready})
 
@@ -219,8 +231,8 @@ def conclude(phase: Phase, inputs: RoundInputs, learner: LearnerState) -> Learne
     store = learner.segments[name]
     if phase.conclude is not None:
         columns = looked_at(store)
-        metrics = phase.conclude(inputs.work.algorithm, learner.state, columns)
-        learner = concluded(phase, learner, metrics, columns["valid"])
+        metrics = phase.conclude(inputs.chunk.algorithm, learner.state, columns)
+        learner = add_concluded_metrics(phase, learner, metrics, columns["valid"])
     segments = dict(learner.segments)
     if phase.into in segments:
         segments[phase.into] = added(segments[phase.into], store.columns)
@@ -229,7 +241,9 @@ def conclude(phase: Phase, inputs: RoundInputs, learner: LearnerState) -> Learne
     return learner._replace(segments=segments)
 
 
-def concluded(phase: Phase, learner: LearnerState, metrics: dict[str, jax.Array], valid: jax.Array) -> LearnerState:
+def add_concluded_metrics(
+    phase: Phase, learner: LearnerState, metrics: dict[str, jax.Array], valid: jax.Array
+) -> LearnerState:
     """Add the metrics [C, T] of `conclude` to the learner's tally, as means over the valid steps [C, T]."""
     means = {name: jnp.mean(values, where=valid) for name, values in metrics.items()}
     return _add_to_tally(learner, after_name(phase), means, jnp.int32(1))
@@ -242,11 +256,11 @@ def _add_to_tally(learner: LearnerState, name: str, sums: dict[str, jax.Array], 
 
 
 def _rounds(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
-    chunk, plan = inputs.work, inputs.plan
+    chunk, plan = inputs.chunk, inputs.plan
     moving, fixed = eqx.partition(learner, eqx.is_array)
 
     def repeat(count: jax.Array, function: Callable[[LearnerState], LearnerState], moving: Any) -> Any:
-        return repeated(count, function, moving, fixed)
+        return repeat_in_place(count, function, moving, fixed)
 
     def one(step: jax.Array, moving: Any) -> Any:
         moving = repeat(plan.collect[step], partial(collect, inputs), moving)
@@ -254,7 +268,7 @@ def _rounds(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
             if chunk.ahead is None and not is_here(phase, {**chunk.stores, **learner.segments}):
                 continue
             moving = repeat(plan.begin[step, i], partial(prepare, phase, inputs), moving)
-            moving = repeat(plan.updates[step, i], partial(watched_update, chunk, phase), moving)
+            moving = repeat(plan.updates[step, i], partial(checked_update, chunk, phase), moving)
             moving = repeat(plan.end[step, i], partial(conclude, phase, inputs), moving)
         return moving
 
@@ -264,10 +278,10 @@ def _rounds(inputs: RoundInputs, learner: LearnerState) -> LearnerState:
 
 def is_here(phase: Phase, stores: Mapping[str, Any]) -> bool:
     """Return whether these stores include all stores that a phase draws from."""
-    return all(draw.store in stores for draw in draws(phase))
+    return all(draw.store in stores for draw in samplers_of(phase))
 
 
-def repeated(count: jax.Array, function: Callable[[LearnerState], LearnerState], moving: Any, fixed: Any) -> Any:
+def repeat_in_place(count: jax.Array, function: Callable[[LearnerState], LearnerState], moving: Any, fixed: Any) -> Any:
     """Apply `function` `count` times, in place; without the barrier XLA hoists its work, even for 0 times."""
 
     def body(time: jax.Array, moving: Any) -> Any:
@@ -292,8 +306,8 @@ run_rounds = eqx.filter_jit(_alone, donate="all-except-first")
 run_rounds_together = eqx.filter_jit(_side_by_side, donate="all-except-first")
 
 
-def played_at_first(algorithm: Collecting, state: Any, source: Functional | None, seed: int) -> Played:
+def first_collection_state(algorithm: Collecting, state: Any, source: Functional | None, seed: int) -> CollectionState:
     """Return the initial collection state of a learner with this seed."""
     count = algorithm.collection().environments
     carry = algorithm.start(algorithm.policy_params(state), count)
-    return unplayed(source, count, jax.random.fold_in(jax.random.key(seed), 2), carry)
+    return initial_collection_state(source, count, jax.random.fold_in(jax.random.key(seed), 2), carry)

@@ -29,7 +29,7 @@ class RoundSchedule:
         """
         for _ in range(IDLE_ROUNDS * len(self._phases)):
             asked = self._phases[position.phase].updates
-            left = self._steps - update if asked is None else asked(self._algorithm, position.round) - position.taken
+            left = self._steps - update if asked is None else asked(self._algorithm, position.round) - position.updates
             if left > 0 or update >= self._steps:
                 return position, min(left, self._steps - update)
             last = position.phase == len(self._phases) - 1
@@ -56,10 +56,10 @@ class RoundSchedule:
         """Return one round from a position, cut after `most` updates."""
         count = len(self._phases)
         begin, updates, end = [False] * count, [0] * count, [False] * count
-        collect, taken = position.phase == position.taken == 0, 0
+        collect, taken = position.phase == position.updates == 0, 0
         for i in range(position.phase, count):
             asked = self.asked(i, position.round)
-            before = position.taken if i == position.phase else 0
+            before = position.updates if i == position.phase else 0
             updates[i] = min(asked - before, most - taken)
             begin[i], end[i] = before == 0 < updates[i], 0 < asked == before + updates[i]
             taken += updates[i]

@@ -28,10 +28,10 @@ from tidelog.errors import CheckpointError
 from tidelog.folders import WRITING_PREFIX, Kind
 from tidelog.training.engine.log_streaming import LONGEST_BLOCK, MOST_BYTES
 
-PIECE = Kind("piece of a phase memory", 2)
-BROUGHT, PREPARED = "brought", "prepared"
+PIECE = Kind("piece of a phase buffer", 3)
+COLLECTED, PREPARED = "collected", "prepared"
 OURS = re.compile(
-    rf"\d+-({BROUGHT}|{PREPARED})$|{re.escape(WRITING_PREFIX)}"
+    rf"\d+-({COLLECTED}|{PREPARED})$|{re.escape(WRITING_PREFIX)}"
 )  # folder names of pieces, also half-written ones
 Rows = NDArray[np.int64]
 Leaves = dict[str, NDArray[Any]]  # by file name
@@ -102,7 +102,7 @@ class OffloadedStore:
     def add(self, round: int, columns: Mapping[str, Any]) -> None:
         """Add one piece with those of the columns [W, T, ...] that belong to the store."""
         own = {name: columns[name] for name in self._shapes if name in columns}
-        self._put(_name(round, BROUGHT), jax.device_get(own))
+        self._put(_name(round, COLLECTED), jax.device_get(own))
         self._rounds.append(round)
 
     def prepare(self, function: Callable[[Columns], Columns]) -> None:
@@ -156,7 +156,7 @@ class OffloadedStore:
 
     def _present_shapes(self) -> Columns:
         """Return the shapes of the columns that the store has now."""
-        piece = self._piece(_name(self._rounds[0], BROUGHT))
+        piece = self._piece(_name(self._rounds[0], COLLECTED))
         names = {path[0].key for path, file in self._files.items() if file in piece}
         return {name: shape for name, shape in self._shapes.items() if self._prepared or name in names}
 
@@ -174,7 +174,7 @@ class OffloadedStore:
         return columns
 
     def _all_of(self, round: int) -> Leaves:
-        parts = (BROUGHT, PREPARED) if self._prepared else (BROUGHT,)
+        parts = (COLLECTED, PREPARED) if self._prepared else (COLLECTED,)
         return {file: leaf for part in parts for file, leaf in self._piece(_name(round, part)).items()}
 
     def _piece(self, name: str) -> Leaves:
@@ -217,12 +217,12 @@ class OffloadedStore:
         return names
 
     def _parts(self) -> tuple[str, ...]:
-        return (BROUGHT, PREPARED) if self._prepared else (BROUGHT,)
+        return (COLLECTED, PREPARED) if self._prepared else (COLLECTED,)
 
     def restore_pieces(self, names: Iterable[str]) -> None:
         """Restore the pieces that a checkpoint names; CheckpointError if one is missing, truncated or changed."""
         names = list(names)
-        self._rounds = sorted(int(name.split("-")[0]) for name in names if name.endswith(BROUGHT))
+        self._rounds = sorted(int(name.split("-")[0]) for name in names if name.endswith(COLLECTED))
         self._prepared = any(name.endswith(PREPARED) for name in names)
         for name in names:
             manifest = PIECE.manifest(self._path(name))
@@ -233,7 +233,7 @@ class OffloadedStore:
                 self._in_memory[name] = {file: np.array(leaf) for file, leaf in self._piece(name).items()}
         self._needed = set(names)
 
-    def keep_only(self, names: Iterable[str]) -> None:
+    def delete_other_pieces(self, names: Iterable[str]) -> None:
         """Delete the files of pieces that neither these names nor the store itself need."""
         self._needed = set(names)
         self._tidy()
@@ -241,7 +241,7 @@ class OffloadedStore:
     def _tidy(self) -> None:
         if self._folder is None or not self._folder.is_dir():
             return
-        needed = self._needed | {_name(round, part) for round in self._rounds for part in (BROUGHT, PREPARED)}
+        needed = self._needed | {_name(round, part) for round in self._rounds for part in (COLLECTED, PREPARED)}
         for path in self._folder.iterdir():
             if OURS.match(path.name) and path.name not in needed:
                 shutil.rmtree(path)

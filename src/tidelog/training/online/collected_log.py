@@ -33,7 +33,7 @@ class CollectedLog:
             if path.exists():
                 raise ConfigError(f"{path} exists already; nothing was written. fix: choose another path for the log")
 
-    def take(self, member: int, round: int, columns: Named, begins: bool) -> None:
+    def add(self, member: int, round: int, columns: Named, begins: bool) -> None:
         """Store one rollout, leaves [W, T, ...]; `begins`: every copy was reset before it.
 
         CheckpointError if the earlier rollouts are a finished log already, as when a run continues from a checkpoint
@@ -49,14 +49,14 @@ class CollectedLog:
         np.savez(aside, begins=np.asarray(begins), **columns)  # type: ignore[arg-type]
         aside.replace(self._piece(member, round))
 
-    def go_on(self, rounds: int) -> None:
+    def delete_after(self, rounds: int) -> None:
         """Delete all rollouts after the first `rounds`."""
         if self._pieces.is_dir():
             for path in self._pieces.glob("*.npz"):
                 if int(path.stem.split("-")[1]) >= rounds:
                     path.unlink()
 
-    def finish(self, rounds: int) -> None:
+    def write(self, rounds: int) -> None:
         """Write the log and delete the pieces; do nothing if the log is written already."""
         if not self._pieces.is_dir():
             return
@@ -117,9 +117,11 @@ class CollectedLog:
 
 def _propensity(rows: Named, space: ActionSpace) -> np.ndarray[Any, Any] | None:
     """Return densities [N] in the units of the actions, or probabilities; None if the policy has neither."""
-    if "likely" not in rows:
+    if "executed_log_probability" not in rows:
         return None
-    density: np.ndarray[Any, Any] = rows["likely"] - (space.log_volume() if isinstance(space, Continuous) else 0.0)
+    density: np.ndarray[Any, Any] = rows["executed_log_probability"] - (
+        space.log_volume() if isinstance(space, Continuous) else 0.0
+    )
     propensity: np.ndarray[Any, Any] = np.exp(density)
     return propensity
 

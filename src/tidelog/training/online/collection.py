@@ -24,33 +24,35 @@ from tidelog.types import Codes, Continuous, Image, Leaf, Spec
 Named = dict[str, np.ndarray[Any, Any]]
 RECORDED = (
     "observation", "action", "reward", "terminated", "truncated", "valid", "following", "mask", "following_mask",
-    "likely",
+    "executed_log_probability",
 )  # fmt: skip
 NEEDED = ("reward", "terminated", "truncated", "valid")  # the columns that count episodes
 
 
-class Carried(NamedTuple):
+class RecurrentState(NamedTuple):
     """The recurrent state of a policy between decisions."""
 
     carry: Any  # leaves [W, ...]
     first: jax.Array  # [W] bool: copies whose next decision starts an episode, and which reset the carry
 
 
-class Played(NamedTuple):
+class CollectionState(NamedTuple):
     """The collection state of a learner: environment states of functional environments, and the current episodes."""
 
-    worlds: Any  # leaves [W, ...], or None for a host environment
+    env_states: Any  # leaves [W, ...], or None for a host environment
     sums: jax.Array  # [2 W]: the return so far of every copy, then the length so far of every copy
     decisions: jax.Array  # int32: decisions so far, in all copies
     rounds: jax.Array  # int32: rollouts so far
-    carried: Carried | None = None  # for recurrent policies
+    carried: RecurrentState | None = None  # for recurrent policies
 
 
-def unplayed(source: Functional | None, count: int, key: jax.Array, carry: Any = None) -> Played:
+def initial_collection_state(
+    source: Functional | None, count: int, key: jax.Array, carry: Any = None
+) -> CollectionState:
     """Return the collection state before the first decision; `carry` is the initial state of a recurrent policy."""
-    worlds = None if source is None else begin(source, count, key)
-    carried = None if carry is None else Carried(carry, jnp.ones(count, bool))
-    return Played(worlds, jnp.zeros(2 * count), jnp.int32(0), jnp.int32(0), carried)
+    env_states = None if source is None else begin(source, count, key)
+    carried = None if carry is None else RecurrentState(carry, jnp.ones(count, bool))
+    return CollectionState(env_states, jnp.zeros(2 * count), jnp.int32(0), jnp.int32(0), carried)
 
 
 # One decision of all copies.
@@ -64,13 +66,13 @@ def decide(
     mask: Any,
     key: jax.Array,
     recorded: bool,
-    carried: Carried | None = None,
+    carried: RecurrentState | None = None,
 ) -> tuple[dict[str, Any], Any]:
     """Return sampled actions, executed actions, and the log-probabilities of both; leaves [W, ...].
 
-    The log-probability of the executed action, `likely`, is only for logs: it is the density of the unclipped policy. A
-    policy without a density returns neither. A recurrent policy also returns its carry before this decision and which
-    episodes begin; the second value is the carry after the decision.
+    The log-probability of the executed action, `executed_log_probability`, is only for logs: it is the density of the
+    unclipped policy. A policy without a density returns neither. A recurrent policy also returns its carry before this
+    decision and which episodes begin; the second value is the carry after the decision.
     """
     begins, before = {}, None
     if carried is not None:
@@ -78,17 +80,17 @@ def decide(
         begins = {"carry": before, "first": carried.first}
     act = algorithm.act(params, observation, mask=mask, key=key, carry=before)
     row = {"action": act.action, "log_probability": act.log_probability, "executed": act.action}
-    likely = act.log_probability
+    executed = act.log_probability
     if isinstance(spec.action, Continuous):
         cut = jnp.clip(act.action, -1.0, 1.0)
         row["executed"] = spec.action.executed(cut)
         policy = algorithm.distribution(params, observation, mask, before) if recorded else None
-        likely = None if policy is None else policy.log_probability(cut)
-    row |= {"likely": likely} if recorded else {}
+        executed = None if policy is None else policy.log_probability(cut)
+    row |= {"executed_log_probability": executed} if recorded else {}
     return {name: leaf for name, leaf in row.items() if leaf is not None} | begins, act.carry
 
 
-def _reset_carry(start: Any, carried: Carried) -> Any:
+def _reset_carry(start: Any, carried: RecurrentState) -> Any:
     """Return the carry, with the initial carry where an episode begins."""
 
     def one(fresh: jax.Array, carry: jax.Array) -> jax.Array:
@@ -101,12 +103,12 @@ def rollout(
     source: Functional,
     algorithm: Any,
     params: Any,
-    played: Played,
+    collection_state: CollectionState,
     key: jax.Array,
     steps: int,
     names: Collection[str],
     pieces: int = 1,
-) -> tuple[Played, Columns]:
+) -> tuple[CollectionState, Columns]:
     """Take `steps` decisions in every copy of a functional environment; return its new state and columns [W, T, ...].
 
     The columns are those of `names` and those that count episodes. `carry` is the carry at the start of each of `P`
@@ -115,23 +117,25 @@ def rollout(
     selected = {*names, *NEEDED}
 
     def one(now: tuple[Any, Any], key: jax.Array) -> tuple[Any, dict[str, Any]]:
-        worlds, carried = now
+        env_states, carried = now
         deciding, moving = jax.random.split(key)
-        observation, mask = look(source, worlds)
-        row, carry = decide(algorithm, params, source.spec, observation, mask, deciding, "likely" in selected, carried)
-        moved = advance(source, worlds, row.pop("executed"), moving)
+        observation, mask = look(source, env_states)
+        row, carry = decide(
+            algorithm, params, source.spec, observation, mask, deciding, "executed_log_probability" in selected, carried
+        )
+        moved = advance(source, env_states, row.pop("executed"), moving)
         row |= {"observation": observation, "mask": mask, "reward": moved.reward, "terminated": moved.terminated}
         row |= {"truncated": moved.truncated, "valid": jnp.ones_like(moved.terminated)}
         row |= {"following": moved.following, "following_mask": moved.following_mask}
-        carried = None if carried is None else Carried(carry, moved.terminated | moved.truncated)
+        carried = None if carried is None else RecurrentState(carry, moved.terminated | moved.truncated)
         return (moved.world, carried), {
             name: leaf for name, leaf in row.items() if name in selected and leaf is not None
         }
 
     keys = jax.random.split(key, steps)
-    (worlds, carried), rows = jax.lax.scan(one, (played.worlds, played.carried), keys)
+    (env_states, carried), rows = jax.lax.scan(one, (collection_state.env_states, collection_state.carried), keys)
     columns = jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), rows)
-    return played._replace(worlds=worlds, carried=carried), _into_pieces(columns, pieces)
+    return collection_state._replace(env_states=env_states, carried=carried), _into_pieces(columns, pieces)
 
 
 def _into_pieces(columns: Columns, pieces: int) -> Columns:
@@ -147,7 +151,7 @@ def shapes(algorithm: Any, params: Any, spec: Spec, collection: contract.Collect
     count, steps = collection.environments, collection.steps
     observation = {name: _blank(leaf, count) for name, leaf in spec.observation.items()}
     mask = jnp.ones((count, spec.action.n), bool) if spec.masked else None  # type: ignore[union-attr]
-    carried = unplayed(None, count, jax.random.key(0), algorithm.start(params, count)).carried
+    carried = initial_collection_state(None, count, jax.random.key(0), algorithm.start(params, count)).carried
     row, _ = jax.eval_shape(
         lambda: decide(algorithm, params, spec, observation, mask, jax.random.key(0), recorded, carried)
     )
@@ -157,12 +161,14 @@ def shapes(algorithm: Any, params: Any, spec: Spec, collection: contract.Collect
     row |= {"observation": observation, "following": observation, "reward": jnp.zeros(count)}
     row |= dict.fromkeys(("terminated", "truncated", "valid"), flag)
     row |= {} if mask is None else {"mask": mask, "following_mask": mask}
-    columns = {name: jax.tree.map(lambda leaf: shaped(leaf, count, steps, *leaf.shape[1:]), row[name]) for name in row}
-    into = jax.tree.map(lambda leaf: shaped(leaf, count, collection.pieces, *leaf.shape[1:]), carry)
+    columns = {
+        name: jax.tree.map(lambda leaf: shape_of(leaf, count, steps, *leaf.shape[1:]), row[name]) for name in row
+    }
+    into = jax.tree.map(lambda leaf: shape_of(leaf, count, collection.pieces, *leaf.shape[1:]), carry)
     return columns | ({} if carried is None else {"carry": into})
 
 
-def shaped(leaf: Any, *shape: int) -> Any:
+def shape_of(leaf: Any, *shape: int) -> Any:
     """Return a shape with the type of a leaf, without values."""
     return jax.ShapeDtypeStruct(shape, leaf.dtype)  # type: ignore[no-untyped-call]
 
@@ -173,18 +179,20 @@ def _blank(leaf: Leaf, count: int) -> jax.Array:
     return jnp.zeros((count, len(leaf.sizes)), jnp.int32) if isinstance(leaf, Codes) else jnp.zeros((count, leaf.size))
 
 
-def counted(played: Played, columns: Columns) -> tuple[Played, dict[str, jax.Array], jax.Array]:
+def count_episodes(
+    collection_state: CollectionState, columns: Columns
+) -> tuple[CollectionState, dict[str, jax.Array], jax.Array]:
     """Return the collection state after a rollout, sums over the episodes that ended in it, and their number."""
     ended = (columns["terminated"] | columns["truncated"]) & columns["valid"]
     reward, valid = columns["reward"], columns["valid"]
     both = jnp.concatenate([reward, jnp.ones_like(reward)])
     ends, counts = (jnp.concatenate([flags, flags]) for flags in (ended, valid))
-    running, sums = discounted(played.sums, both, ends, counts, 1.0)
+    running, sums = discounted(collection_state.sums, both, ends, counts, 1.0)
     complete = jnp.where(ends, running, 0.0)
     count = reward.shape[0]
     totals = {"return": jnp.sum(complete[:count]), "length": jnp.sum(complete[count:])}
-    decisions = played.decisions + jnp.sum(valid, dtype=jnp.int32)
-    after = played._replace(sums=sums, decisions=decisions, rounds=played.rounds + 1)
+    decisions = collection_state.decisions + jnp.sum(valid, dtype=jnp.int32)
+    after = collection_state._replace(sums=sums, decisions=decisions, rounds=collection_state.rounds + 1)
     return after, totals, jnp.sum(ended, dtype=jnp.int32)
 
 
@@ -196,7 +204,7 @@ class Host:
         self._observed: Observed | None = None
         self._act: Any = None
         self._before: Named | None = None
-        self.began = False  # whether the last rollout reset every copy first
+        self.was_reset = False  # whether the last rollout reset every copy first
 
     @property
     def resumable(self) -> bool:
@@ -210,9 +218,9 @@ class Host:
         key: jax.Array,
         round: int,
         steps: int,
-        carried: Carried | None = None,
+        carried: RecurrentState | None = None,
         pieces: int = 1,
-    ) -> tuple[Columns, Carried | None]:
+    ) -> tuple[Columns, RecurrentState | None]:
         """Take `steps` decisions in every copy; return columns [W, T, ...] as NumPy arrays, and the new carry.
 
         Steps in which a copy only resets are included; with a single copy they are left out and not counted. Raises
@@ -223,7 +231,7 @@ class Host:
         leaves, form = jax.tree.flatten(arrays)  # once per rollout, not in each call
         if self._act is None:
             self._act = _decider(form, fixed, self.environment.spec, self._recorded)
-        if carried is not None and self.began:
+        if carried is not None and self.was_reset:
             carried = carried._replace(first=np.ones(self.environment.count, bool))  # type: ignore[arg-type]
         columns: Columns = {}
         step = calls = 0
@@ -240,7 +248,7 @@ class Host:
             calls += 1
             self._observed = observed = outcome.current
             if carried is not None:
-                carried = Carried(carry, row["terminated"] | row["truncated"] | ~row["valid"])
+                carried = RecurrentState(carry, row["terminated"] | row["truncated"] | ~row["valid"])
         return _into_pieces(columns, pieces), jax.tree.map(jnp.asarray, carried)
 
     def save(self) -> Named | None:
@@ -262,7 +270,7 @@ class Host:
         self._observed = env.restore_state(saved) if saved is not None and isinstance(env, Resumable) else None
 
     def _begin(self, round: int) -> Observed:
-        self.began = self._observed is None
+        self.was_reset = self._observed is None
         if self._observed is None:
             seed = int(np.random.SeedSequence([self._seed, round]).generate_state(1)[0])
             self._observed = self.environment.reset(seed)
@@ -297,7 +305,7 @@ def _decider(form: Any, fixed: Any, spec: Spec, recorded: bool) -> Any:
 
     @jax.jit
     def act(
-        leaves: list[Any], observation: Any, mask: Any, key: jax.Array, step: int, carried: Carried | None
+        leaves: list[Any], observation: Any, mask: Any, key: jax.Array, step: int, carried: RecurrentState | None
     ) -> tuple[dict[str, Any], Any]:
         algorithm, params = eqx.combine(jax.tree.unflatten(form, leaves), fixed)
         return decide(algorithm, params, spec, observation, mask, jax.random.fold_in(key, step), recorded, carried)

@@ -28,7 +28,7 @@ class EnvAssignment:
     hosts: list[Host] = field(default_factory=list)
 
 
-def places_for(env: Any, count: int, seeds: Sequence[int], recorded: bool) -> EnvAssignment:
+def assign_environments(env: Any, count: int, seeds: Sequence[int], recorded: bool) -> EnvAssignment:
     """Assign `count` copies of an environment to one member per seed; ConfigError if one object would be shared."""
     first = make(env, count)
     if isinstance(first, Hosted):
@@ -52,7 +52,7 @@ def environment_name(env: Any, assignment: EnvAssignment) -> str:
     return source.name
 
 
-def restored(
+def restore_environments(
     assignment: EnvAssignment,
     algorithms: Sequence[Any],
     learners: Sequence[LearnerState],
@@ -64,9 +64,9 @@ def restored(
         host.restore(environments[i] or None)
         if not environments[i]:  # the copies are reset, and with them the sums of their episodes
             learner = restored_learners[i]
-            played, state = learner.played, learner.state
+            collection_state, state = learner.collection_state, learner.state
             state = algorithms[i].with_new_episodes(state) if isinstance(algorithms[i], Counting) else state
             restored_learners[i] = learner._replace(
-                state=state, played=played._replace(sums=jnp.zeros_like(played.sums))
+                state=state, collection_state=collection_state._replace(sums=jnp.zeros_like(collection_state.sums))
             )
     return restored_learners

@@ -21,26 +21,26 @@ from tidelog.algorithms.core.segments import Columns
 from tidelog.errors import EnvironmentFailure
 from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.members import Member
-from tidelog.training.engine.plan import played_key
-from tidelog.training.online.collection import Carried, Named
+from tidelog.training.engine.plan import collection_key
+from tidelog.training.online.collection import Named, RecurrentState
 from tidelog.training.online.env_assignment import EnvAssignment
 
 
-class Coming:
+class PendingRollout:
     """A rollout of every member that is collected ahead."""
 
     def __init__(self, round: int, params: list[Any], carried: list[Any]) -> None:
         """Copy `params` and `carried` of each member, because the learners' buffers are donated."""
         self.round, self.params, self.carried = round, _copy(params), _copy(carried)
-        self.played: Future[list[Rollout]] | None = None
+        self.future: Future[list[Rollout]] | None = None
 
 
 class Rollout(NamedTuple):
     """The rollout of one member."""
 
     columns: Columns
-    carried: Carried | None  # the recurrent state after it
-    began: bool  # whether every copy was reset first
+    carried: RecurrentState | None  # the recurrent state after it
+    was_reset: bool  # whether every copy was reset first
 
 
 class HostRollouts:
@@ -53,7 +53,7 @@ class HostRollouts:
         algorithms: Sequence[Any],
         learners: Sequence[LearnerState],
         ahead: bool,
-        coming: Coming | None,
+        coming: PendingRollout | None,
     ) -> None:
         """`algorithms` have their numbers as arrays; `coming` is the pending rollout of a checkpoint."""
         self._hosts, self._members, self._algorithms = assignment.hosts, members, algorithms
@@ -61,20 +61,20 @@ class HostRollouts:
         self._keys = [jnp.array(learner.key) for learner in learners]  # copies: learners' buffers are donated
         self._ahead, self._coming = ahead, coming
         self._failed = False  # whether a rollout failed, and its environments must be restored first
-        self.began = [False] * len(members)  # whether the last rollout reset every copy first
+        self.was_reset = [False] * len(members)  # whether the last rollout reset every copy first
 
     def begin(self) -> None:
         """Start the thread that collects the pending rollout, unless it runs or has finished."""
         coming = self._coming
-        if coming is not None and coming.played is None:
+        if coming is not None and coming.future is None:
             self._remember()
             thread = ThreadPoolExecutor(1, thread_name_prefix="tidelog-play")
-            coming.played = thread.submit(self._collect, coming.round, coming.params, coming.carried)
+            coming.future = thread.submit(self._collect, coming.round, coming.params, coming.carried)
             thread.shutdown(wait=False)
 
     def rollouts(
         self, round: int, learners: Sequence[LearnerState], last: bool
-    ) -> list[tuple[Columns, Carried | None]]:
+    ) -> list[tuple[Columns, RecurrentState | None]]:
         """Return a rollout of every member for the current round; with `ahead`, start the next one, if there is one.
 
         Raises EnvironmentFailure if an environment fails; another call collects the rollout again.
@@ -83,11 +83,11 @@ class HostRollouts:
             algorithm.policy_params(learner.state)
             for algorithm, learner in zip(self._algorithms, learners, strict=True)
         ]
-        carried = [learner.played.carried for learner in learners]
+        carried = [learner.collection_state.carried for learner in learners]
         rollouts = self._await_thread() if self._coming is not None else self._collect_now(round, params, carried)
-        self.began = [one.began for one in rollouts]
+        self.was_reset = [one.was_reset for one in rollouts]
         if self._ahead and not last:
-            self._coming = Coming(round + 1, params, [one.carried for one in rollouts])
+            self._coming = PendingRollout(round + 1, params, [one.carried for one in rollouts])
             self.begin()
         return [(one.columns, one.carried) for one in rollouts]
 
@@ -98,7 +98,7 @@ class HostRollouts:
     def _await_thread(self) -> list[Rollout]:
         self.begin()
         coming: Any = self._coming
-        future, coming.played = coming.played, None
+        future, coming.future = coming.future, None
         rollouts: list[Rollout] = future.result()
         self._coming = None
         return rollouts
@@ -108,10 +108,10 @@ class HostRollouts:
         collection = self._collection
 
         def one(index: int) -> Rollout:
-            host, key = self._hosts[index], played_key(self._keys[index], round)
+            host, key = self._hosts[index], collection_key(self._keys[index], round)
             algorithm, arguments = self._algorithms[index], (params[index], key, round, collection.steps)
             try:
-                return Rollout(*host.rollout(algorithm, *arguments, carried[index], collection.pieces), host.began)
+                return Rollout(*host.rollout(algorithm, *arguments, carried[index], collection.pieces), host.was_reset)
             except EnvironmentFailure as error:
                 self._failed = True
                 raise EnvironmentFailure(f"{error} (seed {self._members[index].seed})") from error
@@ -125,18 +125,18 @@ class HostRollouts:
             host.remember()
         self._failed = False
 
-    def rest(self) -> None:
+    def wait(self) -> None:
         """Wait until the thread has finished; its rollout stays available."""
-        if self._coming is not None and self._coming.played is not None:
-            wait([self._coming.played])
+        if self._coming is not None and self._coming.future is not None:
+            wait([self._coming.future])
 
-    def waiting(self) -> list[Any]:
+    def pending_params(self) -> list[Any]:
         """Return the policy params of the rollout that is collected ahead, of each member; empty if there is none."""
         return [] if self._coming is None else self._coming.params
 
     def environments(self) -> list[Named]:
         """Return the states of the environments for a checkpoint; {} for one that cannot be saved."""
-        if self._coming is not None and self._coming.played is not None:
+        if self._coming is not None and self._coming.future is not None:
             return self.environments_before()
         return [host.save() or {} for host in self._hosts]
 

@@ -11,7 +11,7 @@ from tidelog.envs.functional import Functional
 from tidelog.training.engine.learner import LearnerState, Stores, as_arrays, create_learner, metric_names
 from tidelog.training.engine.members import Member
 from tidelog.training.engine.offload_storage import Storage, check_room
-from tidelog.training.engine.plan import extra_metrics, make_stores, planned_stores, played_at_first
+from tidelog.training.engine.plan import first_collection_state, make_stores, planned_stores, stage_metrics
 from tidelog.types import Spec
 
 
@@ -40,10 +40,10 @@ def fresh_collectors(
     updates = planned_updates(members[0].algorithm, steps)
     states = [member.algorithm.init(spec, jax.random.key(member.seed), updates) for member in members]
     collectors = [(member.algorithm, member.seed) for member in members]
-    return beginners(collectors, states, spec, source, recorded, {}, storage)
+    return initial_learners(collectors, states, spec, source, recorded, {}, storage)
 
 
-def beginners(
+def initial_learners(
     collectors: list[tuple[Any, int]],
     states: list[Any],
     spec: Spec,
@@ -57,11 +57,11 @@ def beginners(
     planned = planned_stores(algorithm_arrays, states[0], spec, recorded)
     stacked = source is not None and storage.stacked(len(collectors))
     check_room(storage, algorithm_arrays, planned, len(collectors), stacked)
-    offloaded = storage.depots(algorithm_arrays, planned, 0)
+    offloaded = storage.offloaded_stores(algorithm_arrays, planned, 0)
     on_device = {name: plan for name, plan in planned.items() if name not in offloaded}
     segments = [make_stores(on_device) for _ in collectors]
     metrics = metric_names(algorithm_arrays, states[0], {**stores, **segments[0], **offloaded})
-    metrics |= extra_metrics(algorithm_arrays, states[0], planned)
+    metrics |= stage_metrics(algorithm_arrays, states[0], planned)
     return [
         create_learner(
             algorithm,
@@ -70,7 +70,7 @@ def beginners(
             seed,
             metrics,
             own,
-            played_at_first(algorithm, state, source, seed),
+            first_collection_state(algorithm, state, source, seed),
         )
         for (algorithm, seed), state, own in zip(collectors, states, segments, strict=True)
     ]

@@ -19,7 +19,7 @@ class Throughput:
         self._active, self._decisions = 0.0, 0  # seconds in chunks, and completed decisions, since the last report
         self._rate = 0.0
 
-    def took(self, seconds: float, decisions: int) -> None:
+    def add_chunk(self, seconds: float, decisions: int) -> None:
         """Add a chunk's seconds and completed decisions."""
         self._active += seconds
         self._decisions += decisions
@@ -35,11 +35,11 @@ class Throughput:
         for name, part in [stage for step in steps for stage in step.stages(names)]:
             self._amounts[name] = self._amounts.get(name, 0) + (sum(part.updates) or 1)
 
-    def wants(self, steps: list[RoundStep], names: tuple[str, ...]) -> bool:
+    def needs_timing(self, steps: list[RoundStep], names: tuple[str, ...]) -> bool:
         """Return whether these round steps have a stage that was not timed since the last report."""
         return any(name not in self._fresh for step in steps for name, _ in step.stages(names))
 
-    def timed(self, name: str, amount: int, function: Callable[[], Any]) -> Any:
+    def time_stage(self, name: str, amount: int, function: Callable[[], Any]) -> Any:
         """Return the result of a function, and record its time per update or rollout; `amount` is their number."""
         begin = time.monotonic()
         result = function()

@@ -23,7 +23,7 @@ class Checkpoint(NamedTuple):
     position: Position
     memory: dict[str, Any]  # the state of the selection: best values so far
     environments: Sequence[Named] = ()  # states of the host environments; {} for one that cannot be saved
-    waiting: Sequence[Any] = ()  # policy params of the rollout that is collected ahead, of each member
+    pending_params: Sequence[Any] = ()  # policy params of the rollout that is collected ahead, of each member
     piece_names: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: names of the offloaded pieces
 
 
@@ -46,7 +46,7 @@ class Checkpoints:
         }
         for i, arrays in enumerate(checkpoint.environments):
             files |= {f"environment-{i}.safetensors": array_file(arrays)} if arrays else {}
-        files |= {f"ahead-{i}.safetensors": array_file(params) for i, params in enumerate(checkpoint.waiting)}
+        files |= {f"ahead-{i}.safetensors": array_file(params) for i, params in enumerate(checkpoint.pending_params)}
         manifest = {
             "position": list(checkpoint.position),
             "memory": checkpoint.memory,
@@ -109,10 +109,10 @@ class Checkpoints:
 
         learners = [fill_from(f"member-{i}.safetensors", template) for i, template in enumerate(templates)]
         names = [f"ahead-{i}.safetensors" for i in range(len(params)) if f"ahead-{i}.safetensors" in manifest["files"]]
-        waiting = [fill_from(name, template) for name, template in zip(names, params, strict=False)]
+        pending_params = [fill_from(name, template) for name, template in zip(names, params, strict=False)]
         environments = [_environment(folder, i, manifest) for i in range(len(templates))]
         position, piece_names = Position(*manifest["position"]), manifest.get("piece_names", [])
-        return Checkpoint(learners, position, manifest["memory"], environments, waiting, piece_names)
+        return Checkpoint(learners, position, manifest["memory"], environments, pending_params, piece_names)
 
 
 def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:

@@ -46,9 +46,9 @@ class Run:
         sinks: Sequence[Sink] = (),
         metrics: list[dict[str, Any]] | None = None,
         memory: Mapping[str, Any] | None = None,
-        weighing: QWeightSelection | None = None,
+        q_weight_selection: QWeightSelection | None = None,
     ) -> None:
-        self._weighing = weighing
+        self._q_weight_selection = q_weight_selection
         self.record, self.folder = record, folder
         self.metrics: list[dict[str, Any]] = metrics or []
         self._engine, self._validation = engine, validation
@@ -143,7 +143,7 @@ class Run:
         """
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
-            stack.callback(self._engine.rest)
+            stack.callback(self._engine.wait)
             if self.folder is not None:
                 self._prepare_folder(self.folder)
             sinks = self._open_sinks(stack)
@@ -157,7 +157,7 @@ class Run:
         self._checkpoints().forget_after(self.update)
         if not self._checkpoints().updates():
             self._save()
-        self._engine.keep_only(self._checkpoints().piece_names())
+        self._engine.delete_other_pieces(self._checkpoints().piece_names())
 
     def _open_sinks(self, stack: ExitStack) -> list[Sink]:
         files: list[Sink] = []
@@ -180,9 +180,9 @@ class Run:
             boundary = min(settings.steps, (self.done // settings.every + 1) * settings.every)
             taken = self._advance(pace.chunk, boundary - self.done)
             self._check_finite()
-            pace.took(taken)
+            pace.add_chunk(taken)
             live = self._engine.peek()
-            rows = self._report(sinks) if self.done >= boundary else ()
+            rows = self._report(sinks, self._select_q_weights()) if self.done >= boundary else ()
             due = time.monotonic() - saved >= settings.save_seconds
             if self.folder is not None and (due or self.finished or interrupts.received is not None):
                 self._save()
@@ -222,20 +222,27 @@ class Run:
             return "The run has no folder, therefore there is no checkpoint"
         return f"The last good checkpoint, at update {self._checkpoints().updates()[-1]}, is in {self.folder}"
 
-    def _report(self, sinks: list[Sink]) -> tuple[dict[str, Any], ...]:
+    def _select_q_weights(self) -> list[dict[str, float]]:
+        """Set each member's weight of Q by the lists of held-out events; return the metrics of these lists."""
+        if self._q_weight_selection is None:
+            return [{} for _ in self.members]
+        metrics = []
+        for member in self.members:
+            weight, lists = self._q_weight_selection(self._policy_of(member))
+            state = member.algorithm.with_q_weight(self._engine.state(member.index), weight)
+            self._engine.replace_state(member.index, state)
+            metrics.append(lists)
+        return metrics
+
+    def _report(self, sinks: list[Sink], lists: Sequence[Mapping[str, float]]) -> tuple[dict[str, Any], ...]:
+        """Write a metrics row of each member; `lists` are the metrics that were measured before. Nothing is changed."""
         rows = []
-        for member, training in zip(self.members, self._engine.report(), strict=True):
-            policy = self._policy_of(member)
-            if self._weighing is not None:
-                weight, lists = self._weighing(policy)
-                state = self._engine.state(member.index)
-                self._engine.put(member.index, member.algorithm.with_q_weight(state, weight))
-                policy, training = self._policy_of(member), training | lists
+        for member, training, held_out_lists in zip(self.members, self._engine.report(), lists, strict=True):
             state = self._engine.state(member.index)
             held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
-            evaluation = evaluate(policy, self.record.options.evaluate, self._evaluators)
+            evaluation = evaluate(self._policy_of(member), self.record.options.evaluate, self._evaluators)
             row: dict[str, Any] = {"update": self.update, "member": member.index, "seed": member.seed}
-            row |= {**training, **held_out, **evaluation}
+            row |= {**training, **held_out_lists, **held_out, **evaluation}
             rows.append(row)
             if self._selection.take(member.index, row):
                 self._keep_best(member.index, self._policy_of(member, best=True))
@@ -249,7 +256,7 @@ class Run:
     def _warn_of_collapse(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Warn if a watched metric of a member is below a quarter of its best value."""
         for member, row in zip(self.members, rows, strict=True):
-            for name in collapsed_metrics(getattr(member.algorithm, "watched", ()), row, self.metrics):
+            for name in collapsed_metrics(getattr(member.algorithm, "watched_metrics", ()), row, self.metrics):
                 warnings.warn(
                     f"{name} of {type(member.algorithm).__name__} with seed {member.seed} fell to {row[name]:.3g}, "
                     "below a quarter of its best value: fewer and fewer items are recommended. fix: lower the weight "
@@ -279,10 +286,10 @@ class Run:
             memory = self._selection.memory()
             engine = self._engine
             checkpoint = Checkpoint(
-                engine.learners, engine.position, memory, states, engine.waiting(), engine.piece_names()
+                engine.learners, engine.position, memory, states, engine.pending_params(), engine.piece_names()
             )
             self._checkpoints().save(self.update, checkpoint)
-            engine.keep_only(self._checkpoints().piece_names())
+            engine.delete_other_pieces(self._checkpoints().piece_names())
             self._saved = (self.update, engine.position)
 
 
@@ -295,10 +302,12 @@ class CollapseWarning(UserWarning):
     """A policy's recommendations are much less diverse than before."""
 
 
-def collapsed_metrics(watched: Sequence[str], row: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> list[str]:
+def collapsed_metrics(
+    watched_metrics: Sequence[str], row: Mapping[str, Any], before: Sequence[Mapping[str, Any]]
+) -> list[str]:
     """Return the watched metrics that are below a quarter of their best value for the first time in this report."""
     names = []
-    for name in (name for name in row if name in watched):
+    for name in (name for name in row if name in watched_metrics):
         values = [old[name] for old in before if name in old and old["member"] == row["member"]]
         if values and row[name] < COLLAPSE_SHARE * max(values) <= values[-1]:
             names.append(name)
@@ -316,7 +325,7 @@ class _Pace:
         """Restart the clock after a compilation."""
         self._since = time.monotonic()
 
-    def took(self, updates: int) -> None:
+    def add_chunk(self, updates: int) -> None:
         """Update the rate and the chunk size after a chunk."""
         seconds = max(time.monotonic() - self._since, 1e-6)
         self.rate = updates / seconds

@@ -61,7 +61,7 @@ class TimeSplit:
         """Return the stores that validation reads, or None if nothing is held out."""
         return None if self._split is None else self._stores(algorithm, self._split.test)
 
-    def weighing(self) -> QWeightSelection | None:
+    def q_weight_selection(self) -> QWeightSelection | None:
         """Return the selection of the weight of Q, or None if nothing is held out."""
         return None if self._split is None else QWeightSelection(self._split.test)
 
