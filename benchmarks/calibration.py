@@ -36,7 +36,7 @@ from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.evidence.external_policies import as_policy
 from tidelog.ope.evidence.target import kernel_density, kernel_draws
 from tidelog.ope.verdict.comparisons import Settings, comparisons_of
-from tidelog.ope.verdict.decide import Shown, apply_limits, reported_difference, shown
+from tidelog.ope.verdict.decide import Undecided, apply_limits, reported_difference, evaluate
 from tidelog.ope.verdict.held_out_reuse import Reuse
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.results import Support
@@ -174,10 +174,10 @@ def exact(name: str, episodes: int, seed: int, propensities: str) -> list[dict]:
     targets = {label: Table(target, _lookup(name)) for label, target in here.targets.items()}
     found = evidence(targets, log, seed, propensities=PROPENSITIES[propensities], model="tabular")
     about = {"problem": name, "episodes": episodes, "propensities": propensities, "seed": seed}
-    return [{**about, "target": label, **row(shown, gain(name, label))} for label, shown in found.items()]
+    return [{**about, "target": label, **row(found_of, gain(name, label))} for label, found_of in found.items()]
 
 
-def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> dict[str, Shown | None]:
+def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> dict[str, Undecided | None]:
     """What a log shows of each policy by itself, at the first look, as to `tl.judge`; None where it refuses."""
     log = with_detected_clusters(log)[0]
     settings = Settings(**{"sample": True, "propensities": None, "seed": seed, "discount": 1.0, "limits": Limits(),
@@ -187,11 +187,11 @@ def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> d
     found = {}
     for one in comparisons_of(asked, log, settings, returns):
         case = None if one.gathered is None else one.case(log, settings)
-        found[one.name] = None if case is None else shown(case, Supports(case.policy))
+        found[one.name] = None if case is None else evaluate(case, Supports(case.policy))
     return found
 
 
-def row(seen: Shown | None, truth: float) -> dict:
+def row(seen: Undecided | None, truth: float) -> dict:
     """What was shown as plain values, beside the truth and what the default limits make of it."""
     kept = None if seen is None else kept_of(seen)
     said, findings = decision(kept)
@@ -199,7 +199,7 @@ def row(seen: Shown | None, truth: float) -> dict:
     return {**told, "interval": None if seen is None else reported_difference(seen, said), "shown": kept}
 
 
-def kept_of(seen: Shown) -> dict:
+def kept_of(seen: Undecided) -> dict:
     """What was shown as plain values; of findings their rules."""
     plain = seen._asdict()
     plain["support"] = asdict(seen.support)
@@ -218,7 +218,7 @@ def decision(kept: dict | None, limits: Limits | None = None) -> tuple[str, list
     return apply_limits(shown_of(kept), limits or Limits(), NOTHING_KNOWN)
 
 
-def shown_of(kept: dict) -> Shown:
+def shown_of(kept: dict) -> Undecided:
     """What was shown, from plain values."""
     made = dict(kept)
     for part in FINDINGS:
@@ -227,7 +227,7 @@ def shown_of(kept: dict) -> Shown:
     for part in ("by_visits", "by_products"):
         made[part] = None if kept[part] is None else Support(**kept[part])
     made["bound"] = None if kept["bound"] is None else Interval(*kept["bound"])
-    return Shown(**made)
+    return Undecided(**made)
 
 
 # Problems without exact values.
@@ -262,7 +262,7 @@ def cartpole(episodes: int, seed: int) -> list[dict]:
     targets = {label: Chances(_cartpole_chances(sharpness)) for label, sharpness in CARTPOLE.items()}
     truths = {label: _cartpole_value(sharpness) - _cartpole_value(0.5) for label, sharpness in CARTPOLE.items()}
     found = evidence(targets, log, seed)
-    return [{**about, "target": label, **row(shown, truths[label])} for label, shown in found.items()]
+    return [{**about, "target": label, **row(found_of, truths[label])} for label, found_of in found.items()]
 
 
 @cache
@@ -287,7 +287,7 @@ def pendulum(episodes: int, seed: int) -> list[dict]:
     about = {"problem": "Pendulum", "episodes": episodes, "propensities": "recorded", "seed": seed}
     found = evidence({label: policy for label, (policy, _) in policies.items()}, log, seed)
     return [
-        {**about, "target": label, **row(shown, policies[label][1] - logger_value)} for label, shown in found.items()
+        {**about, "target": label, **row(found_of, policies[label][1] - logger_value)} for label, found_of in found.items()
     ]
 
 

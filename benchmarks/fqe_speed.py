@@ -21,7 +21,7 @@ from tidelog.bench.speed import rate_of, synthetic_log
 from tidelog.data.scaling import Scaler
 from tidelog.ope.evidence.target import Target
 from tidelog.ope.models.fqe import FQE
-from tidelog.ope.models.value_models import derived
+from tidelog.ope.models.value_models import evaluation_log
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.members import Member
 from tidelog.training.engine.stores import stores_of
@@ -74,7 +74,7 @@ def answered(log: tl.Log) -> tl.Log:
         target = Target(np.zeros(len(log)), rng.dirichlet(np.ones(log.spec.action.n), stored))
     else:
         target = Target(np.zeros(len(log)), actions=rng.uniform(-1, 1, (stored, 1, 6)).astype(np.float32))
-    return derived(log, [target], 0.99, np.arange(len(log.episodes))).log
+    return evaluation_log(log, [target], 0.99, np.arange(len(log.episodes))).log
 
 
 def measure() -> dict[str, Any]:

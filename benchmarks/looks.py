@@ -21,7 +21,7 @@ from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.estimators.simultaneous import critical_values, normal_deviate, spent_error
 from tidelog.ope.evidence.external_policies import as_policy
 from tidelog.ope.verdict.comparisons import Settings, comparisons_of
-from tidelog.ope.verdict.decide import apply_limits, shown
+from tidelog.ope.verdict.decide import apply_limits, evaluate
 from tidelog.ope.verdict.limits import Limits
 
 COMMAND = "python -m benchmarks.looks"
@@ -100,13 +100,13 @@ def decisions(name: str, seed: int) -> dict[str, list[str]]:
     said: dict[str, list[str]] = {rule: [] for rule in RULES}
     for place, case in enumerate(cases):
         supports = Supports(case.policy)
-        alone, _ = apply_limits(shown(case, supports), case.limits, case.reuse)
+        alone, _ = apply_limits(evaluate(case, supports), case.limits, case.reuse)
         for rule in RULES:
             decision = alone
             if rule != "alone" and alone in ("better", "worse"):  # else longer arms change nothing
                 widening = float(reach[rule][place]) / normal_deviate(1.0 - level)
                 widened = case._replace(widening=max(widening, 1.0))
-                decision, _ = apply_limits(shown(widened, supports), case.limits, case.reuse)
+                decision, _ = apply_limits(evaluate(widened, supports), case.limits, case.reuse)
             said[rule].append(decision)
     return said
 

@@ -14,7 +14,7 @@ import tidelog as tl
 from tidelog.algorithms.core.contract import Feedback, Phase
 from tidelog.algorithms.core.hyperparameters import hyperparameters
 from tidelog.algorithms.core.optimisation import gradient_step
-from tidelog.algorithms.core.running_statistics import counted
+from tidelog.algorithms.core.running_statistics import add_batch
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.critic_inputs import scene
@@ -24,7 +24,7 @@ def step(h: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
     """One update of critics and targets; the items that are rated are those that the target critic likes best."""
     key = jax.random.fold_in(state.key, state.step)
     if state.rewards is not None:
-        state = state._replace(rewards=counted(state.rewards, batch))
+        state = state._replace(rewards=add_batch(state.rewards, batch))
     seen = scene(state.recall, state.target_reader, state.known, batch.data)
     value, chosen = page.values(h, state, batch, seen, key)
     target = page.target_value(h, state, batch.data, value)

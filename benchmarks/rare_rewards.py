@@ -17,7 +17,7 @@ from tidelog.data.log import Log
 from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.evidence.external_policies import as_policy
 from tidelog.ope.evidence.gather import gather
-from tidelog.ope.verdict.decide import Case, apply_limits, shown
+from tidelog.ope.verdict.decide import Case, apply_limits, evaluate
 from tidelog.ope.verdict.held_out_reuse import reuse_of
 from tidelog.ope.verdict.limits import Limits
 
@@ -66,7 +66,7 @@ def one(name: str, seed: int) -> tuple[float, list[str]]:
     found = gather(known, log, sample=True, seed=seed, cloning=False)
     limits = Limits()
     case = Case(found.policy, None, reuse_of(known, log), limits, seed)
-    seen = shown(case, Supports(found.policy))
+    seen = evaluate(case, Supports(found.policy))
     made = [apply_limits(seen, replace(limits, earning_episodes=least), case.reuse)[0] for least in LIMITS]
     return seen.earning, [str(decision) for decision in made]
 

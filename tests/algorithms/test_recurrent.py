@@ -10,7 +10,7 @@ import tidelog as tl
 from tests.algorithms.players import ENV, Doors, tiny
 from tests.training.runs import chunks_of, finish, stop_at
 from tidelog.algorithms.core.segments import Segments, Whole
-from tidelog.algorithms.phasic.auxiliary_phase import past_of
+from tidelog.algorithms.phasic import segment_starts
 from tidelog.data.scaling import Scaler
 from tidelog.envs.protocol import Outcome
 from tidelog.envs.registry import functional
@@ -59,12 +59,18 @@ def played(h, state, source):
     params = h.policy_params(state)
     if not hasattr(source, "observe"):
         host = Host(source, 0, True)
-        carried, found = initial_collection_state(None, source.count, jax.random.key(0), h.start(params, source.count)).carried, []
+        carried, found = (
+            initial_collection_state(None, source.count, jax.random.key(0), h.start(params, source.count)).carried,
+            [],
+        )
         for round in range(2):
             columns, carried = host.rollout(h, params, jax.random.key(round), round, STEPS, carried, h.pieces)
             found.append(columns)
         return [jax.tree.map(jnp.asarray, columns) for columns in found]
-    now, found = initial_collection_state(source, h.environments, jax.random.key(1), h.start(params, h.environments)), []
+    now, found = (
+        initial_collection_state(source, h.environments, jax.random.key(1), h.start(params, h.environments)),
+        [],
+    )
     for round in range(2):
         now, columns = rollout(source, h, params, now, jax.random.key(round), STEPS, NAMES, h.pieces)
         found.append(columns)
@@ -116,14 +122,14 @@ def test_unrolled_segments_say_what_was_said_step_by_step(name):
         for pieces in (1, 3):  # the last two begin where the pieces before them ended
             store = Segments(columns | made, jnp.int32(4))
             data = Whole(pieces).gather(store, jnp.arange(4 * pieces)).data
-            seen = (data["observation"], data.get("mask"), *past_of(data))
+            seen = (data["observation"], data.get("mask"), *segment_starts(data))
             policy, again = state.network(*seen)
             here = np.asarray(data["valid"])
             found = policy.log_probability(data["action"])
             np.testing.assert_allclose(found[here], data["log_probability"][here], atol=1e-6)
             np.testing.assert_allclose(again, data["value"], atol=1e-6)
-        (past,) = past_of(columns | made)
-        _, later, _ = state.network.worth_along(columns["observation"], columns["following"], past)
+        (past,) = segment_starts(columns | made)
+        _, later, _ = state.network.values_of_segment(columns["observation"], columns["following"], past)
         np.testing.assert_allclose(later, following, atol=1e-5)
         carry = after
     assert ends > 4  # episodes began within segments
@@ -158,7 +164,7 @@ def test_where_every_step_begins_an_episode_nothing_is_remembered():
     h, state = fresh(functional(ENV).spec)
     columns = played(h, state, functional(ENV))[1]
     forgetting = columns | {"first": jnp.ones_like(columns["first"])}
-    unrolled = state.network.policy(columns["observation"], None, *past_of(forgetting))
+    unrolled = state.network.policy(columns["observation"], None, *segment_starts(forgetting))
     alone = h.distribution(state.network, {"observation": columns["observation"]["observation"].reshape(-1, 4)})
     np.testing.assert_allclose(unrolled.logits.reshape(-1, 2), alone.logits, atol=1e-6)
 
@@ -170,7 +176,7 @@ def test_gradients_flow_back_to_the_beginning_of_the_episode_and_no_further():
     columns = {"first": first, "carry": jnp.ones((1, 1, WIDTH))}
 
     def last(seen):
-        return state.network.policy({"observation": seen}, None, *past_of(columns)).logits[0, -1, 0]
+        return state.network.policy({"observation": seen}, None, *segment_starts(columns)).logits[0, -1, 0]
 
     pull = jnp.abs(jax.grad(last)(seen)).sum(axis=-1)[0]
     assert (np.asarray(pull) > 1e-6).tolist() == [False, False, True, True, True, True]

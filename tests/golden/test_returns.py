@@ -9,7 +9,7 @@ import pytest
 
 from tidelog import PPG
 from tidelog.algorithms.core.running_statistics import empty_statistics
-from tidelog.algorithms.phasic.auxiliary_phase import Rewards, scale_rewards, standardised
+from tidelog.algorithms.phasic import Rewards, scale_rewards, standardise
 from tidelog.losses.policy import categorical_divergence, gaussian_divergence, ratio_divergence, surrogate
 from tidelog.losses.returns import advantages, discounted, value_error
 from tidelog.networks.distributions import Categorical, Gaussian, Several
@@ -162,5 +162,5 @@ def test_rewards_are_divided_by_the_running_deviation_of_the_discounted_return_a
 
 def test_advantages_are_standardised_over_what_counts():
     values, valid = jnp.asarray([[1.0, 3.0], [5.0, 100.0]]), jnp.asarray([[True, True], [True, False]])
-    found = standardised(values, valid)
+    found = standardise(values, valid)
     np.testing.assert_allclose(found[valid], np.asarray([-2.0, 0.0, 2.0]) / np.sqrt(8 / 3), rtol=1e-5, atol=1e-7)

@@ -14,8 +14,8 @@ from tidelog import PPG, PPO
 from tidelog.algorithms.core.contract import Collecting
 from tidelog.algorithms.core.running_statistics import Running
 from tidelog.algorithms.core.sampling import Batch
-from tidelog.algorithms.phasic.auxiliary_phase import auxiliary_loss, freeze, value_unit
-from tidelog.algorithms.phasic.policy_phase import estimate, joint_loss, policy_loss, value_loss
+from tidelog.algorithms.phasic import auxiliary_loss, freeze, value_unit
+from tidelog.algorithms.ppg import estimate, joint_loss, policy_loss, value_loss
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import ARCHITECTURES
 from tidelog.training.engine.learner import as_arrays

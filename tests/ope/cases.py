@@ -6,7 +6,7 @@ from tidelog import Log
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import treatment
 from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.verdict.decide import Case, decided
+from tidelog.ope.verdict.decide import Case, decide
 from tidelog.ope.verdict.held_out_reuse import Reuse
 from tidelog.ope.verdict.limits import Limits
 
@@ -60,7 +60,7 @@ def episodes(gain=0.5, count=400, length=3, chance=0.6, **changes):
 
 
 def outcome(evidence, limits=QUICK, reuse=NOTHING_KNOWN, cloning=None, **more):
-    return decided(Case(evidence, cloning, reuse, limits, **more))
+    return decide(Case(evidence, cloning, reuse, limits, **more))
 
 
 def rules(outcome):

@@ -23,8 +23,8 @@ from tidelog.ope.assumptions.assumptions import (
     time_dependence,
 )
 from tidelog.ope.evidence.folds import episode_folds
-from tidelog.ope.evidence.propensities import in_time
-from tidelog.ope.models.tabular import distinct
+from tidelog.ope.evidence.propensities import with_time
+from tidelog.ope.models.tabular import number_observations
 
 
 def sends(episodes=150, steps=30, seed=0, effect=1.0, seen=False):
@@ -53,7 +53,7 @@ def drifting(rows=1500, seed=0, logger=0.0, reward=0.0):
 
 
 def asked(log, question, folds=5):
-    states = distinct(log)
+    states = number_observations(log)
     found = question(log, episode_folds(log, folds, 0), states)
     return {one.outcome: one for one in found}
 
@@ -114,17 +114,17 @@ def test_a_table_in_time_follows_the_logger():
     def suffices(states):
         return not {one.outcome: one for one in time_dependence(log, folds, states)}[LOGGER].fails
 
-    _, states = in_time(log, distinct(log), folds, when, suffices)
-    assert states.size > distinct(log).size
+    _, states = with_time(log, number_observations(log), folds, when, suffices)
+    assert states.size > number_observations(log).size
     assert suffices(states)
-    _, same = in_time(drifting(), distinct(drifting()), folds, relative_time(drifting()), lambda states: True)
-    assert same.size <= 2 * distinct(drifting()).size
+    _, same = with_time(drifting(), number_observations(drifting()), folds, relative_time(drifting()), lambda states: True)
+    assert same.size <= 2 * number_observations(drifting()).size
 
 
 def test_no_time_and_no_history_no_question():
     log = drifting()
-    assert time_dependence(replace(log, time=None), episode_folds(log, 5, 0), distinct(log)) == []
-    assert history_dependence(log, episode_folds(log, 5, 0), distinct(log)) == []
+    assert time_dependence(replace(log, time=None), episode_folds(log, 5, 0), number_observations(log)) == []
+    assert history_dependence(log, episode_folds(log, 5, 0), number_observations(log)) == []
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tidelog.ope.evidence.folds import episode_folds
 from tidelog.ope.evidence.target import Target, target_of
 from tidelog.ope.models import value_models as pages
 from tidelog.ope.models.fqe import FQE, POLICY_ACTIONS, step
-from tidelog.ope.models.value_models import derived, network_values, returns_to_go, trained, updates_for
+from tidelog.ope.models.value_models import evaluation_log, network_values, returns_to_go, train_critic, updates_for
 from tidelog.training.engine.stores import stores_of
 
 QUICK = {"hidden": (32, 32), "embedding": 4}
@@ -48,11 +48,11 @@ def test_fixed_points_by_hand_for_two_policies_at_once():
     one, two = chances(log, [[0.5, 0.5], [0.25, 0.75]]), chances(log, [[0.5, 0.5], [1.0, 0.0]])
     found = network_values(log, episode_folds(log, 2, 0), [[one] * 2, [two] * 2], 0.5)
     for values, first, later in zip(found, (2.25, 1.5), (2.5, 1.0), strict=True):
-        assert values.every[::2] == pytest.approx(first, abs=0.02)
-        assert values.every[1::2, 0] == pytest.approx(1.0, abs=0.02)
-        assert values.every[1::2, 1] == pytest.approx(3.0, abs=0.02)
+        assert values.all_actions[::2] == pytest.approx(first, abs=0.02)
+        assert values.all_actions[1::2, 0] == pytest.approx(1.0, abs=0.02)
+        assert values.all_actions[1::2, 1] == pytest.approx(3.0, abs=0.02)
         assert values.target[1::2] == pytest.approx(later, abs=0.02)
-        assert (values.logged == values.every[np.arange(len(log)), log.action]).all()
+        assert (values.logged == values.all_actions[np.arange(len(log)), log.action]).all()
 
 
 def test_one_step_logs_are_a_regression_of_the_reward():
@@ -63,7 +63,7 @@ def test_one_step_logs_are_a_regression_of_the_reward():
         observation=seen, action=action, reward=mean[seen, action] + 0.1 * rng.standard_normal(3_000), terminated=True
     )
     (values,) = network_values(log, episode_folds(log, 2, 0), [[chances(log, np.full((3, 2), 0.5))] * 2])
-    assert values.every == pytest.approx(mean[seen], abs=0.06)
+    assert values.all_actions == pytest.approx(mean[seen], abs=0.06)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def test_a_constant_on_every_return_is_a_constant_on_every_value(short):
     reward[some.starts[1:] - 1] += 5.0
     folds = episode_folds(some, 2, 0)
     (one,), (two,) = (network_values(x, folds, [[target] * 2]) for x in (some, replace(some, reward=reward)))
-    assert two.every == pytest.approx(one.every + 5.0, abs=0.02)
+    assert two.all_actions == pytest.approx(one.all_actions + 5.0, abs=0.02)
 
 
 def test_an_episodes_rewards_do_not_change_its_own_values(short):
@@ -107,8 +107,8 @@ def test_an_episodes_rewards_do_not_change_its_own_values(short):
     folds = episode_folds(some, 2, 0)
     (one,), (two,) = (network_values(x, folds, [[target] * 2]) for x in (some, replace(some, reward=reward)))
     own = folds[some.episode] == folds[0]
-    assert (one.every[own] == two.every[own]).all()
-    assert np.abs(one.every[~own] - two.every[~own]).max() > 0.01
+    assert (one.all_actions[own] == two.all_actions[own]).all()
+    assert np.abs(one.all_actions[~own] - two.all_actions[~own]).max() > 0.01
 
 
 def test_truncated_continuous_episodes_are_worth_what_is_left_of_them():
@@ -127,19 +127,19 @@ def test_truncated_continuous_episodes_are_worth_what_is_left_of_them():
     assert np.abs(values.target[first] - exact).mean() < 0.15 * np.abs(exact).mean() + 0.05
     assert np.corrcoef(values.target[first], exact)[0, 1] > 0.95
     assert np.abs(values.target[log.starts[1:] - 1]).mean() < 0.1
-    assert values.every is None
+    assert values.all_actions is None
 
 
 def test_what_the_derived_log_holds():
     log = treated().take_episodes(range(50))
     target = target_of(policy_of(treatment(), better()), log, sample=True)
-    ended = derived(log, [target, target], 1.0, np.arange(20))
+    ended = evaluation_log(log, [target, target], 1.0, np.arange(20))
     assert ended.log.observation[POLICY_ACTIONS].shape == (len(log.observation["numeric"]), 12)
     assert set(ended.log.observation) == {"numeric", "categorical", POLICY_ACTIONS}
     learnt = returns_to_go(np.asarray(log.reward, float), log.starts, 1.0)[: log.starts[20]]
     assert (ended.scale, ended.centre) == (pytest.approx(learnt.std()), pytest.approx(learnt.mean() / learnt.std()))
     cut = replace(log, terminated=np.zeros(log.steps, bool), truncated=np.asarray(log.terminated))
-    made = derived(cut, [target], 1.0, np.arange(20)).log
+    made = evaluation_log(cut, [target], 1.0, np.arange(20)).log
     assert "time passed" in made.observation
     assert (made.terminated == log.terminated).all()
     assert made.has_target.all()
@@ -158,7 +158,7 @@ def test_returns_to_go_by_hand():
 def small():
     log = treated().take_episodes(range(40))
     target = target_of(policy_of(treatment(), better()), log, sample=True)
-    return derived(log, [target, target], 1.0, np.arange(40)).log
+    return evaluation_log(log, [target, target], 1.0, np.arange(40)).log
 
 
 def test_it_satisfies_the_contract_and_cannot_act(small):
@@ -188,7 +188,7 @@ def after_three(small):
     """The critic's arrays after three updates with these hyper-parameters."""
 
     def found(h):
-        return jax.tree.leaves(eqx.filter(trained(h, small, 3, 0), eqx.is_array))
+        return jax.tree.leaves(eqx.filter(train_critic(h, small, 3, 0), eqx.is_array))
 
     return found
 
@@ -221,14 +221,14 @@ def test_the_target_critic_is_read_and_moves(small):
 
 def test_seeds_differ_and_repeat(small):
     h = FQE(policies=2, **QUICK)
-    one, again, other = (trained(h, small, 10, seed).body.layers[0].weight for seed in (0, 0, 1))
+    one, again, other = (train_critic(h, small, 10, seed).body.layers[0].weight for seed in (0, 0, 1))
     assert (one == again).all()
     assert (one != other).any()
 
 
 def test_divergence_is_told(small):
     with pytest.raises(DivergenceError, match="fitted Q evaluation became NaN or infinite"):
-        trained(FQE(policies=2, learning_rate=1e30, **QUICK), small, 20, 0)
+        train_critic(FQE(policies=2, learning_rate=1e30, **QUICK), small, 20, 0)
 
 
 def test_updates_grow_with_the_log_and_its_episodes(small):

@@ -157,7 +157,7 @@ def test_a_place_where_no_file_can_be_is_passed_over(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TIDELOG_STATE", str(tmp_path / "file" / "state"))
     found = judge(random_policies(1)[0], noise(), limits=QUICK)
-    assert found.context["looks"]["kept"] is False
+    assert found.context["looks"]["recorded"] is False
     assert "could not be recorded in any ledger" in found.paragraph
     with pytest.raises(ConfigError, match=r"cannot be written\. fix: use another file in ledger="):
         judge(random_policies(1)[0], noise(), limits=QUICK, ledger=tmp_path / "file" / "looks.jsonl")

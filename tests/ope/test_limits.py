@@ -9,7 +9,7 @@ from benchmarks.choose_limits import (
     GRID,
     NAME,
     SPECIFIED,
-    ItemFacts,
+    RowFacts,
     Rulings,
     _nested,
     judged,
@@ -25,7 +25,7 @@ from tidelog import Limits
 def study():
     found = kept(NAME)
     rows = rows_read()
-    return found, rows, Rulings(rows), ItemFacts(rows)
+    return found, rows, Rulings(rows), RowFacts(rows)
 
 
 def test_the_defaults_are_the_chosen_ones(study):

@@ -19,7 +19,7 @@ from tidelog.ope.models.density_ratios import (
     solved_weights,
     tabular_ratios,
 )
-from tidelog.ope.models.tabular import by_state, counted, distinct
+from tidelog.ope.models.tabular import by_state, count_model, number_observations
 
 
 def exact_visits(problem, policy, discount, steps):
@@ -51,7 +51,7 @@ def test_played_ratios_are_near_the_exact_ones(discount):
     log = played(problem, logger, 8_000)
     target = target_of(policy_of(problem, policy), log, sample=True)
     folds, propensity = episode_folds(log, 2, 0), np.asarray(log.propensity)
-    found = tabular_ratios(log, distinct(log), folds, [target] * 2, propensity, discount)
+    found = tabular_ratios(log, number_observations(log), folds, [target] * 2, propensity, discount)
     pairs = ((policy, discount), (logger, 1.0))
     visits = [exact_visits(problem, p, g, 3_000).sum(0)[:, None] * p for p, g in pairs]
     with np.errstate(invalid="ignore"):
@@ -73,7 +73,7 @@ def test_time_limits_make_ratios_go_by_time():
     logger, policy = random_policy(problem, 3), random_policy(problem, 4)
     log = played(problem, logger, 20_000)
     target = target_of(policy_of(problem, policy), log, sample=True)
-    found = tabular_ratios(log, distinct(log), episode_folds(log, 2, 0), [target] * 2, np.asarray(log.propensity))
+    found = tabular_ratios(log, number_observations(log), episode_folds(log, 2, 0), [target] * 2, np.asarray(log.propensity))
     visits = [exact_visits(problem, p, 1.0, 3)[:, :, None] * p for p in (policy, logger)]
     with np.errstate(invalid="ignore"):
         exact = (visits[0] / visits[1])[log.step, log.observation["observation"][log.position, 0], log.action]
@@ -83,8 +83,8 @@ def test_time_limits_make_ratios_go_by_time():
 def test_one_feature_a_state_is_the_table():
     problem = random_problem(states=4, actions=2)
     log = played(problem, random_policy(problem, 3), 300)
-    states, policy = distinct(log), random_policy(problem, 4)
-    target, model = target_of(policy_of(problem, policy), log, sample=True), counted(log, states)
+    states, policy = number_observations(log), random_policy(problem, 4)
+    target, model = target_of(policy_of(problem, policy), log, sample=True), count_model(log, states)
     logger = model.visits / np.maximum(model.visits.sum(1, keepdims=True), 1)
     here, indicators = states.stored[log.position], np.eye(states.size)
     step = target.logged / logger[here, log.action]

@@ -23,7 +23,7 @@ from tidelog.ope.evidence.propensities import (
     propensities_of,
     tempered,
 )
-from tidelog.ope.models.tabular import States, distinct
+from tidelog.ope.models.tabular import States, number_observations
 from tidelog.types import MultiDiscrete
 
 
@@ -33,27 +33,27 @@ def log():
 
 
 def test_recorded_propensities_are_used_and_all_actions_estimated_beside_them(log):
-    found = propensities_of(log, episode_folds(log, 2, 0), states=distinct(log))
+    found = propensities_of(log, episode_folds(log, 2, 0), states=number_observations(log))
     assert not found.estimated
     assert (found.logged == log.propensity).all()
-    assert found.every.shape == (log.steps, 6)
+    assert found.all_actions.shape == (log.steps, 6)
     mine = np.arange(log.steps) * 2.0 + 1.0
-    assert (propensities_of(log, episode_folds(log, 2, 0), mine, states=distinct(log)).logged == mine).all()
+    assert (propensities_of(log, episode_folds(log, 2, 0), mine, states=number_observations(log)).logged == mine).all()
 
 
 def test_counted_propensities_are_near_the_clinicians(log):
-    found = propensities_of(log, episode_folds(log, 5, 0), "estimated", states=distinct(log))
+    found = propensities_of(log, episode_folds(log, 5, 0), "estimated", states=number_observations(log))
     assert found.estimated
     assert np.abs(found.logged - log.propensity).mean() < 0.06
-    assert found.every.sum(1) == pytest.approx(1.0)
-    assert (found.every > 0).all()
+    assert found.all_actions.sum(1) == pytest.approx(1.0)
+    assert (found.all_actions > 0).all()
 
 
 def test_cloned_propensities_are_near_the_clinicians_and_calibrated(log):
     """Among actions given a chance of about p, a share of about p was taken."""
     found = propensities_of(log, episode_folds(log, 2, 0), "estimated")
     assert np.abs(found.logged - log.propensity).mean() < 0.06
-    taken, chance = np.eye(6)[log.action].ravel(), found.every.ravel()
+    taken, chance = np.eye(6)[log.action].ravel(), found.all_actions.ravel()
     of = np.digitize(chance, [0.05, 0.1, 0.3, 0.5, 0.7])
     gaps = np.abs(np.bincount(of, taken) - np.bincount(of, chance)) / len(taken)
     assert gaps.sum() < 0.015
@@ -62,14 +62,14 @@ def test_cloned_propensities_are_near_the_clinicians_and_calibrated(log):
 @pytest.mark.parametrize("tabular", [True, False])
 def test_an_episodes_actions_do_not_change_its_own_propensities(log, tabular):
     some = log.take_episodes(range(60))
-    states, folds = distinct(some), episode_folds(some, 2, 0)
+    states, folds = number_observations(some), episode_folds(some, 2, 0)
     action = np.array(some.action)
     action[: some.starts[1]] = (action[: some.starts[1]] + 1) % 6
     changed = replace(some, action=action)
     one, two = (propensities_of(x, folds, "estimated", states=states if tabular else None) for x in (some, changed))
     own = folds[some.episode] == folds[0]
-    assert (one.every[own] == two.every[own]).all()
-    assert not np.allclose(one.every[~own], two.every[~own])
+    assert (one.all_actions[own] == two.all_actions[own]).all()
+    assert not np.allclose(one.all_actions[~own], two.all_actions[~own])
 
 
 def test_one_over_a_counted_propensity_is_right_on_average():
@@ -145,7 +145,7 @@ def test_masked_actions_have_no_chance(log):
     mask = np.ones((len(some.observation["numeric"]), 6), bool)
     mask[some.position, (some.action + 1) % 6] = False
     masked = replace(some, action_mask=mask, spec=replace(some.spec, masked=True))
-    for clone in (clone_by_counts(masked, distinct(masked), np.arange(20)), clone_by_network(masked, np.arange(20), 0)):
+    for clone in (clone_by_counts(masked, number_observations(masked), np.arange(20)), clone_by_network(masked, np.arange(20), 0)):
         assert (clone.probabilities[~mask] == 0).all()
         assert clone.probabilities.sum(1) == pytest.approx(1.0)
         assert (clone.logged > 0).all()
@@ -185,7 +185,7 @@ def test_continuous_propensities_are_near_those_of_the_logger():
 
 
 def test_what_cannot_be_used_is_refused(log):
-    folds, states = episode_folds(log, 2, 0), distinct(log)
+    folds, states = episode_folds(log, 2, 0), number_observations(log)
     with pytest.raises(ConfigError, match="propensities = 'logd'"):
         propensities_of(log, folds, "logd", states=states)
     with pytest.raises(SpecError, match="this log has no propensities"):

@@ -8,7 +8,7 @@ from benchmarks.mistaken import Mistaken
 from tests.algorithms.recommenders import batch, described, fresh, small
 from tests.conformance.cases import differ, same
 from tidelog.algorithms.core.optimisation import gradient_step
-from tidelog.algorithms.core.running_statistics import counted
+from tidelog.algorithms.core.running_statistics import add_batch
 from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.critic_inputs import scene
 from tidelog.recommend.metrics.baselines import Markov, Popularity
@@ -72,7 +72,7 @@ def test_the_mistaken_critic_rates_what_is_proposed_and_nothing_else_differs():
     seen = scene(state.recall, state.target_reader, state.known, row.data)
     _, chosen = page.values(h, state, row, seen, jax.random.key(0))
     taken = row._replace(data=row.data._replace(items=row.data.items.at[:, -h.targets :].set(chosen[:, :-1])))
-    target = page.target_value(h, state._replace(rewards=counted(state.rewards, row)), row.data, page.values(
+    target = page.target_value(h, state._replace(rewards=add_batch(state.rewards, row)), row.data, page.values(
         h, state, row, seen, jax.random.key(0))[0])  # fmt: skip
     vectors = seen._replace(vectors=seen.items.vectors[taken.data.chosen])
     by_hand = gradient_step(

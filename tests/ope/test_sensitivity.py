@@ -6,7 +6,7 @@ import pytest
 
 from tests.ope.made import evidence_of, random_log
 from tidelog.errors import ConfigError, SpecError
-from tidelog.ope.assumptions.sensitivity import factor_bounds, shifted, worst_factors
+from tidelog.ope.assumptions.sensitivity import factor_bounds, with_weight_factors, worst_factors
 from tidelog.ope.estimators import sequential
 from tidelog.ope.estimators.bandit import doubly_robust, ips, snips
 from tidelog.ope.estimators.sequential import logged_return, sequential_dr, weighted_dr, weighted_per_decision_is, wis
@@ -31,10 +31,10 @@ def test_bounds_by_hand():
 
 def test_a_factor_multiplies_every_weight_of_its_episode():
     evidence, factors = random_log(LENGTHS), np.arange(1.0, 9.0)
-    ratios = weighted_per_decision_is(evidence), weighted_per_decision_is(shifted(evidence, factors))
+    ratios = weighted_per_decision_is(evidence), weighted_per_decision_is(with_weight_factors(evidence, factors))
     scale = ratios[1].denominators / ratios[0].denominators / factors[:, None]  # one number a step
     assert scale == pytest.approx(np.broadcast_to(scale[0], scale.shape))
-    assert evidence.target[0] != shifted(evidence, 2 * factors).target[0]  # the evidence given stays as it was
+    assert evidence.target[0] != with_weight_factors(evidence, 2 * factors).target[0]  # the evidence given stays as it was
 
 
 @pytest.mark.parametrize("estimator", [wis, sequential_dr, weighted_per_decision_is, weighted_dr, against_logger])
@@ -44,9 +44,9 @@ def test_no_choice_of_factors_is_worse(estimator, highest, seed):
     evidence = random_log(LENGTHS, seed, discount=0.9)
     low, high = factor_bounds(evidence, 1.5)
     every = [
-        estimator(shifted(evidence, np.array(choice))).estimate for choice in product(*zip(low, high, strict=True))
+        estimator(with_weight_factors(evidence, np.array(choice))).estimate for choice in product(*zip(low, high, strict=True))
     ]
-    found = estimator(shifted(evidence, worst_factors(evidence, estimator, 1.5, highest=highest))).estimate
+    found = estimator(with_weight_factors(evidence, worst_factors(evidence, estimator, 1.5, highest=highest))).estimate
     assert found == pytest.approx(max(every) if highest else min(every), abs=1e-10)
 
 
@@ -54,8 +54,8 @@ def test_worst_of_bandits_is_between_the_bounds_of_brute_force():
     evidence = random_log([1] * 8)
     for estimator in (ips, snips, doubly_robust):
         low, high = factor_bounds(evidence, 2.0)
-        every = [estimator(shifted(evidence, np.array(c))).estimate for c in product(*zip(low, high, strict=True))]
-        found = estimator(shifted(evidence, worst_factors(evidence, estimator, 2.0))).estimate
+        every = [estimator(with_weight_factors(evidence, np.array(c))).estimate for c in product(*zip(low, high, strict=True))]
+        found = estimator(with_weight_factors(evidence, worst_factors(evidence, estimator, 2.0))).estimate
         assert found == pytest.approx(min(every), abs=1e-12)
 
 
@@ -63,7 +63,7 @@ def test_odds_of_1_change_nothing_and_more_odds_are_worse():
     evidence = random_log([2] * 50)
     assert worst_factors(evidence, against_logger, 1.0) == pytest.approx(np.ones(50))
     found = [
-        against_logger(shifted(evidence, worst_factors(evidence, against_logger, odds))).estimate
+        against_logger(with_weight_factors(evidence, worst_factors(evidence, against_logger, odds))).estimate
         for odds in (1.0, 1.5, 3.0)
     ]
     assert found[0] > found[1] > found[2]
@@ -73,7 +73,7 @@ def test_odds_of_1_change_nothing_and_more_odds_are_worse():
 def test_a_policy_without_weight_stays_nan():
     evidence = random_log([2] * 5)
     nowhere = replace(evidence, target=np.zeros(10))
-    assert np.isnan(wis(shifted(nowhere, worst_factors(nowhere, wis, 1.5))).estimate)
+    assert np.isnan(wis(with_weight_factors(nowhere, worst_factors(nowhere, wis, 1.5))).estimate)
 
 
 def test_wrong_odds_and_groups_are_refused(monkeypatch):

@@ -12,7 +12,7 @@ from tidelog.envs import icu_sepsis
 from tidelog.envs.treatment import treatment
 from tidelog.ope.evidence.folds import episode_folds
 from tidelog.ope.evidence.target import target_of
-from tidelog.ope.models.tabular import Counts, counted, distinct, is_tabular, tabular_values, truncations
+from tidelog.ope.models.tabular import Counts, count_model, number_observations, is_tabular, tabular_values, truncations
 
 
 def exact_counts(problem) -> Counts:
@@ -103,11 +103,11 @@ def test_different_observations_are_numbered_by_what_they_hold():
         observation={"a": np.asarray([[0.0], [-0.0], [1.0], [0.0]], np.float32), "b": np.asarray([[0], [0], [0], [1]])},
         action=[0, 1, 0, 1], reward=np.zeros(4, np.float32), terminated=True,
     )  # fmt: skip
-    states = distinct(log)
+    states = number_observations(log)
     assert states.size == 3
     assert states.stored[0] == states.stored[1]
     masked = replace(log, action_mask=np.asarray([[1, 1], [0, 1], [1, 1], [1, 1]], bool))
-    assert distinct(masked).size == 4
+    assert number_observations(masked).size == 4
 
 
 def test_logs_of_few_observations_are_tabular_and_others_are_not():
@@ -125,7 +125,7 @@ def test_logs_of_few_observations_are_tabular_and_others_are_not():
 
 
 def start_value(log, policy, **options) -> float:
-    states, folds = distinct(log), episode_folds(log, 5, 0)
+    states, folds = number_observations(log), episode_folds(log, 5, 0)
     target = target_of(policy, log, **options)
     return float(tabular_values(log, states, folds, [target] * 5).target[log.starts[:-1]].mean())
 
@@ -156,17 +156,17 @@ def test_a_time_limit_in_the_log_is_a_time_limit_in_the_values():
 
 def test_an_episode_is_rated_by_models_that_never_saw_it():
     log = treated().take_episodes(range(300))
-    folds, states = episode_folds(log, 3, 0), distinct(log)
+    folds, states = episode_folds(log, 3, 0), number_observations(log)
     target = target_of(policy_of(treatment(), better()), log, sample=True)
     reward = np.array(log.reward)
     reward[log.starts[7] : log.starts[8]] += 100.0
     one, two = (tabular_values(x, states, folds, [target] * 3) for x in (log, replace(log, reward=reward)))
     of = folds[log.episode]
-    assert (one.every[of == folds[7]] == two.every[of == folds[7]]).all()
-    assert np.abs(one.every[of != folds[7]] - two.every[of != folds[7]]).max() > 0.1
+    assert (one.all_actions[of == folds[7]] == two.all_actions[of == folds[7]]).all()
+    assert np.abs(one.all_actions[of != folds[7]] - two.all_actions[of != folds[7]]).max() > 0.1
 
 
 def test_counted_model_of_some_episodes_counts_them_only():
     log = treated().take_episodes(range(50))
-    states = distinct(log)
-    assert counted(log, states, np.arange(20)).visits.sum() == log.starts[20]
+    states = number_observations(log)
+    assert count_model(log, states, np.arange(20)).visits.sum() == log.starts[20]

@@ -14,8 +14,8 @@ from tidelog.envs import play
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import treatment
 from tidelog.ope.evidence.external_policies import as_policy
-from tidelog.ope.evidence.target import common_bounds, kernel_density, kernel_draws, passed, stored_starts, target_of
-from tidelog.ope.models.tabular import by_state, distinct
+from tidelog.ope.evidence.target import common_bounds, kernel_density, kernel_draws, elapsed_share, stored_starts, target_of
+from tidelog.ope.models.tabular import by_state, number_observations
 from tidelog.policies.replay_policy import replay_actions
 from tidelog.types import Continuous, Discrete, Spec
 
@@ -67,7 +67,7 @@ def test_a_table_is_asked_only_where_a_decision_was_taken(log):
     found = target_of(as_policy(ParsedRequest(), log.spec), log, sample=True)
     assert found.probabilities[decided] == pytest.approx(np.tile([0.5] + [0.1] * 5, (log.steps, 1)))
     assert found.probabilities[~decided] == pytest.approx(1 / 6)
-    states = distinct(log)
+    states = number_observations(log)
     chances = by_state(found, states, log.position)
     asked = np.isin(np.arange(states.size), states.stored[log.position])
     assert chances[asked, 0] == pytest.approx(0.5)
@@ -182,7 +182,7 @@ def test_without_a_density_sampling_falls_back_to_the_kernel(moved):
 
 
 def test_time_passed_is_that_of_each_stored_observation(moved):
-    found = passed(moved)
+    found = elapsed_share(moved)
     assert found[:21, 0] == pytest.approx(np.arange(21) / 20)
 
 

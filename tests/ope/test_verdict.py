@@ -29,7 +29,7 @@ from tidelog.ope.evidence import gather
 from tidelog.ope.evidence.weights import pareto_k
 from tidelog.ope.models.tabular import Values
 from tidelog.ope.verdict import decide as deciding
-from tidelog.ope.verdict.decide import CELLS, Case, apply_limits, shown, some, worst_case
+from tidelog.ope.verdict.decide import CELLS, Case, apply_limits, evaluate, take_episodes, worst_case
 from tidelog.ope.verdict.held_out_reuse import Reuse
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.preconditions import violated_preconditions
@@ -157,7 +157,7 @@ def test_long_products_contradict_where_they_have_support():
     assert found.difference.low > 0
     assert (found.decision, set(rules(found))) == ("no difference shown", {"contradiction"})
     assert any("'drl' finds the policy better, 'wis' finds it worse" in one.sentence for one in found.findings)
-    seen = shown(Case(lied, None, NOTHING_KNOWN, limits), Supports(lied))
+    seen = evaluate(Case(lied, None, NOTHING_KNOWN, limits), Supports(lied))
     few = seen._replace(by_products=dataclasses.replace(seen.by_products, effective_sample_size=3.0))
     assert apply_limits(few, limits, NOTHING_KNOWN) == ("better", []), "products of long episodes are mostly noise"
 
@@ -253,7 +253,7 @@ def test_limits_can_rule_again_on_what_was_shown():
         {"mean_weight_errors": 0.0},
     ))]  # fmt: skip
     for evidence in (bandit(), bandit(-0.5), bandit(**low), bandit(behaviour=np.full(600, 0.4)), episodes(0.2)):
-        seen = shown(Case(evidence, None, NOTHING_KNOWN, QUICK), Supports(evidence))
+        seen = evaluate(Case(evidence, None, NOTHING_KNOWN, QUICK), Supports(evidence))
         for limits in sets:
             again = outcome(evidence, limits)
             assert apply_limits(seen, limits, NOTHING_KNOWN) == (again.decision, again.findings)
@@ -307,7 +307,7 @@ def test_a_hidden_cause_can_sway_products_and_visits(limits):
 
 def test_some_episodes_of_evidence_are_evidence():
     whole = episodes()
-    part = some(whole, np.array([2, 5]))
+    part = take_episodes(whole, np.array([2, 5]))
     np.testing.assert_array_equal(part.reward, whole.reward[[6, 7, 8, 15, 16, 17]])
     np.testing.assert_array_equal(part.starts, [0, 3, 6])
     assert CELLS > 1e6

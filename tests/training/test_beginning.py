@@ -14,7 +14,7 @@ from tests.algorithms.players import Dials, Doors, replaying, tiny
 from tests.conformance.cases import differ, same
 from tests.training.runs import chunks_of, finish, stop_at
 from tidelog.algorithms.core.contract import DistillationTarget
-from tidelog.algorithms.phasic.distillation import clone_loss
+from tidelog.algorithms.phasic import clone_loss
 from tidelog.cli import main
 from tidelog.envs import registry
 from tidelog.envs.hosted import Hosted

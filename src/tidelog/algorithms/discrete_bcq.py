@@ -52,7 +52,7 @@ from tidelog.algorithms.core.optimisation import (
     polyak_update,
 )
 from tidelog.algorithms.core.registry import register
-from tidelog.algorithms.core.running_statistics import Running, counted, deviation, empty_statistics
+from tidelog.algorithms.core.running_statistics import Running, add_batch, deviation, empty_statistics
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError
@@ -160,7 +160,7 @@ def total_loss(
 
 def step(config: DiscreteBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     """Do one update of critic and imitator together, then of the target."""
-    rewards = None if state.rewards is None else counted(state.rewards, batch)
+    rewards = None if state.rewards is None else add_batch(state.rewards, batch)
     target = target_value(config, state._replace(rewards=rewards), batch.data)
     networks = Networks(state.critic, state.imitator)
     rate = config.learning_rate * config.schedule(state.step / jnp.maximum(state.updates, 1))

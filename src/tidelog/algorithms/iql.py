@@ -53,7 +53,7 @@ from tidelog.algorithms.core.optimisation import (
 from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
-from tidelog.losses.components import average, expand, smallest, weighted_sum
+from tidelog.losses.components import Components
 from tidelog.losses.expectile import expectile_error
 from tidelog.losses.policy import advantage_weight
 from tidelog.losses.td import PointLoss, ensemble_error, squared
@@ -98,13 +98,12 @@ class PolicyParams(NamedTuple):
 # Losses: each returns the mean over the batch and the input of the next step or the metrics.
 
 
-def value_loss(
-    value: Value, config: IQL, batch: Batch, q: jax.Array, weights: jax.Array | None
-) -> tuple[jax.Array, jax.Array]:
+def value_loss(value: Value, config: IQL, batch: Batch, q: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the expectile error of V against the target critics' q [B], and V(s) [B]."""
+    rewards = components(config, batch.data)
     v = value(batch.data.observation, **batch.data.window)
-    side = expand(weighted_sum(q - v, weights), weights)
-    return batch.mean(average(expectile_error(q - v, config.expectile, side), weights)), v
+    side = rewards.expand(rewards.total(q - v))
+    return batch.mean(rewards.average(expectile_error(q - v, config.expectile, side))), v
 
 
 def actor_loss(
@@ -121,12 +120,35 @@ def actor_loss(
     return batch.mean(weight * policy.imitation_error(row.action)), metrics
 
 
-def critic_loss(
-    critic: Ensemble, config: IQL, batch: Batch, target: jax.Array, weights: jax.Array | None
-) -> tuple[jax.Array, jax.Array]:
+def critic_loss(critic: Ensemble, config: IQL, batch: Batch, target: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the squared (or other) error of every critic against the target [B], and Q(s, a) [E, B]."""
     q = critic(batch.data.observation, batch.data.action, **batch.data.window)
-    return batch.mean(average(ensemble_error(q, target, config.critic_loss), weights)), q
+    errors = ensemble_error(q, target, config.critic_loss)
+    return batch.mean(components(config, batch.data).average(errors)), q
+
+
+# The inputs of these losses.
+
+
+def target_critic_value(config: IQL, state: State, row: Transition) -> tuple[jax.Array, jax.Array]:
+    """Return the smallest target critic's value [B] of the logged action, and all of them [E, B]."""
+    values = state.target_critic(row.observation, row.action, **row.window)
+    return components(config, row).smallest(values), values
+
+
+def advantage_and_target(value: Value, config: IQL, row: Transition, q: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the advantage `q - V(s)` [B] and the critics' target `r + discount V(s')` [B]."""
+    rewards = components(config, row)
+    v, next_v = value_and_next_value(value, row)
+    return rewards.total(q - v), row.reward + rewards.expand(row.discount) * next_v
+
+
+def components(config: IQL, row: Transition) -> Components:
+    """Return the reward components, and their weights where the log has several."""
+    if row.reward.ndim == row.discount.ndim:
+        return Components(None)
+    weights = config.reward_weights
+    return Components(jnp.ones(row.reward.shape[-1]) if weights is None else jnp.asarray(weights))
 
 
 # The update.
@@ -135,69 +157,54 @@ def critic_loss(
 def step(config: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
     """Do one update of value, actor, critics and target critics, in this order."""
     row: Transition = batch.data
-    weights = component_weights(config, row)
     opt_states, progress = state.opt_states, state.step / jnp.maximum(state.updates, 1)
-    target_q = state.target_critic(row.observation, row.action, **row.window)  # [E, B]
-    q = smallest(target_q, weights)
+    q, target_q = target_critic_value(config, state, row)
 
     rate = config.value_learning_rate * config.value_schedule(progress)
-    value, value_opt_state, v_loss, v = gradient_step(
-        value_loss, state.value, opt_states.value, rate, config, batch, q, weights
-    )
+    value, value_opt_state, v_loss, v = gradient_step(value_loss, state.value, opt_states.value, rate, config, batch, q)
 
-    new_v, new_next_v = value_and_next_value(value, row)
-    advantage = weighted_sum(q - new_v, weights)
+    advantage, target = advantage_and_target(value, config, row, q)
     key = None if config.dropout is None else jax.random.fold_in(state.key, state.step)
     rate = config.actor_learning_rate * config.actor_schedule(progress)
     actor, actor_opt_state, a_loss, actor_metrics = gradient_step(
         actor_loss, state.actor, opt_states.actor, rate, config, batch, advantage, key
     )
 
-    target = row.reward + expand(row.discount, weights) * new_next_v
     rate = config.critic_learning_rate * config.critic_schedule(progress)
     critic, critic_opt_state, q_loss, logged_q = gradient_step(
-        critic_loss, state.critic, opt_states.critic, rate, config, batch, target, weights
+        critic_loss, state.critic, opt_states.critic, rate, config, batch, target
     )
 
     due = (state.step + 1) % config.target_update_period == 0
     target_critic = polyak_update(state.target_critic, critic, jnp.where(due, config.target_rate, 0.0))
 
-    mean = batch.average(advantage)
+    total, mean = components(config, row).total, batch.average(advantage)
     metrics = {
         "value_loss": v_loss,
         "actor_loss": a_loss,
         "critic_loss": q_loss,
         "advantage_mean": mean,
         "advantage_std": jnp.sqrt(batch.average(jnp.square(advantage - mean))),
-        "q_mean": batch.average(jnp.mean(weighted_sum(logged_q, weights), axis=0)),
-        "v_mean": batch.average(weighted_sum(v, weights)),
-        "target_gap": batch.average(jnp.mean(jnp.abs(weighted_sum(logged_q - target_q, weights)), axis=0)),
+        "q_mean": batch.average(jnp.mean(total(logged_q), axis=0)),
+        "v_mean": batch.average(total(v)),
+        "target_gap": batch.average(jnp.mean(jnp.abs(total(logged_q - target_q)), axis=0)),
         **actor_metrics,
     }
     opt_states = OptStates(actor_opt_state, critic_opt_state, value_opt_state)
     updated = State(actor, critic, target_critic, value, opt_states, state.step + 1, state.updates, state.key)
-    error = jnp.mean(jnp.abs(weighted_sum(logged_q - target, weights)), axis=0)
+    error = jnp.mean(jnp.abs(total(logged_q - target)), axis=0)
     return updated, Feedback(metrics, priority=batch.per_sample(error))
 
 
 def losses(config: IQL, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """Return the three losses of the current networks, without an update and without dropout."""
-    row: Transition = batch.data
-    weights = component_weights(config, row)
-    q = smallest(state.target_critic(row.observation, row.action, **row.window), weights)
-    v_loss, _ = value_loss(state.value, config, batch, q, weights)
-    v, next_v = value_and_next_value(state.value, row)
-    a_loss, _ = actor_loss(state.actor, config, batch, weighted_sum(q - v, weights), None)
-    target = row.reward + expand(row.discount, weights) * next_v
-    q_loss, _ = critic_loss(state.critic, config, batch, target, weights)
-    return {"value_loss": v_loss, "actor_loss": a_loss, "critic_loss": q_loss}
-
-
-def component_weights(config: IQL, row: Transition) -> jax.Array | None:
-    """Return the weights [K] of several rewards, or None for one reward."""
-    if row.reward.ndim == row.discount.ndim:
-        return None
-    return jnp.ones(row.reward.shape[-1]) if config.reward_weights is None else jnp.asarray(config.reward_weights)
+    q, _ = target_critic_value(config, state, batch.data)
+    advantage, target = advantage_and_target(state.value, config, batch.data, q)
+    return {
+        "value_loss": value_loss(state.value, config, batch, q)[0],
+        "actor_loss": actor_loss(state.actor, config, batch, advantage, None)[0],
+        "critic_loss": critic_loss(state.critic, config, batch, target)[0],
+    }
 
 
 # Initial state.

@@ -15,8 +15,8 @@ runs every `aux_every` rounds.
 | the same update: `0.5 (V - v)**2` | `value` | the same v |
 
 mu is the behaviour policy, prox (the proximal policy) an average of recent parameters. Targets and advantages are never
-stored: the current networks compute them at every use. The inputs and losses of an update are in `replay_phase.py`, the
-auxiliary phase in `auxiliary_phase.py`; initial state, step and acting are in `network_step.py`, as for PPG.
+stored: the current networks compute them at every use. The auxiliary phase, the initial network and acting are in
+`phasic.py`, as for PPG.
 
 Limits: with prox equal to mu it is PPO's loss; with `proximal_decay` 0 the clip never binds and it is the
 importance-weighted policy gradient; one minibatch of the whole new rollout makes the first update PPG's.
@@ -32,6 +32,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tidelog.algorithms import phasic
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.contract import Collection, DistillationTarget, Feedback, Phase, StoreSpec
 from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
@@ -44,12 +45,23 @@ from tidelog.algorithms.core.optimisation import (
     polyak_update,
 )
 from tidelog.algorithms.core.registry import register
-from tidelog.algorithms.core.running_statistics import Running, merged
+from tidelog.algorithms.core.running_statistics import Running, add_values
 from tidelog.algorithms.core.sampling import Batch, Sampler
-from tidelog.algorithms.core.segments import LivePasses, LiveUniform, Whole, check_lives
-from tidelog.algorithms.phasic import network_step as phasic
-from tidelog.algorithms.phasic.auxiliary_phase import Rewards, auxiliary_loss, drift, freeze, value_unit
-from tidelog.algorithms.phasic.replay_phase import count_rewards, judged, policy_loss, traced, value_loss
+from tidelog.algorithms.core.segments import Columns, LivePasses, LiveUniform, Whole, check_lives
+from tidelog.algorithms.phasic import (
+    Rewards,
+    auxiliary_loss,
+    drift,
+    explained_variance,
+    freeze,
+    scale_rewards,
+    scaled,
+    standardise,
+    value_unit,
+)
+from tidelog.losses.policy import decoupled_surrogate, ratio_divergence, truncated_weight
+from tidelog.losses.returns import value_error
+from tidelog.losses.vtrace import vtrace
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.mlp import ACTIVATIONS, Activation
 from tidelog.networks.phasic import ARCHITECTURES, Architecture
@@ -89,7 +101,86 @@ class Drawn(NamedTuple):
     value: Batch
 
 
-# The loss: the mean over the minibatches and its metrics.
+# Before every update: value targets and advantages by the current networks.
+
+
+def count_rewards(config: OffPolicyPPG, state: State, columns: Columns) -> tuple[State, Columns]:
+    """Add a new rollout to the reward statistics."""
+    return scale_rewards(config, state, columns)[0], {}
+
+
+def with_vtrace(config: OffPolicyPPG, state: State, batch: Batch) -> Batch:
+    """Return the batch with `target`, `advantage`, `value`, and `log_behaviour`, pi over mu; all [B, T]."""
+    data, unit = batch.data, value_unit(state)
+    value, following = (unit * state.network.value_of(data[name]) for name in ("observation", "following"))
+    policy = state.network.policy(data["observation"], data.get("mask"))
+    log_behaviour = policy.log_probability(data["action"]) - data["log_probability"]
+    flags = data["terminated"], data["truncated"], data["valid"]
+    settings = config.discount, config.gae_lambda, config.rho_bar, config.c_bar
+    target, advantage = vtrace(
+        log_behaviour, scaled(config, state, data["reward"]), value, following, *flags, *settings
+    )
+    columns = {"target": target, "advantage": advantage, "value": value, "log_behaviour": log_behaviour}
+    return batch._replace(data=data | columns)
+
+
+def with_policy_inputs(config: OffPolicyPPG, state: State, batch: Batch) -> Batch:
+    """Return the policy's batch with its loss inputs: `log_proximal`, prox over mu, and normalised advantages."""
+    batch = with_vtrace(config, state, batch)
+    data = batch.data
+    proximal = state.proximal.network.policy(data["observation"], data.get("mask")).log_probability(data["action"])
+    if config.advantage_normalisation:
+        data = data | {"advantage": standardise(data["advantage"], data["valid"])}
+    return batch._replace(data=data | {"log_proximal": proximal - data["log_probability"]})
+
+
+# Losses: each returns the mean over the minibatch and its metrics.
+
+
+def policy_loss(network: Any, config: OffPolicyPPG, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the decoupled surrogate with entropy bonus."""
+    data = batch.data
+    policy = network.policy(data["observation"], data.get("mask"))
+    log_weight, advantage = data["log_proximal"], data["advantage"]
+    log_ratio = policy.log_probability(data["action"]) - data["log_probability"] - log_weight
+    gain = batch.mean(decoupled_surrogate(log_ratio, log_weight, advantage, config.clip, config.most_weight))
+    entropy = batch.mean(policy.entropy())
+    beyond = 0.0 if config.clip is None else jnp.abs(jnp.exp(log_ratio) - 1.0) > config.clip
+    return gain - config.entropy_bonus * entropy, {
+        "policy_loss": gain,
+        "entropy": entropy,
+        "approx_kl": batch.average(ratio_divergence(log_ratio)),
+        "clip_fraction": batch.average(jnp.broadcast_to(beyond, log_ratio.shape)),
+        "advantage_max": jnp.max(jnp.abs(advantage)),
+        **weight_metrics(config, batch, log_ratio, log_weight),
+    }
+
+
+def weight_metrics(
+    config: OffPolicyPPG, batch: Batch, log_ratio: jax.Array, log_weight: jax.Array
+) -> dict[str, jax.Array]:
+    """Return the ratio to the behaviour policy and the age of the segments."""
+    used = jnp.exp(truncated_weight(log_ratio, log_weight, config.most_weight) + log_ratio)
+    cut = (log_weight + jnp.maximum(log_ratio, 0.0)) > jnp.log(config.most_weight)
+    mean = batch.average(used)
+    return {
+        "effective_share": jnp.square(mean) / jnp.maximum(batch.average(jnp.square(used)), 1e-12),
+        "ratio_mean": mean,
+        "truncated_share": batch.average(cut),
+        "staleness": jnp.mean(batch.data["age"].astype(jnp.float32)),
+    }
+
+
+def value_loss(
+    network: Any, config: OffPolicyPPG, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the weighted squared error of the value, in units of the value network."""
+    data = batch.data
+    value = network(data["observation"], data.get("mask"))[1]
+    target, old = data["target"] / unit, data["value"] / unit
+    error = batch.mean(value_error(value, target, old, None))
+    metrics = {"value_loss": 0.5 * error, "explained_variance": explained_variance(target, old, batch)}
+    return config.value_weight * error, metrics | {"value_staleness": jnp.mean(data["age"].astype(jnp.float32))}
 
 
 def joint_loss(
@@ -109,14 +200,14 @@ def joint_loss(
 def step(config: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Feedback]:
     """Do one update of policy and value, and of the proximal average."""
     state, drawn = prepared(config, state, batch)
-    state, feedback = phasic.descended(config, state, drawn, joint_loss, "policy", config.learning_rate)
+    state, feedback = phasic.gradient_update(config, state, drawn, joint_loss, "policy", config.learning_rate)
     return state._replace(proximal=averaged(state.proximal, state.network, config.proximal_decay)), feedback
 
 
 def auxiliary_step(config: OffPolicyPPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """Do one update of the whole network with the auxiliary optimiser; the proximal average restarts."""
-    batch = traced(config, state, batch)
-    state, feedback = phasic.descended(
+    batch = with_vtrace(config, state, batch)
+    state, feedback = phasic.gradient_update(
         config, state, batch, auxiliary_loss, "auxiliary", config.auxiliary_learning_rate
     )
     return state._replace(proximal=restarted(state.network)), feedback
@@ -124,10 +215,10 @@ def auxiliary_step(config: OffPolicyPPG, state: State, batch: Batch) -> tuple[St
 
 def prepared(config: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Drawn]:
     """Return both minibatches with the inputs of their losses; also update the target statistics where they exist."""
-    policy, value = judged(config, state, batch["policy"]), traced(config, state, batch["value"])
+    policy, value = with_policy_inputs(config, state, batch["policy"]), with_vtrace(config, state, batch["value"])
     if state.values is not None:
         weight = value.data["valid"].astype(jnp.float32)
-        state = state._replace(values=merged(state.values, value.data["target"], weight))
+        state = state._replace(values=add_values(state.values, value.data["target"], weight))
     return state, Drawn(policy, value)
 
 
@@ -151,7 +242,7 @@ def losses(config: OffPolicyPPG, state: State, batch: dict[str, Batch], key: jax
 
 def auxiliary_losses(config: OffPolicyPPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """Return the losses of the auxiliary phase for the current networks, without an update."""
-    metrics = auxiliary_loss(state.network, config, traced(config, state, batch), value_unit(state))[1]
+    metrics = auxiliary_loss(state.network, config, with_vtrace(config, state, batch), value_unit(state))[1]
     return {name: metrics[name] for name in ("aux_value_loss", "value_loss")}
 
 
@@ -295,7 +386,6 @@ class OffPolicyPPG:
     start = phasic.start
     act = phasic.act
     distribution = phasic.distribution
-    q_values = phasic.q_values
     recipe = phasic.recipe_of
 
 

@@ -11,10 +11,10 @@ A round collects a rollout and runs the policy phase on it; the auxiliary phase 
 | auxiliary | `0.5 (Vaux - target)**2 + beta_clone KL(old, new)` | every rollout's targets; pi **before** this phase |
 | the same update | `0.5 (V - target)**2` | the same targets |
 
-The inputs and losses of the first two are in `policy_phase.py`, of the last two in `auxiliary_phase.py`; the loss
-functions are in `losses/`. Initial state, step and acting are in `network_step.py`, as for off-policy PPG. As in the
-reference, the value epochs run before the policy epochs. Limits: without auxiliary epochs it is PPO (with `shared` and
-equal epochs textbook PPO); with `beta_clone` 0 the auxiliary phase does not constrain the policy.
+The auxiliary phase, the initial network and acting are in `phasic.py`, as for off-policy PPG; errors of single steps
+are in `losses/`. As in the reference, the value epochs run before the policy epochs. Limits: without auxiliary epochs
+it is PPO (with `shared` and equal epochs textbook PPO); with `beta_clone` 0 the auxiliary phase does not constrain the
+policy.
 
 Deliberate differences from the reference: a time limit bootstraps from the true next observation (there it counts as
 an end); rows in which an environment only resets are not valid; `single` and `shared` have no second value head, their
@@ -31,18 +31,30 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tidelog.algorithms import phasic
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.contract import Collection, Feedback, Phase, StoreSpec
 from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
 from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, init_opt_state
 from tidelog.algorithms.core.registry import configure, register
-from tidelog.algorithms.core.running_statistics import Running
+from tidelog.algorithms.core.running_statistics import Running, add_values
 from tidelog.algorithms.core.sampling import Batch, Sampler
-from tidelog.algorithms.core.segments import Epochs, Whole, check_divides
-from tidelog.algorithms.phasic import network_step as phasic
-from tidelog.algorithms.phasic.auxiliary_phase import Rewards, auxiliary_loss, drift, freeze, value_unit
-from tidelog.algorithms.phasic.policy_phase import estimate, joint_loss, policy_loss, value_loss
+from tidelog.algorithms.core.segments import Columns, Epochs, Whole, check_divides
+from tidelog.algorithms.phasic import (
+    Rewards,
+    apply_in_blocks,
+    auxiliary_loss,
+    drift,
+    explained_variance,
+    freeze,
+    scale_rewards,
+    segment_starts,
+    standardise,
+    value_unit,
+)
 from tidelog.errors import ConfigError
+from tidelog.losses.policy import ratio_divergence, surrogate
+from tidelog.losses.returns import advantages, value_error
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.mlp import ACTIVATIONS, Activation
 from tidelog.networks.phasic import ARCHITECTURES, Architecture
@@ -64,9 +76,108 @@ class State(NamedTuple):
     opt_states: OptStates
     rewards: Rewards | None
     values: Running | None
-    step: jax.Array  # int32: updates step_columns
+    step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedules
     carry: jax.Array | None = None  # [W, H]: the value network's own recurrent state between rollouts
+
+
+# Before the policy phase: scaled rewards, advantages, value targets.
+
+
+def estimate(config: PPG, state: State, columns: Columns) -> tuple[State, Columns]:
+    """Return advantages, value targets and values [C, T] of a new rollout, by the value network.
+
+    With value normalisation these targets change the value unit; `value` is then in the new unit, as the losses use it.
+    """
+    state, reward = scale_rewards(config, state, columns)
+    unit = value_unit(state)
+    state, value, following, begins = values_of_segments(config, state, columns)
+    value, following = unit * value, unit * following
+    flags = columns["terminated"], columns["truncated"], columns["valid"]
+    advantage = advantages(reward, value, following, *flags, config.discount, config.gae_lambda)
+    target = value + advantage
+    if state.values is not None:
+        state = state._replace(values=add_values(state.values, target, columns["valid"].astype(jnp.float32)))
+        value = value * (value_unit(state) / unit)
+    if config.advantage_normalisation:
+        advantage = standardise(advantage, columns["valid"])
+    return state, {"advantage": advantage, "target": target, "value": value, **begins}
+
+
+def values_of_segments(config: PPG, state: State, columns: Columns) -> tuple[State, jax.Array, jax.Array, Columns]:
+    """Return the network's values [C, T] of all steps and of their next observations, in its own units.
+
+    A recurrent value network also updates its recurrent state in `state`, and the column `value_carry` [C, P, H] holds
+    it at the start of each of `P` pieces.
+    """
+    seen, later = columns["observation"], columns["following"]
+    if "first" not in columns:
+        value, following = (apply_in_blocks(state.network.value_of, leaf) for leaf in (seen, later))
+        return state, value, following, {}
+    (past,) = segment_starts(columns)
+    value, following, carries = apply_in_blocks(
+        state.network.values_of_segment, seen, later, past._replace(value=state.carry)
+    )
+    if state.carry is None:
+        return state, value, following, {}
+    each = carries.shape[1] // config.pieces
+    into = jnp.concatenate([state.carry[:, None], carries[:, each - 1 : -1 : each]], axis=1)
+    return state._replace(carry=carries[:, -1]), value, following, {"value_carry": into}
+
+
+# Losses of the policy phase: each returns the mean over the minibatch and its metrics.
+
+
+def policy_loss(
+    network: Any, config: PPG, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the clipped surrogate with entropy bonus, plus the weighted ratio divergence where it has a weight."""
+    data = batch.data
+    return _policy_loss(network.policy(data["observation"], data.get("mask"), *segment_starts(data)), config, batch)
+
+
+def value_loss(
+    network: Any, config: PPG, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the weighted squared error of the value, in units of the value network."""
+    data = batch.data
+    return _value_loss(network(data["observation"], data.get("mask"), *segment_starts(data))[1], config, batch, unit)
+
+
+def joint_loss(
+    network: Any, config: PPG, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the sum of the policy loss and the value loss."""
+    policy, value = network(batch.data["observation"], batch.data.get("mask"), *segment_starts(batch.data))
+    (p_loss, policy_metrics), (v_loss, value_metrics) = (
+        _policy_loss(policy, config, batch),
+        _value_loss(value, config, batch, unit),
+    )
+    return p_loss + v_loss, policy_metrics | value_metrics
+
+
+def _policy_loss(policy: Any, config: PPG, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+    log_ratio = policy.log_probability(batch.data["action"]) - batch.data["log_probability"]
+    gain, entropy = batch.mean(surrogate(log_ratio, batch.data["advantage"], config.clip)), batch.mean(policy.entropy())
+    divergence = batch.mean(ratio_divergence(log_ratio))
+    loss = gain - config.entropy_bonus * entropy
+    beyond = 0.0 if config.clip is None else jnp.abs(jnp.exp(log_ratio) - 1.0) > config.clip
+    return loss if config.divergence_weight is None else loss + config.divergence_weight * divergence, {
+        "policy_loss": gain,
+        "entropy": entropy,
+        "approx_kl": divergence,
+        "clip_fraction": batch.average(jnp.broadcast_to(beyond, log_ratio.shape)),
+        "advantage_max": jnp.max(jnp.abs(batch.data["advantage"])),
+    }
+
+
+def _value_loss(
+    value: jax.Array, config: PPG, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    target, old = batch.data["target"] / unit, batch.data["value"] / unit
+    error = batch.mean(value_error(value, target, old, config.value_clip))
+    metrics = {"value_loss": 0.5 * error, "explained_variance": explained_variance(target, old, batch)}
+    return config.value_weight * error, metrics
 
 
 # The updates.
@@ -75,17 +186,17 @@ class State(NamedTuple):
 def policy_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """Do one update of the policy, and of the value where their epochs are equal."""
     loss = joint_loss if config.policy_epochs == config.value_epochs else policy_loss
-    return phasic.descended(config, state, batch, loss, "policy", config.learning_rate)
+    return phasic.gradient_update(config, state, batch, loss, "policy", config.learning_rate)
 
 
 def value_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """Do one update of the value in its separate epochs."""
-    return phasic.descended(config, state, batch, value_loss, "value", config.learning_rate)
+    return phasic.gradient_update(config, state, batch, value_loss, "value", config.learning_rate)
 
 
 def auxiliary_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
     """Do one update of the whole network with the auxiliary optimiser."""
-    return phasic.descended(config, state, batch, auxiliary_loss, "auxiliary", config.auxiliary_learning_rate)
+    return phasic.gradient_update(config, state, batch, auxiliary_loss, "auxiliary", config.auxiliary_learning_rate)
 
 
 def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
@@ -269,7 +380,6 @@ class PPG:
     start = phasic.start
     act = phasic.act
     distribution = phasic.distribution
-    q_values = phasic.q_values
     recipe = phasic.recipe_of
 
 

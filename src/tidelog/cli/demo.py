@@ -22,7 +22,7 @@ from tidelog.envs import Observed, TabularEnvironment, clinician, play, treatmen
 from tidelog.envs.play import Episodes
 from tidelog.envs.treatment import exact_value
 from tidelog.errors import ConfigError
-from tidelog.ope.verdict.verdict_store import held_out_part, keep
+from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict
 from tidelog.policies.action_mapping import MappedPolicy
 from tidelog.policies.rollout import rollout
 from tidelog.policies.statistics import bootstrap_interval, mean
@@ -202,7 +202,7 @@ def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
     )
     judged = []
     for name, (run, seed) in seeds.items():
-        keep(verdicts[name], folder / run, f"seed-{seed}-sampled")
+        store_verdict(verdicts[name], folder / run, f"seed-{seed}-sampled")
         judged.append(_Judged(name, policies[name], verdicts[name]))
     say(f"   All {len(judged)} policies are judged at once; their intervals hold simultaneously.")
     say(f"   {judged[0].name}: {judged[0].verdict.decision}. {judged[0].verdict.paragraph}\n")

@@ -21,7 +21,7 @@ from tidelog.ope.verdict.judge import judge
 from tidelog.ope.verdict.ledger import Ledger
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.results import Verdict, percent
-from tidelog.ope.verdict.verdict_store import held_out_part, keep, write
+from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict, write
 from tidelog.ope.verdict.verdicts import Verdicts
 from tidelog.policies.policy import Policy
 from tidelog.training.runs.policies import member_policy, policy_of_run

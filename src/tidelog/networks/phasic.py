@@ -35,7 +35,7 @@ PICTURE_HEAD = 0.1  # with pictures, initial norm of head weights (openai/phasic
 LOG_STD_RANGE = (-5.0, 2.0)
 
 
-class Past(NamedTuple):
+class SegmentStart(NamedTuple):
     """The start of segments, for recurrent networks."""
 
     first: jax.Array  # [B, T] bool: the steps that begin an episode
@@ -95,30 +95,32 @@ class Phasic(eqx.Module):
     stops_always: bool = eqx.field(static=True)
 
     def __call__(
-        self, observation: Observation, mask: jax.Array | None = None, past: Past | None = None
+        self, observation: Observation, mask: jax.Array | None = None, past: SegmentStart | None = None
     ) -> tuple[Distribution, jax.Array]:
         """Return the policy and its value [B], as the policy phase trains them."""
         features = self._features(observation, past)
         return self.head(features, mask), self._value(observation, features, self.stops, past)
 
     def both_values(
-        self, observation: Observation, mask: jax.Array | None = None, past: Past | None = None
+        self, observation: Observation, mask: jax.Array | None = None, past: SegmentStart | None = None
     ) -> tuple[Distribution, jax.Array, jax.Array | None]:
         """Return the policy, its value [B] and its auxiliary value [B] or None, as the auxiliary phase trains them."""
         features = self._features(observation, past)
         auxiliary = None if self.auxiliary is None else self.auxiliary(features)[..., 0]
         return self.head(features, mask), self._value(observation, features, self.stops_always, past), auxiliary
 
-    def policy(self, observation: Observation, mask: jax.Array | None = None, past: Past | None = None) -> Distribution:
+    def policy(
+        self, observation: Observation, mask: jax.Array | None = None, past: SegmentStart | None = None
+    ) -> Distribution:
         """Return the policy alone."""
         return self.head(self._features(observation, past), mask)
 
-    def worth(self, observation: Observation) -> jax.Array:
+    def value_of(self, observation: Observation) -> jax.Array:
         """Return the value alone [B]."""
         return self._value(observation, None, False, None)
 
-    def worth_along(
-        self, observation: Observation, following: Observation, past: Past
+    def values_of_segment(
+        self, observation: Observation, following: Observation, past: SegmentStart
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Return the recurrent values [B, T] of every step and of its next observation, and the carries [B, T, H]."""
         trunk, begin = (self.trunk, past.policy) if self.value_trunk is None else (self.value_trunk, past.value)
@@ -140,10 +142,12 @@ class Phasic(eqx.Module):
         seen, carry = self.trunk.encoder.step(observation, carry)
         return self.head(self.trunk.body(seen), mask), carry
 
-    def _features(self, observation: Observation, past: Past | None) -> jax.Array:
+    def _features(self, observation: Observation, past: SegmentStart | None) -> jax.Array:
         return self.trunk(observation) if past is None else self.trunk(observation, past.policy, past.first)
 
-    def _value(self, observation: Observation, features: jax.Array | None, stop: bool, past: Past | None) -> jax.Array:
+    def _value(
+        self, observation: Observation, features: jax.Array | None, stop: bool, past: SegmentStart | None
+    ) -> jax.Array:
         if self.value_trunk is not None:
             begin = () if past is None else (past.value, past.first)
             seen = self.value_trunk(observation, *begin)

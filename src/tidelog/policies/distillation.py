@@ -14,7 +14,7 @@ import numpy as np
 
 from tidelog.algorithms.core.choosing_actions import EpsilonGreedy, EpsilonMode, in_blocks
 from tidelog.algorithms.core.contract import DistillationTarget
-from tidelog.algorithms.phasic.distillation import BLOCK
+from tidelog.algorithms.phasic import BLOCK
 from tidelog.envs.protocol import Environment
 from tidelog.errors import SpecError
 from tidelog.networks.distributions import Categorical, Gaussian, Several

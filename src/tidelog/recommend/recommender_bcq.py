@@ -43,7 +43,7 @@ from tidelog.algorithms.core.optimisation import (
     polyak_update,
 )
 from tidelog.algorithms.core.registry import register
-from tidelog.algorithms.core.running_statistics import counted
+from tidelog.algorithms.core.running_statistics import add_batch
 from tidelog.algorithms.core.sampling import Batch, Sampler
 from tidelog.errors import ConfigError, SpecError
 from tidelog.losses.td import PointLoss, squared
@@ -94,7 +94,7 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
     due = (state.step + 1) % config.policy_delay == 0
     state, metrics = recalled(config, state, batch, keys[0]) if config.joint else (state, {})
     if state.rewards is not None:
-        state = state._replace(rewards=counted(state.rewards, batch))
+        state = state._replace(rewards=add_batch(state.rewards, batch))
     seen = scene(state.recall, state.target_reader, state.known, visit)
     if state.imagination is not None:
         state, extra = generated(config, state, batch, seen, keys[1])

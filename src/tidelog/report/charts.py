@@ -31,7 +31,7 @@ class Curve:
     dashed: bool = False
 
 
-def curves(said: str, drawn: Sequence[Curve]) -> str:
+def curves(description: str, drawn: Sequence[Curve]) -> str:
     """A chart of curves over updates; its vertical axis is logarithmic if positive numbers span decades."""
     across = axis(np.concatenate([one.updates for one in drawn]), _LEFT, _RIGHT)
     numbers = np.concatenate([np.ravel(part) for one in drawn for part in (one.seeds, one.mean)])
@@ -40,7 +40,7 @@ def curves(said: str, drawn: Sequence[Curve]) -> str:
     for one in drawn:
         content += _one_curve(one, across, up)
     scale = ", logarithmic axis" if up.logarithmic else ""
-    return picture(f"{said}{scale}", WIDTH, _BOTTOM + 22, "".join(content))
+    return picture(f"{description}{scale}", WIDTH, _BOTTOM + 22, "".join(content))
 
 
 def _one_curve(one: Curve, across: Axis, up: Axis) -> list[str]:
@@ -100,7 +100,7 @@ class Reach:
     strong: bool = False
 
 
-def intervals(said: str, rows: Sequence[Reach], line: float | None, sides: tuple[str, str] = ("", "")) -> str:
+def intervals(description: str, rows: Sequence[Reach], line: float | None, sides: tuple[str, str] = ("", "")) -> str:
     """Estimates with their intervals and a vertical line; `sides` are the labels on its left and right.
 
     Arrows mark ends outside the chart.
@@ -117,7 +117,7 @@ def intervals(said: str, rows: Sequence[Reach], line: float | None, sides: tuple
     content.append(f'<line x1="6" x2="{WIDTH - 6}" y1="{foot}" y2="{foot}"/>')
     if any(sides):
         content += [text(6, foot + 29, f"◂ {sides[0]}"), text(WIDTH - 6, foot + 29, f"{sides[1]} ▸", "end")]
-    return picture(said, WIDTH, foot + (34 if any(sides) else 18), "".join(content))
+    return picture(description, WIDTH, foot + (34 if any(sides) else 18), "".join(content))
 
 
 def _along(rows: Sequence[Reach], line: float | None) -> Axis:

@@ -16,7 +16,7 @@ from tidelog.policies.replay_policy import replay_actions
 from tidelog.report.axes import Values
 from tidelog.report.frame import figure, grid, legend, paragraph, section
 from tidelog.report.learning_part import Line, lines_of
-from tidelog.report.logs import Found, fingerprint
+from tidelog.report.logs import LogSource, fingerprint
 from tidelog.report.overlays import Source, overlaid, shares
 from tidelog.report.saved import SavedRun
 from tidelog.training.runs.policies import member_policy
@@ -34,7 +34,7 @@ class Part:
 
     log: Log
     steps: int  # N
-    said: str
+    description: str
 
     @property
     def starts(self) -> Values:
@@ -50,7 +50,7 @@ class Choices:
     actions: Values
 
 
-def coverage(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
+def coverage(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
     """The section: for every log, its actions and those of the policies that learnt from it."""
     body = [
         _one_log(found, [line for line in lines_of(runs) if fingerprint(line.run) == mark], len(logs) > 1)
@@ -59,7 +59,7 @@ def coverage(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
     return section("Actions of log and policy", "".join(body), "actions")
 
 
-def _one_log(found: Found, lines: Sequence[Line], several: bool) -> str:
+def _one_log(found: LogSource, lines: Sequence[Line], several: bool) -> str:
     if not isinstance(found.log, Log):
         return paragraph(f"{found.reason} The policies' actions at its steps are not shown.")
     part, notes, chosen = part_of(found.log, lines), [], []
@@ -69,7 +69,7 @@ def _one_log(found: Found, lines: Sequence[Line], several: bool) -> str:
         except TidelogError as error:
             notes.append(f"{line.name}: its policy cannot be loaded. {error}")
     names = ", ".join(line.name for line in lines)
-    head = [paragraph(f"{'The log of ' + names + '. ' if several else ''}{part.said}", "soft")]
+    head = [paragraph(f"{'The log of ' + names + '. ' if several else ''}{part.description}", "soft")]
     key = legend([("log", "log"), *((f"c{one.line.colour}", one.line.name) for one in chosen)])
     likeness = "".join(paragraph(_likeness(one, part)) for one in chosen)
     return "".join([*head, *map(paragraph, notes), key, likeness, grid(_pictures(part, chosen), broad=True)])

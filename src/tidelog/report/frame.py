@@ -76,9 +76,9 @@ def command(line: str) -> str:
     return f"<pre>{escape(line)}</pre>"
 
 
-def figure(name: str, picture: str, said: str) -> str:
+def figure(name: str, picture: str, description: str) -> str:
     """A picture with its name above and a text below."""
-    caption = f"<p>{escape(said)}</p>" if said else ""
+    caption = f"<p>{escape(description)}</p>" if description else ""
     return f"<figure><figcaption><b>{escape(name)}</b></figcaption>{picture}{caption}</figure>"
 
 
@@ -88,7 +88,7 @@ def grid(figures: Iterable[str], *, broad: bool = False) -> str:
     return f'<div class="{kind}">{drawn}</div>' if drawn else ""
 
 
-def beside(body: str, picture: str) -> str:
+def with_picture(body: str, picture: str) -> str:
     """Text with a picture on its right, or below on narrow screens."""
     return f'<div class="beside"><div>{body}</div>{picture}</div>'
 

@@ -18,7 +18,7 @@ from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, P
 from tidelog.recommend.metrics.ranked_lists import Comparison, RankingRow, compare
 from tidelog.report.frame import bullets, heading, paragraph, section, table
 from tidelog.report.learning_part import Line, lines_of
-from tidelog.report.logs import Found, fingerprint
+from tidelog.report.logs import LogSource, fingerprint
 from tidelog.report.saved import SavedRun, ranks
 from tidelog.training.runs.policies import member_policy
 from tidelog.training.runs.run import collapsed_metrics
@@ -30,7 +30,7 @@ MEASURES = ("hit rate", "ndcg", "mrr", "reward", "discounted reward", "popularit
 ALONE = "encoder alone"
 
 
-def lists(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
+def lists(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
     """The section about recommender runs: for every log a table of its runs and of baselines, and warnings."""
     mine = [run for run in runs if ranks(run)]
     if not mine:
@@ -44,7 +44,7 @@ def lists(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
     return section("Lists", "".join(body) + _collapses(mine), "lists")
 
 
-def _one_log(found: Found, lines: Sequence[Line]) -> str:
+def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     share = min(line.run.record.options.held_out for line in lines)
     if not isinstance(found.log, Interactions):
         return paragraph(f"{found.reason} The quality of lists is not shown.")

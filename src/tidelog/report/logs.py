@@ -15,16 +15,16 @@ from tidelog.training.engine.log_streaming import is_mapped
 from tidelog.training.runs.record import Record
 
 
-class Found(NamedTuple):
+class LogSource(NamedTuple):
     """A log, or the reason why there is none."""
 
     log: Log | Interactions | None
     reason: str
 
 
-def logs_of(runs: Sequence[SavedRun], log: Log | Interactions | None = None) -> dict[str, Found]:
+def logs_of(runs: Sequence[SavedRun], log: Log | Interactions | None = None) -> dict[str, LogSource]:
     """Logs by fingerprint, each once; `log` replaces the run's source, LogError if no run learnt from it."""
-    logs: dict[str, Found] = {}
+    logs: dict[str, LogSource] = {}
     if log is not None:
         mine = [run for run in runs if _same(log, run.record)]
         if not mine:
@@ -33,7 +33,7 @@ def logs_of(runs: Sequence[SavedRun], log: Log | Interactions | None = None) -> 
                 f"the log of {runs[0].path} had {runs[0].record.data['steps']:,} and "
                 f"{runs[0].record.data['episodes']:,}. fix: omit the log, or pass the run's own"
             )
-        logs[fingerprint(mine[0])] = Found(log, "")
+        logs[fingerprint(mine[0])] = LogSource(log, "")
     for run in runs:
         mark = fingerprint(run)
         if mark not in logs or logs[mark].log is None:
@@ -52,21 +52,21 @@ def source(record: Record) -> str:
     return "a log in memory" if origin is None else str(origin["source"])
 
 
-def _reopened(record: Record) -> Found:
+def _reopened(record: Record) -> LogSource:
     origin: Mapping[str, Any] | None = record.data["origin"]
     if origin is None:
-        return Found(
+        return LogSource(
             None,
             "The run's log was in memory only and cannot be reopened. fix: pass it with --log (in Python log=...).",
         )
     path = Path(str(origin["source"]))
     if path.is_absolute() and not path.exists():
-        return Found(None, f"The run's log is no longer at {path}.")
+        return LogSource(None, f"The run's log is no longer at {path}.")
     try:
         log = reopen_any(origin)
     except TidelogError as error:
-        return Found(None, f"The run's log cannot be reopened: {error}")
-    return Found(log, "") if _same(log, record) else Found(None, f"The log at {path} is not the run's log.")
+        return LogSource(None, f"The run's log cannot be reopened: {error}")
+    return LogSource(log, "") if _same(log, record) else LogSource(None, f"The log at {path} is not the run's log.")
 
 
 def _same(log: Log | Interactions, record: Record) -> bool:

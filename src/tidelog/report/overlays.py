@@ -27,7 +27,7 @@ class Source:
     values: Values
 
 
-def ridges(said: str, sources: Sequence[Source]) -> str:
+def ridges(description: str, sources: Sequence[Source]) -> str:
     """One histogram per source, stacked over a common axis, each with a tick at its mean."""
     shared = bins(np.concatenate([one.values for one in sources]))
     along = _over(shared)
@@ -40,10 +40,10 @@ def ridges(said: str, sources: Sequence[Source]) -> str:
         content.append(f'<line x1="2" x2="{WIDTH - 2}" y1="{foot}" y2="{foot}"/>')
         content.append(f'<line class="ink" x1="{mean:.1f}" x2="{mean:.1f}" y1="{foot - _TALL}" y2="{foot + 4}"/>')
     foot = len(sources) * (_TALL + _GAP)
-    return picture(said, WIDTH, foot + 20, "".join([*content, _numbers(along, foot + 16, shared.whole)]))
+    return picture(description, WIDTH, foot + 20, "".join([*content, _numbers(along, foot + 16, shared.whole)]))
 
 
-def overlaid(said: str, sources: Sequence[Source]) -> str:
+def overlaid(description: str, sources: Sequence[Source]) -> str:
     """One histogram of shares: the first source is filled, the others are outlines."""
     shared = bins(np.concatenate([one.values for one in sources]))
     along, tall = _over(shared), 100
@@ -60,10 +60,10 @@ def overlaid(said: str, sources: Sequence[Source]) -> str:
         )
         content.append(f'<path class="curve {one.colour}" d="M{points}"/>')
     content.append(f'<line x1="2" x2="{WIDTH - 2}" y1="{tall + 4.5}" y2="{tall + 4.5}"/>')
-    return picture(said, WIDTH, tall + 22, "".join([*content, _numbers(along, tall + 18, shared.whole)]))
+    return picture(description, WIDTH, tall + 22, "".join([*content, _numbers(along, tall + 18, shared.whole)]))
 
 
-def shares(said: str, names: Sequence[str], sources: Sequence[tuple[str, Values]]) -> str:
+def shares(description: str, names: Sequence[str], sources: Sequence[tuple[str, Values]]) -> str:
     """Bars of shares: for every name one bar per source, `(colour, shares [names])`."""
     tall = len(sources) * _LINE + 10
     top = max(float(values.max()) for _, values in sources) or 1.0
@@ -75,10 +75,10 @@ def shares(said: str, names: Sequence[str], sources: Sequence[tuple[str, Values]
             width, here = values[place] / top * 172, y + line * _LINE
             content.append(f'<rect class="{colour}" x="118" y="{here}" width="{width:.1f}" height="{_LINE - 2}"/>')
             content.append(text(122 + width, here + _LINE - 1, f"{values[place]:.1%}"))
-    return picture(said, WIDTH, len(names) * tall + 6, "".join(content))
+    return picture(description, WIDTH, len(names) * tall + 6, "".join(content))
 
 
-def binned(said: str, counts: Values, edges: Values, labels: Sequence[tuple[float, str]]) -> str:
+def binned(description: str, counts: Values, edges: Values, labels: Sequence[tuple[float, str]]) -> str:
     """A histogram of counts [B] between edges [B + 1], with labels at some numbers."""
     shared, tall = Bins(counts, edges, False), 90
     along = _over(shared)
@@ -86,7 +86,7 @@ def binned(said: str, counts: Values, edges: Values, labels: Sequence[tuple[floa
     content.append(f'<line x1="2" x2="{WIDTH - 2}" y1="{tall + 4.5}" y2="{tall + 4.5}"/>')
     places = [float(np.clip(along.at(value), 18, WIDTH - 18)) for value, _ in labels]
     content += [text(x, tall + 18, word, "middle") for x, (_, word) in zip(places, labels, strict=True)]
-    return picture(said, WIDTH, tall + 22, "".join(content))
+    return picture(description, WIDTH, tall + 22, "".join(content))
 
 
 def _over(shared: Bins) -> Axis:

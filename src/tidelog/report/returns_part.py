@@ -12,20 +12,20 @@ from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean
 from tidelog.report.axes import Values
 from tidelog.report.frame import command, figure, grid, paragraph, section, table
 from tidelog.report.learning_part import Line, lines_of
-from tidelog.report.logs import Found, fingerprint
+from tidelog.report.logs import LogSource, fingerprint
 from tidelog.report.overlays import Source, ridges
-from tidelog.report.saved import Played, SavedRun, shown
+from tidelog.report.saved import EvaluationReturns, SavedRun, shown
 
 _MOST_RESAMPLED = 10_000  # returns
 _HEAD = ("", "episodes", "mean", "95 % interval", "median", "IQM", "5 % to 95 %")
 
 
-def returns(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
+def returns(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
     """The section: a chart and a table for every evaluated environment, each with the logger's returns."""
     lines, loggers = lines_of(runs), list(_loggers(runs, logs))
     reasons = [found.reason for found in logs.values() if found.log is None]
     body = [paragraph(f"{reason} The logger's returns are not shown.") for reason in reasons]
-    envs = sorted({played.name for run in runs for played in run.played})
+    envs = sorted({played.name for run in runs for played in run.evaluations})
     for env in envs:
         body.append(_environment(env, lines, loggers))
     if envs and loggers:
@@ -43,7 +43,7 @@ def returns(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
     return section("Returns", "".join(body), "returns")
 
 
-def _loggers(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> Iterator[Source]:
+def _loggers(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> Iterator[Source]:
     for mark, found in logs.items():
         values = episode_returns(found.log) if isinstance(found.log, Log) else None
         if values is None or values.ndim != 1 or not np.isfinite(values).all():
@@ -55,7 +55,7 @@ def _loggers(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> Iterator[So
 def _environment(env: str, lines: Sequence[Line], loggers: Sequence[Source]) -> str:
     sources, rows = list(loggers), [_row(one.name, [one.values]) for one in loggers]
     for line in lines:
-        members = _members(line, [played for played in line.run.played if played.name == env])
+        members = _members(line, [played for played in line.run.evaluations if played.name == env])
         if members:
             name = f"{line.name} ({len(members)} seed{'' if len(members) == 1 else 's'})"
             sources.append(Source(name, f"c{line.colour}", np.concatenate(members)))
@@ -72,7 +72,7 @@ def _only_logged(loggers: Sequence[Source]) -> str:
     return grid([picture], broad=True) + table(_HEAD, rows, "Returns in the log", named=True)
 
 
-def _members(line: Line, evaluations: Sequence[Played]) -> list[Values]:
+def _members(line: Line, evaluations: Sequence[EvaluationReturns]) -> list[Values]:
     """Returns of each seed over all evaluations."""
     members = []
     for member in line.members:

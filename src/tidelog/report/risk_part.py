@@ -9,7 +9,7 @@ from tidelog.ope.verdict.results import Verdict
 from tidelog.policies.statistics import Interval
 from tidelog.report.axes import Values
 from tidelog.report.charts import Curve, curves
-from tidelog.report.frame import beside, bullets, figure, heading, legend, paragraph, table
+from tidelog.report.frame import with_picture, bullets, figure, heading, legend, paragraph, table
 
 
 def risk_of_verdict(verdict: Verdict) -> str:
@@ -19,7 +19,7 @@ def risk_of_verdict(verdict: Verdict) -> str:
             return ""
         return heading("Worst episodes") + paragraph(f"No distribution of returns: {verdict.risk_reason}.", "soft")
     risk = verdict.risk
-    return heading("Worst episodes") + beside(bullets(risk.sentences) + _numbers(risk), _picture(risk))
+    return heading("Worst episodes") + with_picture(bullets(risk.sentences) + _numbers(risk), _picture(risk))
 
 
 def _picture(risk: Risk) -> str:

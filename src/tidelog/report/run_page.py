@@ -22,7 +22,7 @@ from tidelog.report.logs import fingerprint, logs_of, source
 from tidelog.report.returns_part import returns
 from tidelog.report.saved import SavedRun, ranks, read_runs
 from tidelog.report.settings_part import data, machine, settings
-from tidelog.report.verdict_part import banner, estimates, judged
+from tidelog.report.verdict_part import banner, estimates, verdict_section
 
 KIND = "report"
 
@@ -81,9 +81,9 @@ def _sentence(run: SavedRun) -> str:
 
 def _summary(runs: Sequence[SavedRun]) -> str:
     if len(runs) == 1:
-        return section("Verdict", banner(runs[0]) + judged(runs[0]) + _facts(runs[0]), "verdict")
+        return section("Verdict", banner(runs[0]) + verdict_section(runs[0]) + _facts(runs[0]), "verdict")
     body = [table(_HEAD, map(_row, runs), "The runs of this report", named=True)]
-    body += [f'<div class="run">{heading(run.name)}{banner(run)}{judged(run)}</div>' for run in runs]
+    body += [f'<div class="run">{heading(run.name)}{banner(run)}{verdict_section(run)}</div>' for run in runs]
     return section("Verdicts", "".join(body), "verdict")
 
 

@@ -25,7 +25,7 @@ _MOST_NAMED = 2  # numbers in the name of one algorithm of a population
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
+class EvaluationReturns:
     """Returns of one evaluation, one row per member."""
 
     env: str
@@ -51,7 +51,7 @@ class SavedRun:
     name: str  # unique in the report
     record: Record
     rows: list[dict[str, Any]]
-    played: tuple[Played, ...]
+    evaluations: tuple[EvaluationReturns, ...]
     verdicts: tuple[SavedVerdict, ...]  # the newest first
     checkpoints: list[int]  # updates of the checkpoints
 
@@ -106,9 +106,9 @@ def _read(path: Path, name: str) -> SavedRun:
             f"{path} has no metrics yet, so there is nothing to show: its first report is at update "
             f"{min(record.options.every, record.options.steps):,}. fix: continue with `tidelog resume {path}`"
         )
-    played = tuple(_played(file) for file in sorted((path / "evaluations").glob("*.json")))
+    evaluations = tuple(_played(file) for file in sorted((path / "evaluations").glob("*.json")))
     checkpoints = Checkpoints(path / "checkpoints", 1).updates()
-    return SavedRun(path, name, record, rows, played, read_verdicts(path / "verdicts"), checkpoints)
+    return SavedRun(path, name, record, rows, evaluations, read_verdicts(path / "verdicts"), checkpoints)
 
 
 def _checked_record(path: Path, record: Record) -> Record:
@@ -137,14 +137,14 @@ def _checked_rows(path: Path, rows: list[dict[str, Any]], members: int) -> list[
     return rows
 
 
-def _played(path: Path) -> Played:
+def _played(path: Path) -> EvaluationReturns:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         returns = tuple(np.asarray(member, np.float64) for member in content["returns"])
         usable = bool(returns) and all(one.ndim == 1 and one.size and np.isfinite(one).all() for one in returns)
         if not usable:
             raise ValueError("'returns' must hold one list of finite numbers per member")
-        return Played(str(content["env"]), bool(content["sampled"]), returns)
+        return EvaluationReturns(str(content["env"]), bool(content["sampled"]), returns)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
             f"{path} is not an evaluation, or it is damaged: {error!r}. fix: remove it and evaluate the run again"

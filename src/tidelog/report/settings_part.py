@@ -13,7 +13,7 @@ from tidelog.errors import TidelogError
 from tidelog.recommend.interactions.log import Interactions, text
 from tidelog.report.data_page import log_tiles, problem
 from tidelog.report.frame import bullets, command, definitions, heading, paragraph, section, table
-from tidelog.report.logs import Found, fingerprint, source
+from tidelog.report.logs import LogSource, fingerprint, source
 from tidelog.report.saved import SavedRun, plain, shown
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.selection import Selection
@@ -21,7 +21,7 @@ from tidelog.training.runs.selection import Selection
 _MOST_PROBLEMS = 20
 
 
-def data(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
+def data(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
     """The section about each log: its size and data checks."""
     body = []
     for mark, found in logs.items():

@@ -71,10 +71,10 @@ def bars(name: str, counts: Sequence[tuple[str, int]], more: int = 0) -> str:
     return picture(title, _WIDTH, (len(counts) + bool(more)) * _LINE + 2, "".join([*lines, *tail]))
 
 
-def picture(said: str, width: float, height: float, content: str) -> str:
+def picture(description: str, width: float, height: float, content: str) -> str:
     """An SVG with a text description."""
-    said = escape(said, quote=True)
-    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{said}"><title>{said}</title>{content}</svg>'
+    description = escape(description, quote=True)
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{description}"><title>{description}</title>{content}</svg>'
 
 
 def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> str:

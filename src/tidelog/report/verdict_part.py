@@ -11,7 +11,7 @@ from tidelog.ope.verdict.results import Estimate, Support, Verdict, percent
 from tidelog.policies.statistics import Interval
 from tidelog.report.charts import Reach, intervals
 from tidelog.report.frame import (
-    beside,
+    with_picture,
     bullets,
     command,
     definitions,
@@ -49,7 +49,7 @@ def banner(run: SavedRun) -> str:
     )
 
 
-def judged(run: SavedRun) -> str:
+def verdict_section(run: SavedRun) -> str:
     """The newest verdict with its interval, and the earlier ones."""
     if ranks(run):
         return paragraph("A policy that ranks items is judged by the items taken next, in the table of lists below.")
@@ -59,7 +59,7 @@ def judged(run: SavedRun) -> str:
     verdict = newest.verdict
     parts = [paragraph(verdict.paragraph), bullets(verdict.reasons)]
     parts += [paragraph(f"Estimated quantity: {verdict.estimand}", "soft"), paragraph(_used(run), "soft")]
-    body = [_disagreement(run), beside("".join(parts), _difference(verdict))]
+    body = [_disagreement(run), with_picture("".join(parts), _difference(verdict))]
     body += [risk_of_verdict(verdict), _together(newest)]
     if len(run.verdicts) > 1:
         rows = [_earlier(one) for one in run.verdicts]

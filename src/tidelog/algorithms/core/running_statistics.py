@@ -27,18 +27,18 @@ def empty_statistics() -> Running:
     return Running(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
 
 
-def counted(running: Running, batch: Batch) -> Running:
+def add_batch(running: Running, batch: Batch) -> Running:
     """Add the rewards of one batch [B], or of the valid steps of its windows."""
     reward = batch.data.reward
     weight = jnp.ones_like(reward) if batch.weight is None else batch.weight
     if batch.valid is None:
-        return merged(running, reward, weight)
+        return add_values(running, reward, weight)
     if batch.valid_steps is not None:  # windows are drawn in proportion to them, so every step counts equally
         weight = weight / batch.valid_steps[:, None]
-    return merged(running, reward, jnp.where(batch.valid, weight, 0.0))
+    return add_values(running, reward, jnp.where(batch.valid, weight, 0.0))
 
 
-def merged(running: Running, values: jax.Array, weight: jax.Array) -> Running:
+def add_values(running: Running, values: jax.Array, weight: jax.Array) -> Running:
     """Add values, each counted by its weight of the same shape."""
     count = jnp.sum(weight)
     mean = jnp.sum(weight * values) / jnp.maximum(count, 1e-12)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tidelog.ope.estimators.ratios import wanted
+from tidelog.ope.estimators.ratios import required_part
 from tidelog.ope.evidence.evidence import Evidence
 
 TIMES = 1.5  # ratio of frequencies from which a policy outside the logged range is refused
@@ -35,7 +35,7 @@ def unusual_action_count(evidence: Evidence) -> ActionCount:
     usual = ActionCount(0, 0.0, 0.0, 0.0, outside=False, beyond=False)
     if evidence.occupancy is None or evidence.action is None:
         return usual
-    weights, first = wanted(evidence, "occupancy"), evidence.starts[:-1]
+    weights, first = required_part(evidence, "occupancy"), evidence.starts[:-1]
     steps = float(np.add.reduceat(weights, first).mean())  # per episode of the target
     furthest, habit = 0.0, usual
     for action in np.unique(evidence.action):

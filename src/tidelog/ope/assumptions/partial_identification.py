@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tidelog.ope.estimators.ratios import wanted
+from tidelog.ope.estimators.ratios import required_part
 from tidelog.ope.evidence.evidence import Evidence, Floats
 
 UNKNOWN = 0.5  # share of logged actions that other episodes do not show, from which support counts as unknown
@@ -61,7 +61,7 @@ def extreme_values(evidence: Evidence, *, best: bool = False, known: float | Non
         return replace(evidence, model=extreme, model_target=extreme, model_all=None)
     if supported.shape[1] == 1 or evidence.model_all is None or evidence.target_all is None or evidence.action is None:
         shown = supported[:, 0] if supported.shape[1] == 1 else np.zeros(len(step), bool)
-        value, rated = wanted(evidence, "model_target"), wanted(evidence, "model")
+        value, rated = required_part(evidence, "model_target"), required_part(evidence, "model")
         return replace(
             evidence,
             model=np.where(shown, rated, extreme),

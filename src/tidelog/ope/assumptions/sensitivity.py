@@ -51,7 +51,7 @@ def worst_factors(
     `estimator` may be a difference of estimates; it must use unchanged weights, neither clipped nor shrunk.
     """
     low, high = factor_bounds(evidence, odds, densities=densities)
-    fixed, plain = estimator(shifted(evidence, np.zeros(len(low)))), estimator(evidence)
+    fixed, plain = estimator(with_weight_factors(evidence, np.zeros(len(low)))), estimator(evidence)
     if len(plain) != evidence.episodes:
         raise SpecError(f"found {len(plain)} groups: expected one row per episode. fix: judge fewer episodes")
     numerators, denominators = plain.numerators - fixed.numerators, plain.denominators - fixed.denominators
@@ -74,7 +74,7 @@ def worst_factors(
     return worst
 
 
-def shifted(evidence: Evidence, factors: Floats) -> Evidence:
+def with_weight_factors(evidence: Evidence, factors: Floats) -> Evidence:
     """The same evidence with every weight of episode i multiplied by `factors[i]`, [E]."""
     target = np.array(evidence.target, np.float64)
     target[evidence.starts[:-1]] *= factors

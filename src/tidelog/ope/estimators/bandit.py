@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, SpecError
-from tidelog.ope.estimators.ratios import Ratios, means, quotients, wanted, weights_of_steps
+from tidelog.ope.estimators.ratios import Ratios, means, quotients, required_part, weights_of_steps
 from tidelog.ope.evidence.evidence import Evidence, Floats
 
 
@@ -44,26 +44,26 @@ def clipped_ips(evidence: Evidence, largest: float = 10.0) -> Ratios:
 def direct_method(evidence: Evidence) -> Ratios:
     """The model's mean value under the target policy."""
     _weights(evidence)
-    return means(wanted(evidence, "model_target"))
+    return means(required_part(evidence, "model_target"))
 
 
 def doubly_robust(evidence: Evidence) -> Ratios:
     """The model's value, corrected by weighted residuals."""
-    return means(wanted(evidence, "model_target") + _weights(evidence) * _residuals(evidence))
+    return means(required_part(evidence, "model_target") + _weights(evidence) * _residuals(evidence))
 
 
 def self_normalised_dr(evidence: Evidence) -> Ratios:
     """Doubly robust with self-normalised residuals."""
     weights = _weights(evidence)
     residuals = Ratios((weights * _residuals(evidence))[:, None], weights[:, None])
-    return means(wanted(evidence, "model_target")).plus(residuals)
+    return means(required_part(evidence, "model_target")).plus(residuals)
 
 
 def switch_dr(evidence: Evidence, largest: float = 10.0) -> Ratios:
     """Doubly robust where the weight is at most `largest`, the model alone elsewhere."""
     weights = _weights(evidence)
     small = np.where(weights <= _at_least_0("largest", largest), weights, 0.0)
-    return means(wanted(evidence, "model_target") + small * _residuals(evidence))
+    return means(required_part(evidence, "model_target") + small * _residuals(evidence))
 
 
 def dr_optimistic_shrinkage(evidence: Evidence, shrinkage: float = 100.0) -> Ratios:
@@ -71,7 +71,7 @@ def dr_optimistic_shrinkage(evidence: Evidence, shrinkage: float = 100.0) -> Rat
     weights = _weights(evidence)
     if not np.isinf(_at_least_0("shrinkage", shrinkage)):
         weights = np.where(weights > 0, shrinkage * weights / np.maximum(weights**2 + shrinkage, 1e-300), 0.0)
-    return means(wanted(evidence, "model_target") + weights * _residuals(evidence))
+    return means(required_part(evidence, "model_target") + weights * _residuals(evidence))
 
 
 def mips(evidence: Evidence, likelihood: NDArray[np.floating]) -> Ratios:
@@ -82,7 +82,7 @@ def mips(evidence: Evidence, likelihood: NDArray[np.floating]) -> Ratios:
     beyond its embedding.
     """
     _weights(evidence)
-    target, behaviour = wanted(evidence, "target_all"), wanted(evidence, "behaviour_all")
+    target, behaviour = required_part(evidence, "target_all"), required_part(evidence, "behaviour_all")
     if np.shape(likelihood) != target.shape or (np.asarray(likelihood) < 0).any():
         raise SpecError(f"likelihood has shape {np.shape(likelihood)}: expected {target.shape}, all at least 0")
     weights = quotients((target * likelihood).sum(1), (behaviour * likelihood).sum(1))
@@ -122,7 +122,7 @@ def _weights(evidence: Evidence) -> Floats:
 
 
 def _residuals(evidence: Evidence) -> Floats:
-    return np.asarray(evidence.reward - wanted(evidence, "model"))
+    return np.asarray(evidence.reward - required_part(evidence, "model"))
 
 
 def _at_least_0(name: str, value: float) -> float:

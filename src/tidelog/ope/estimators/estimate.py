@@ -15,7 +15,7 @@ from tidelog.data.log import Log
 from tidelog.errors import ConfigError, LogError, SpecError, nearest
 from tidelog.ope.estimators import bandit, sequential
 from tidelog.ope.estimators.intervals import METHODS, MOST_GROUPS, Confidence, interval
-from tidelog.ope.estimators.ratios import Ratios, means, wanted
+from tidelog.ope.estimators.ratios import Ratios, means, required_part
 from tidelog.ope.evidence.evidence import Evidence
 from tidelog.ope.evidence.external_policies import ExternalPolicy, as_policy
 from tidelog.ope.evidence.folds import check_seed
@@ -26,7 +26,7 @@ from tidelog.ope.models import density_ratios as marginal
 from tidelog.ope.verdict.results import Estimate, Estimates, Support
 
 IMPOSSIBLE = "outside the range that an episode can earn"
-CUT = 10.0  # largest weight of the estimators that clip weights
+CLIP = 10.0  # largest weight of the estimators that clip weights
 NEEDS = {
     "model": "a model of action values (model='none' was set, or this log supports none)",
     "occupancy": "occupancy ratios, which cannot be estimated on this log",
@@ -44,12 +44,12 @@ class Estimator:
     steps: str = "any"  # "one": only episodes of one step; "several": listed only for longer episodes
     vetoes: bool = False  # may contradict, because a constant added to every reward changes no difference
     largest: float = np.inf  # largest weight, if it clips weights
-    visits: bool = False  # uses occupancy ratios, not products along episodes
+    uses_occupancy: bool = False  # uses occupancy ratios, not products along episodes
 
 
 def fqe(evidence: Evidence) -> Ratios:
     """The model's value of each episode's first observation, under the target policy."""
-    return means(wanted(evidence, "model_target")[evidence.starts[:-1]])
+    return means(required_part(evidence, "model_target")[evidence.starts[:-1]])
 
 
 _Q, _VISITS = ("model",), ("model", "occupancy")
@@ -57,16 +57,21 @@ ESTIMATORS: dict[str, Estimator] = {
     "ips": Estimator(bandit.ips, "reward times weight", "Horvitz & Thompson 1952", (), "one"),
     "snips": Estimator(bandit.snips, "ips over the sum of weights", "Swaminathan & Joachims 2015", (), "one", True),
     "clipped_ips": Estimator(
-        lambda e: bandit.clipped_ips(e, CUT), f"ips, weights clipped at {CUT:g}", "Ionides 2008", (), "one", largest=CUT
+        lambda e: bandit.clipped_ips(e, CLIP),
+        f"ips, weights clipped at {CLIP:g}",
+        "Ionides 2008",
+        (),
+        "one",
+        largest=CLIP,
     ),
     "dm": Estimator(bandit.direct_method, "the model alone", "Dudik, Langford & Li 2011", _Q, "one", True),
     "switch_dr": Estimator(
-        lambda e: bandit.switch_dr(e, CUT),
-        f"dr where the weight is at most {CUT:g}, else dm",
+        lambda e: bandit.switch_dr(e, CLIP),
+        f"dr where the weight is at most {CLIP:g}, else dm",
         "Wang, Agarwal & Dudik 2017",
         _Q,
         "one",
-        largest=CUT,
+        largest=CLIP,
     ),
     "dros": Estimator(bandit.dr_optimistic_shrinkage, "dr, large weights shrunk", "Su et al. 2020", _Q, "one"),
     "is": Estimator(
@@ -88,7 +93,7 @@ ESTIMATORS: dict[str, Estimator] = {
         "Uehara, Huang & Jiang 2020",
         ("occupancy",),
         "several",
-        visits=True,
+        uses_occupancy=True,
     ),
     "drl": Estimator(
         marginal.double_reinforcement,
@@ -97,7 +102,7 @@ ESTIMATORS: dict[str, Estimator] = {
         _VISITS,
         "several",
         True,
-        visits=True,
+        uses_occupancy=True,
     ),
 }
 
@@ -191,15 +196,15 @@ class Supports:
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence, self._products = evidence, support_of(evidence)
-        self._visits = None if evidence.occupancy is None else occupancy_support(evidence)
+        self._occupancy = None if evidence.occupancy is None else occupancy_support(evidence)
 
     def of(self, name: str) -> Support:
         """Support of one estimator."""
         estimator = ESTIMATORS[name]
-        if estimator.visits and self._visits is not None:
-            return self._visits
+        if estimator.uses_occupancy and self._occupancy is not None:
+            return self._occupancy
         if np.isfinite(estimator.largest):
-            return replace(self._products, clipped_share=support_of(self._evidence, largest=CUT).clipped_share)
+            return replace(self._products, clipped_share=support_of(self._evidence, largest=CLIP).clipped_share)
         return self._products
 
 

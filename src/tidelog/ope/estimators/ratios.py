@@ -78,7 +78,7 @@ class Ratios:
         if len(self) <= most:
             return self
         first = group_starts(len(self), most)
-        return Ratios(added_up(self.numerators, first), added_up(self.denominators, first), self.episodes)
+        return Ratios(group_sums(self.numerators, first), group_sums(self.denominators, first), self.episodes)
 
     def clustered(self, clusters: NDArray[np.int64] | None) -> Ratios:
         """The same estimate over clusters of episodes, `clusters` [E] counted from 0; None: one row per episode."""
@@ -107,7 +107,7 @@ def group_starts(rows: int, most: int) -> NDArray[np.int64]:
     return np.linspace(0, rows, min(rows, most), endpoint=False).astype(np.int64)
 
 
-def added_up(values: Floats, first: NDArray[np.int64]) -> Floats:
+def group_sums(values: Floats, first: NDArray[np.int64]) -> Floats:
     """Sums over groups of neighbouring rows, [G, K]."""
     return np.stack([np.add.reduceat(column, first) for column in values.T], axis=1)
 
@@ -121,7 +121,7 @@ def cluster_sums(values: Floats, clusters: NDArray[np.int64]) -> Floats:
     return sums
 
 
-def wanted(evidence: Evidence, name: str) -> NDArray[np.float64]:
+def required_part(evidence: Evidence, name: str) -> NDArray[np.float64]:
     """A required part of the evidence, as float64; SpecError if it is missing."""
     values = getattr(evidence, name)
     if values is None:

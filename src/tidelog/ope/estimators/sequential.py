@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.ope.estimators.ratios import Ratios, group_starts, means, wanted
+from tidelog.ope.estimators.ratios import Ratios, group_starts, means, required_part
 from tidelog.ope.evidence.evidence import Evidence, Floats
 
 CELLS = 1 << 24
@@ -60,12 +60,14 @@ def weighted_per_decision_is(evidence: Evidence) -> Ratios:
 
 def sequential_dr(evidence: Evidence) -> Ratios:
     """Doubly robust: the model's value, corrected by weighted residuals."""
-    return _plain(evidence, evidence.reward - wanted(evidence, "model"), wanted(evidence, "model_target"))
+    return _plain(evidence, evidence.reward - required_part(evidence, "model"), required_part(evidence, "model_target"))
 
 
 def weighted_dr(evidence: Evidence) -> Ratios:
     """Weighted doubly robust: two ratios a step, residuals over `rho_t` and model values over `rho_t-1`."""
-    return _weighted(evidence, evidence.reward - wanted(evidence, "model"), wanted(evidence, "model_target"))
+    return _weighted(
+        evidence, evidence.reward - required_part(evidence, "model"), required_part(evidence, "model_target")
+    )
 
 
 SEQUENTIAL: dict[str, Callable[[Evidence], Ratios]] = {

@@ -24,10 +24,10 @@ from tidelog.ope.assumptions.assumptions import LOGGER, Dependence, history_depe
 from tidelog.ope.evidence.evidence import Evidence
 from tidelog.ope.evidence.external_policies import check_log
 from tidelog.ope.evidence.folds import Ordinals, clusters_of, episode_folds
-from tidelog.ope.evidence.propensities import Propensities, in_time, out_of_fold, propensities_of
+from tidelog.ope.evidence.propensities import Propensities, with_time, out_of_fold, propensities_of
 from tidelog.ope.evidence.target import Floats, Target, target_of
 from tidelog.ope.models.density_ratios import feature_ratios, tabular_ratios
-from tidelog.ope.models.tabular import States, Values, distinct, is_tabular, tabular_values
+from tidelog.ope.models.tabular import States, Values, number_observations, is_tabular, tabular_values
 from tidelog.ope.models.value_models import network_values
 from tidelog.policies.policy import Policy
 from tidelog.types import Continuous, Discrete, MultiDiscrete
@@ -40,7 +40,7 @@ TABLE_FOLDS, NETWORK_FOLDS = 5, 2  # fitting a table is fast, fitting a network 
 
 
 @dataclass(frozen=True, eq=False)
-class Gathered:
+class PolicyEvidence:
     """Evidence about the policy, and about behaviour cloning on the same folds, propensities and models."""
 
     policy: Evidence
@@ -78,7 +78,7 @@ def gather(
     cloning: bool = True,
     tests: bool = True,
     progress: Progress | None = None,
-) -> Gathered:
+) -> PolicyEvidence:
     """Gather evidence about a policy on a log that it never saw, and about behaviour cloning for comparison.
 
     `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded if there are any),
@@ -90,7 +90,7 @@ def gather(
     check_log(log, discount)
     weighted, log = log.weight is not None, replace(log, weight=None)
     target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)
-    plan = planned(log, model, folds, seed)
+    plan = choose_model(log, model, folds, seed)
     tell = progress or (lambda what, share: None)
     tell("policy", 0.1)
     shared = isinstance(propensities, LoggerModel)
@@ -109,7 +109,7 @@ def gather(
     tell("models", 1.0)
     cloned = evidence[1] if len(evidence) > 1 else None
     notes = _notes(log, target, smoothing, weighted)
-    return Gathered(
+    return PolicyEvidence(
         evidence[0],
         cloned,
         plan.folds,
@@ -131,29 +131,29 @@ class LoggerModel(NamedTuple):
     drift: tuple[Dependence, ...]
 
 
-def logger_model(log: Log, plan: ModelChoice, asked: Any, seed: int, *, tests: bool = True) -> LoggerModel:
+def logger_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: bool = True) -> LoggerModel:
     """Propensities and tests of assumptions; models read the time if the logger changed with it."""
     history = tuple(history_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     drift = tuple(time_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     when = relative_time(log)
     changed = any(one.outcome == LOGGER and one.p_value < SUSPECTED for one in drift)
-    estimated = log.propensity is None if asked is None else isinstance(asked, str) and asked == "estimated"
+    estimated = log.propensity is None if source is None else isinstance(source, str) and source == "estimated"
     if when is None or not changed or not estimated or not isinstance(log.spec.action, Discrete | Continuous):
-        return LoggerModel(propensities_of(log, plan.folds, asked, states=plan.states, seed=seed), history, drift)
+        return LoggerModel(propensities_of(log, plan.folds, source, states=plan.states, seed=seed), history, drift)
 
     def left(states: States) -> list[Dependence]:
         return [one for one in time_dependence(log, plan.folds, states, seed=seed) if one.outcome == LOGGER]
 
-    shown, states = in_time(
+    shown, states = with_time(
         log, plan.states, plan.folds, when, lambda states: not any(one.fails for one in left(states))
     )
     others = [one for one in drift if one.outcome != LOGGER]
     others += [] if states is None else left(states)
-    known = propensities_of(shown, plan.folds, asked, states=states, seed=seed)
+    known = propensities_of(shown, plan.folds, source, states=states, seed=seed)
     return LoggerModel(known, history, tuple(others))
 
 
-def planned(log: Log, model: str | None, folds: int | None, seed: int) -> ModelChoice:
+def choose_model(log: Log, model: str | None, folds: int | None, seed: int) -> ModelChoice:
     """Choose the model and the folds for a log."""
     if model is not None and model not in MODELS:
         raise ConfigError(f"model = {model!r}: {nearest(str(model), MODELS)}")
@@ -165,7 +165,7 @@ def planned(log: Log, model: str | None, folds: int | None, seed: int) -> ModelC
         )
     if model == "neural" and isinstance(log.spec.action, MultiDiscrete):
         raise SpecError("model = 'neural' does not support several simultaneous choices. fix: use model='none'")
-    states = distinct(log) if discrete and model != "neural" else None
+    states = number_observations(log) if discrete and model != "neural" else None
     tabular = states is not None and (model == "tabular" or is_tabular(log, states))
     chosen: Model = "tabular" if tabular else "neural" if not isinstance(log.spec.action, MultiDiscrete) else "none"
     count = (TABLE_FOLDS if tabular else NETWORK_FOLDS) if folds is None else folds
@@ -199,7 +199,7 @@ def _centred(log: Log, discount: float) -> tuple[Log, Floats | float]:
 
 
 def _plus(values: Values, known: Floats | float) -> Values:
-    every = None if values.every is None else values.every + np.reshape(known, (-1, 1))
+    every = None if values.all_actions is None else values.all_actions + np.reshape(known, (-1, 1))
     return Values(values.logged + known, values.target + known, every)
 
 
@@ -235,8 +235,8 @@ def _evidence(
         model=None if values is None else values.logged,
         model_target=None if values is None else values.target,
         target_all=everything,
-        behaviour_all=known.every,
-        model_all=None if values is None else values.every,
+        behaviour_all=known.all_actions,
+        model_all=None if values is None else values.all_actions,
         estimated=known.estimated,
         occupancy=_occupancy(log, plan, targets, known, discount, seed),
         action=np.asarray(log.action, np.int64) if isinstance(log.spec.action, Discrete) else None,

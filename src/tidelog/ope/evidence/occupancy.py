@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tidelog.ope.estimators.ratios import wanted
+from tidelog.ope.estimators.ratios import required_part
 from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.evidence.weights import standard_error, support_of
 from tidelog.ope.verdict.results import Support
@@ -21,7 +21,7 @@ def occupancy_support(evidence: Evidence) -> Support:
     The mean weight is replaced by the occupancy-weighted terminations, whose mean over episodes must also be 1 (at
     discount 1, the sum of ratios over last steps; else also of `w (1 - gamma)` over the other steps).
     """
-    visits = wanted(evidence, "occupancy")
+    visits = required_part(evidence, "occupancy")
     support = support_of(evidence, weights=np.maximum(_episode_sums(evidence, visits), 0.0))
     last = np.zeros(len(visits))
     last[evidence.starts[1:] - 1] = 1.0

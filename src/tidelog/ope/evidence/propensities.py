@@ -40,7 +40,7 @@ from tidelog.networks.actor import state_gaussian
 from tidelog.networks.distributions import Gaussian
 from tidelog.ope.assumptions.assumptions import time_basis
 from tidelog.ope.evidence.folds import Ordinals, fold_of_steps, without
-from tidelog.ope.evidence.target import DRAWS, Floats, Target, common_bounds, smoothed
+from tidelog.ope.evidence.target import DRAWS, Floats, Target, common_bounds, with_kernel
 from tidelog.ope.models.tabular import States
 from tidelog.policies.policy import CHUNK, Policy
 from tidelog.training.fit import fit
@@ -95,7 +95,7 @@ class Clone:
         if self.mode is None or self.spread is None or not isinstance(space, Continuous):
             raise TypeError("a clone needs probabilities, or a mode and a spread")
         if not sample:
-            return smoothed(self.mode, log, common_bounds(space, space), bandwidth, seed)
+            return with_kernel(self.mode, log, common_bounds(space, space), bandwidth, seed)
         noise = np.random.default_rng([seed, 5]).standard_normal((len(self.mode), DRAWS, self.mode.shape[1]))
         drawn = np.clip(self.mode[:, None] + self.spread[:, None] * noise, space.low, space.high)
         return Target(self.logged, actions=drawn.astype(np.float32))
@@ -106,7 +106,7 @@ class Propensities:
     """Probabilities of the logger's actions, and the clones behind them, one per fold."""
 
     logged: Floats  # [N]
-    every: Floats | None  # [N, A]: of all discrete actions, always estimated
+    all_actions: Floats | None  # [N, A]: of all discrete actions, always estimated
     estimated: bool  # whether `logged` was estimated
     clones: tuple[Clone, ...]
     by: By | None = None  # the kind of model that estimated `logged`
@@ -115,7 +115,7 @@ class Propensities:
 def propensities_of(
     log: Log,
     folds: Ordinals,
-    asked: Any = None,
+    source: Any = None,
     *,
     states: States | None = None,
     seed: int = 0,
@@ -123,13 +123,13 @@ def propensities_of(
 ) -> Propensities:
     """Recorded or estimated propensities; with `states` by tables of counts, None: by networks.
 
-    `asked`: None uses recorded propensities if there are any; "logged" requires them, "estimated" ignores them; numbers
+    `source`: None uses recorded propensities if there are any; "logged" requires them, "estimated" ignores them; numbers
     [N] and earlier `Propensities` of this log with the same folds are used unchanged. Raises ConfigError for anything
     else, SpecError if it is not possible.
     """
-    if isinstance(asked, Propensities):
-        return asked
-    recorded = _recorded(log, asked)
+    if isinstance(source, Propensities):
+        return source
+    recorded = _recorded(log, source)
     able = isinstance(log.spec.action, Discrete | Continuous)
     if not able and recorded is None:
         raise SpecError(
@@ -139,20 +139,20 @@ def propensities_of(
     count = int(folds.max()) + 1
     clones = () if not able else _clones(log, folds, range(count), states, seed, progress)
     chances = [clone.probabilities for clone in clones]
-    every = None
+    all_actions = None
     if chances and all(one is not None for one in chances):
-        every = out_of_fold(log, folds, [one for one in chances if one is not None], log.position)
+        all_actions = out_of_fold(log, folds, [one for one in chances if one is not None], log.position)
     if recorded is not None:
-        return Propensities(recorded, every, False, clones)
+        return Propensities(recorded, all_actions, False, clones)
     by: By = "network" if states is None else "counts"
-    return Propensities(out_of_fold(log, folds, [clone.logged for clone in clones]), every, True, clones, by)
+    return Propensities(out_of_fold(log, folds, [clone.logged for clone in clones]), all_actions, True, clones, by)
 
 
 TIME_BINS = (1, 2, 4, 8, 16, 32)  # candidate numbers of time bins of a table, each bin with equally many rows
 TIME = "relative time"  # leaf with the time for a network
 
 
-def in_time(
+def with_time(
     log: Log, states: States | None, folds: Ordinals, when: Floats, suffices: Callable[[States], bool]
 ) -> tuple[Log, States | None]:
     """The log and its table for a model of a logger that changed over time; `when` [N] from 0 to 1.
@@ -201,15 +201,17 @@ def out_of_fold(log: Log, folds: Ordinals, found: Sequence[NDArray[Any]], at: ND
     return joined
 
 
-def _recorded(log: Log, asked: Any) -> Floats | None:
-    if asked is None or isinstance(asked, str):
-        if asked not in (None, "logged", "estimated"):
-            raise ConfigError(f"propensities = {asked!r}: expected None, 'logged', 'estimated', or one number per step")
-        if asked == "logged" and log.propensity is None:
+def _recorded(log: Log, source: Any) -> Floats | None:
+    if source is None or isinstance(source, str):
+        if source not in (None, "logged", "estimated"):
+            raise ConfigError(
+                f"propensities = {source!r}: expected None, 'logged', 'estimated', or one number per step"
+            )
+        if source == "logged" and log.propensity is None:
             raise SpecError("this log has no propensities. fix: map their column, or use propensities='estimated'")
-        propensities = None if asked == "estimated" else log.propensity
+        propensities = None if source == "estimated" else log.propensity
     else:
-        propensities = np.asarray(asked)
+        propensities = np.asarray(source)
     if propensities is None:
         return None
     if propensities.shape != (log.steps,) or propensities.dtype.kind not in "fiu":

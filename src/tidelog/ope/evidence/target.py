@@ -62,7 +62,7 @@ def target_of(
     if likely is not None:
         drawn = _drawn(policy, leaves, starts, seed)
         return Target(np.exp(likely.astype(np.float64)), actions=drawn)
-    return smoothed(replay_actions(policy, leaves, starts), log, bounds, bandwidth, seed)
+    return with_kernel(replay_actions(policy, leaves, starts), log, bounds, bandwidth, seed)
 
 
 def stored_starts(log: Log) -> NDArray[np.int64]:
@@ -71,7 +71,7 @@ def stored_starts(log: Log) -> NDArray[np.int64]:
     return np.append(np.asarray(log.position)[log.starts[:-1]], count).astype(np.int64)
 
 
-def passed(log: Log) -> NDArray[np.float32]:
+def elapsed_share(log: Log) -> NDArray[np.float32]:
     """[M, 1]: elapsed steps at each stored observation, as a share of the longest episode."""
     share = np.zeros((len(next(iter(log.observation.values()))), 1), np.float32)
     longest = np.diff(log.starts).max()
@@ -93,7 +93,7 @@ def common_bounds(one: Any, two: Any) -> Continuous:
     return Continuous(low, tuple(map(float, np.maximum(one.high, two.high))))
 
 
-def smoothed(chosen: NDArray[Any], log: Log, bounds: Continuous, bandwidth: float | None, seed: int) -> Target:
+def with_kernel(chosen: NDArray[Any], log: Log, bounds: Continuous, bandwidth: float | None, seed: int) -> Target:
     """Deterministic actions [M, A] with small noise around them, or unchanged without a bandwidth."""
     if bandwidth is None:
         return Target(np.zeros(log.steps), actions=np.asarray(chosen, np.float32)[:, None])

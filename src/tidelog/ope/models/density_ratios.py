@@ -38,11 +38,11 @@ from scipy.sparse.linalg import spsolve
 
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
-from tidelog.ope.estimators.ratios import Ratios, means, wanted
+from tidelog.ope.estimators.ratios import Ratios, means, required_part
 from tidelog.ope.evidence.evidence import Evidence
 from tidelog.ope.evidence.folds import Ordinals, fold_of_steps, without
-from tidelog.ope.evidence.target import Floats, Target, ends_by_clock, passed
-from tidelog.ope.models.tabular import Counts, States, by_state, counted, ends, truncations
+from tidelog.ope.evidence.target import Floats, Target, ends_by_clock, elapsed_share
+from tidelog.ope.models.tabular import Counts, States, by_state, count_model, ends, truncations
 from tidelog.types import Codes
 
 FEATURES = 128  # D
@@ -54,17 +54,17 @@ Features = Callable[[Ordinals], Floats]  # of stored observations [B] -> [B, D]
 
 def marginal_importance(evidence: Evidence) -> Ratios:
     """Mean over episodes of `sum_t w r`."""
-    steps = wanted(evidence, "occupancy") * np.asarray(evidence.reward, np.float64)
+    steps = required_part(evidence, "occupancy") * np.asarray(evidence.reward, np.float64)
     return means(np.add.reduceat(steps, evidence.starts[:-1]))
 
 
 def double_reinforcement(evidence: Evidence) -> Ratios:
     """Mean over episodes of `V(s0) + sum_t w (r + discount V(s') - Q(s, a))`, with V = 0 after the recorded end."""
-    value, rated = wanted(evidence, "model_target"), wanted(evidence, "model")
+    value, rated = required_part(evidence, "model_target"), required_part(evidence, "model")
     after = np.append(value[1:], 0.0)
     after[evidence.starts[1:] - 1] = 0.0
     gap = np.asarray(evidence.reward, np.float64) + evidence.discount * after - rated
-    corrections = np.add.reduceat(wanted(evidence, "occupancy") * gap, evidence.starts[:-1])
+    corrections = np.add.reduceat(required_part(evidence, "occupancy") * gap, evidence.starts[:-1])
     return means(value[evidence.starts[:-1]] + corrections)
 
 
@@ -88,7 +88,7 @@ def _state_ratios(
 ) -> Floats:
     """Ratios of visits to the states of some rows; 1 if the model has no logged visit to a state."""
     longest = int(np.diff(log.starts).max())
-    model, cut = counted(log, states, learnt), truncations(log, learnt, longest)
+    model, cut = count_model(log, states, learnt), truncations(log, learnt, longest)
     policy, logger = (
         by_state(target, states, log.position),
         model.visits / np.maximum(model.visits.sum(1, keepdims=True), 1.0),
@@ -200,5 +200,5 @@ def _seen(log: Log, learnt: Ordinals) -> NDArray[np.float32]:
             flat = leaf.reshape(len(leaf), -1).astype(np.float32)
             parts.append(flat / 255.0 if leaf.dtype == np.uint8 else flat)
     if ends_by_clock(log):
-        parts.append(passed(log))
+        parts.append(elapsed_share(log))
     return np.concatenate(parts, axis=1)

@@ -54,10 +54,10 @@ class Values(NamedTuple):
 
     logged: Floats  # [N]: of the logged action
     target: Floats  # [N]: mean over the target's actions
-    every: Floats | None  # [N, A], of discrete actions
+    all_actions: Floats | None  # [N, A], of discrete actions
 
 
-def distinct(log: Log) -> States:
+def number_observations(log: Log) -> States:
     """Number the different stored observations of a log; different masks are different observations."""
     columns = [np.asarray(leaf) for _, leaf in sorted(log.observation.items())]
     columns += [] if log.action_mask is None else [np.asarray(log.action_mask)]
@@ -72,7 +72,7 @@ def is_tabular(log: Log, states: States | None = None) -> bool:
     """Whether a log has discrete actions and few different observations, each (and each pair) visited often enough."""
     if not isinstance(log.spec.action, Discrete):
         return False
-    states = states or distinct(log)
+    states = states or number_observations(log)
     if states.size > LARGEST:
         return False
     here = states.stored[np.asarray(log.position)]
@@ -182,7 +182,7 @@ def truncations(log: Log, episodes: Ordinals, longest: int) -> Floats | None:
     return np.where(there > 0, np.bincount(lengths[chosen] - 1, minlength=longest) / np.maximum(there, 1), 1.0)
 
 
-def counted(log: Log, states: States, episodes: Ordinals | None = None) -> Counts:
+def count_model(log: Log, states: States, episodes: Ordinals | None = None) -> Counts:
     """Finite model of some episodes of a log with discrete actions and one reward."""
     of = np.ones(log.steps, bool) if episodes is None else np.isin(np.asarray(log.episode), episodes)
     here, after = np.asarray(log.position)[of], np.asarray(log.next_position)[of]
@@ -212,21 +212,21 @@ def by_state(target: Target, states: States, decided: NDArray[Any]) -> Floats:
 def tabular_values(log: Log, states: States, folds: Ordinals, targets: list[Target], discount: float = 1.0) -> Values:
     """Cross-fitted values; `targets` has one per fold (always the same, unless the target is fitted too)."""
     position, of = np.asarray(log.position), fold_of_steps(log, folds)
-    every, mean = np.zeros((log.steps, _actions(log))), np.zeros(log.steps)
+    all_actions, mean = np.zeros((log.steps, _actions(log))), np.zeros(log.steps)
     for fold, target in enumerate(targets):
         rows = np.flatnonzero(of == fold)
-        every[rows] = _fold_values(
+        all_actions[rows] = _fold_values(
             log, states, rows, without(folds, fold), by_state(target, states, position), discount
         )
         if target.probabilities is not None:
-            mean[rows] = (target.probabilities[position[rows]] * every[rows]).sum(1)
-    return Values(every[np.arange(log.steps), np.asarray(log.action)], mean, every)
+            mean[rows] = (target.probabilities[position[rows]] * all_actions[rows]).sum(1)
+    return Values(all_actions[np.arange(log.steps), np.asarray(log.action)], mean, all_actions)
 
 
 def _fold_values(log: Log, states: States, rows: Ordinals, learnt: Ordinals, policy: Floats, discount: float) -> Floats:
     """Values [rows, A] by the model of the episodes `learnt`."""
     here, longest = states.stored[np.asarray(log.position)[rows]], int(np.diff(log.starts).max())
-    model, cut = counted(log, states, learnt), truncations(log, learnt, longest)
+    model, cut = count_model(log, states, learnt), truncations(log, learnt, longest)
     if cut is None:
         return np.asarray(model.action_values(policy, discount, longest)[here])
     step, result = np.asarray(log.step)[rows], np.zeros((len(rows), policy.shape[1]), np.float64)

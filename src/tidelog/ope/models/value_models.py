@@ -27,7 +27,7 @@ from tidelog.data.scaling import Scaler
 from tidelog.errors import DivergenceError
 from tidelog.networks.critic import Critic
 from tidelog.ope.evidence.folds import Ordinals, fold_of_steps, without
-from tidelog.ope.evidence.target import Floats, Target, ends_by_clock, passed
+from tidelog.ope.evidence.target import Floats, Target, ends_by_clock, elapsed_share
 from tidelog.ope.models.fqe import FQE, POLICY_ACTIONS
 from tidelog.ope.models.tabular import Values
 from tidelog.policies.policy import CHUNK
@@ -53,7 +53,7 @@ class EvaluationLog:
     centre: float  # mean return to go, in scaled rewards
 
 
-def derived(log: Log, policies: Sequence[Target], discount: float, learnt: Ordinals) -> EvaluationLog:
+def evaluation_log(log: Log, policies: Sequence[Target], discount: float, learnt: Ordinals) -> EvaluationLog:
     """The derived log for these policies; scales come only from the episodes `learnt`."""
     returns = returns_to_go(np.asarray(log.reward, np.float64), log.starts, discount)[
         np.isin(np.asarray(log.episode), learnt)
@@ -64,7 +64,7 @@ def derived(log: Log, policies: Sequence[Target], discount: float, learnt: Ordin
     last[log.starts[1:] - 1] = True
     more = {POLICY_ACTIONS: _answers(policies, log)}
     if ends_by_clock(log):
-        more[PASSED] = passed(log)
+        more[PASSED] = elapsed_share(log)
     spec = replace(
         log.spec,
         observation={**log.spec.observation, **{name: Vector(leaf.shape[1]) for name, leaf in more.items()}},
@@ -128,11 +128,11 @@ def fold_values(
     tell: Callable[[float], None],
 ) -> list[Values]:
     """Values of each policy at some rows, by a critic trained on the episodes `learnt`."""
-    evaluation = derived(log, policies, discount, learnt)
+    evaluation = evaluation_log(log, policies, discount, learnt)
     mine = evaluation.log.take_episodes(learnt)
     width = 128 if mine.steps >= WIDE else 64
     config = FQE(discount=discount, centre=evaluation.centre, policies=len(policies), hidden=(width, width))
-    critic = trained(config, mine, updates_for(mine), seed, tell)
+    critic = train_critic(config, mine, updates_for(mine), seed, tell)
     return _rated(critic, evaluation, rows, len(policies))
 
 
@@ -142,7 +142,7 @@ def updates_for(log: Log) -> int:
     return int(np.clip(max(EPOCHS * log.steps // FQE().batch_size, SWEEPS * longest), FEWEST, MOST))
 
 
-def trained(config: FQE, log: Log, updates: int, seed: int, tell: Callable[[float], None] | None = None) -> Critic:
+def train_critic(config: FQE, log: Log, updates: int, seed: int, tell: Callable[[float], None] | None = None) -> Critic:
     """Train a critic on a derived log for this number of updates; DivergenceError if its loss is not finite."""
     trainer = Engine.fresh([Member(0, config, seed)], log.spec, stores_of(config, log, Scaler()), updates)
     while trainer.update < updates:

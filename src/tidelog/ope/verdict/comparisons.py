@@ -21,10 +21,10 @@ from tidelog.ope.estimators.intervals import Confidence
 from tidelog.ope.estimators.simultaneous import critical_values, normal_deviate, spent_error
 from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.evidence.external_policies import ExternalPolicy
-from tidelog.ope.evidence.gather import Gathered, LoggerModel, gather, logger_model, planned
+from tidelog.ope.evidence.gather import PolicyEvidence, LoggerModel, gather, logger_model, choose_model
 from tidelog.ope.verdict.decide import Case
 from tidelog.ope.verdict.held_out_reuse import Reuse, reuse_of
-from tidelog.ope.verdict.ledger import InteractionFlags, Ledger, hashed, policy_identity
+from tidelog.ope.verdict.ledger import RecordedLook, Ledger, hashed, policy_identity
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.preconditions import violated_preconditions
 from tidelog.ope.verdict.results import percent
@@ -55,7 +55,7 @@ class Comparison:
     sample: bool  # whether the sampled policy is judged
     reuse: Reuse
     refused: tuple[Finding, ...]  # reasons why no evidence was gathered
-    gathered: Gathered | None
+    gathered: PolicyEvidence | None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Comparison:
 class LookResult(NamedTuple):
     """The look at the episodes, for one verdict or a table of verdicts."""
 
-    taken: InteractionFlags | None  # None if looks are not counted
+    look: RecordedLook | None  # None if looks are not counted
     error: float  # two-sided, of all policies together
     level: float  # requested level
     widenings: Floats  # [P]: length of the arms of each deciding interval, relative to that level
@@ -86,18 +86,18 @@ class LookResult(NamedTuple):
     @property
     def context(self) -> dict[str, Any]:
         """Entries for the verdicts' context."""
-        before = 0 if self.taken is None else self.taken.before
-        facts = {"policies": len(self.widenings), "level": 1.0 - self.error, "counted": self.taken is not None}
-        if self.taken is not None:
-            facts |= {"number": self.taken.number, "elsewhere": self.taken.elsewhere, "kept": self.taken.kept}
+        before = 0 if self.look is None else self.look.before
+        facts = {"policies": len(self.widenings), "level": 1.0 - self.error, "counted": self.look is not None}
+        if self.look is not None:
+            facts |= {"number": self.look.number, "elsewhere": self.look.elsewhere, "recorded": self.look.recorded}
         return {"judged_before": before, "looks": {"before": before, **facts}}
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the interval is wider than that of one policy at the first look."""
         sentences = []
-        if self.taken is not None and self.taken.number > 1:
-            times = "once" if self.taken.before == 1 else f"{self.taken.before:,} times"
+        if self.look is not None and self.look.number > 1:
+            times = "once" if self.look.before == 1 else f"{self.look.before:,} times"
             wider = f"widened from {percent(self.level)} to {percent(1.0 - self.error)}"
             sentences.append(f"these episodes were judged {times} before: the interval is {wider}")
         if len(self.widenings) > 1:
@@ -110,15 +110,15 @@ class LookResult(NamedTuple):
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes for the reader of the verdict."""
-        if self.taken is None:
+        if self.look is None:
             return (*self.reasons, "the number of times these episodes were judged before is unknown (ledger=False)")
         sentences = [*self.reasons]
-        if self.taken.elsewhere:
+        if self.look.elsewhere:
             sentences.append(
-                f"{self.taken.elsewhere:.1%} of these episodes were judged before as part of another set; the wider "
+                f"{self.look.elsewhere:.1%} of these episodes were judged before as part of another set; the wider "
                 "interval does not cover judging a growing log again and again until the verdict is favourable"
             )
-        if not self.taken.kept:
+        if not self.look.recorded:
             sentences.append("this look could not be recorded in any ledger: later verdicts will not count it")
         return tuple(sentences)
 
@@ -169,7 +169,7 @@ def comparisons_of(
 def shared_logger(log: Log, settings: Settings) -> LoggerModel:
     """Model of the logger, computed once for several policies, on the folds that `gather` uses for this log."""
     log = replace(log, weight=None)
-    plan = planned(log, settings.model, None, settings.seed)
+    plan = choose_model(log, settings.model, None, settings.seed)
     return logger_model(log, plan, settings.propensities, settings.seed)
 
 
@@ -179,7 +179,7 @@ def look_at(found: Sequence[Comparison], log: Log, settings: Settings, ledger: L
     counted = any(one.gathered is not None for one in found)
     if ledger is not None:
         policies = [_ledger_entry(one) for one in found]
-        look = ledger.take(policies, _look_settings(settings), counted=counted)
+        look = ledger.record_look(policies, _look_settings(settings), counted=counted)
     error = spent_error(limits.level, 1 if look is None else look.number)
     cases = [None if one.gathered is None else one.case(log, settings) for one in found]
     differences = [None if case is None or not case.able else case.deciding_ratios for case in cases]

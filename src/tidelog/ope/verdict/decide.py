@@ -14,7 +14,7 @@ import numpy as np
 from tidelog.ope.assumptions.action_counts import unusual_action_count
 from tidelog.ope.assumptions.assumptions import Dependence
 from tidelog.ope.assumptions.partial_identification import excess_unshown, extreme_values, unshown_share
-from tidelog.ope.assumptions.sensitivity import shifted, worst_factors
+from tidelog.ope.assumptions.sensitivity import with_weight_factors, worst_factors
 from tidelog.ope.estimators.estimate import ESTIMATORS, Supports, is_listed, row
 from tidelog.ope.estimators.intervals import Confidence, interval
 from tidelog.ope.estimators.ratios import Ratios
@@ -123,7 +123,7 @@ class Case(NamedTuple):
     def _spread_ratio(self, logged: Ratios) -> float:
         """How far returns lie from the logger's mean under the policy, over how far they lie under the logger."""
         squares = np.square(logged.contributions - logged.estimate)
-        if ESTIMATORS[self.deciding].visits or not squares.any():
+        if ESTIMATORS[self.deciding].uses_occupancy or not squares.any():
             return 1.0
         return float(np.average(squares, weights=episode_weights(self.policy)) / squares.mean())
 
@@ -150,7 +150,7 @@ class Outcome(NamedTuple):
     unshown: float | None = None  # share of the policy's decisions that the log does not show
 
 
-class Shown(NamedTuple):
+class Undecided(NamedTuple):
     """The deciding interval and the arguments against it, before any limit on support is checked."""
 
     difference: Interval
@@ -172,10 +172,10 @@ class Shown(NamedTuple):
     units: int | None = None  # number of episodes, or of clusters; None: the support's episodes
 
 
-def decided(case: Case) -> Outcome:
+def decide(case: Case) -> Outcome:
     """Decide a case."""
     evidence, supports = case.policy, Supports(case.policy)
-    result = shown(case, supports)
+    result = evaluate(case, supports)
     decision, findings = apply_limits(result, case.limits, case.reuse, deterministic=case.deterministic)
     names = [name for name in ESTIMATORS if is_listed(name, evidence)]
     rows = [row(name, evidence, supports, METHOD, case.confidence, case.limits.groups) for name in names]
@@ -193,7 +193,7 @@ def decided(case: Case) -> Outcome:
     )
 
 
-def shown(case: Case, supports: Supports) -> Shown:
+def evaluate(case: Case, supports: Supports) -> Undecided:
     """Everything that a decision depends on except the limits; `apply_limits` applies any limits to it."""
     difference = case.difference(case.deciding) if case.able else NOTHING
     side: Decision = "better" if difference.low > 0 else "worse" if difference.high < 0 else "no difference shown"
@@ -201,7 +201,7 @@ def shown(case: Case, supports: Supports) -> Shown:
     if side == "better":
         plain += [*chosen_finding(case.reuse.chosen_by, case.reuse.held_out, case.limits), *_hidden_cause(case)]
     by_visits = supports.of("drl") if case.policy.occupancy is not None else None
-    visits = ESTIMATORS[case.deciding].visits
+    visits = ESTIMATORS[case.deciding].uses_occupancy
     estimated = case.policy.estimated
     assumed = assumption_findings(
         case.history, case.drift, visits=visits, estimated=estimated, horizon=case.policy.horizon
@@ -209,7 +209,7 @@ def shown(case: Case, supports: Supports) -> Shown:
     unable = [*_unable(case, difference), *assumed]
     unable += habit_finding(unusual_action_count(case.policy)) if visits else []
     support, unshown = supports.of(case.deciding), unshown_share(case.policy)
-    return Shown(
+    return Undecided(
         difference,
         side,
         plain,
@@ -231,7 +231,7 @@ def shown(case: Case, supports: Supports) -> Shown:
 
 
 def apply_limits(
-    found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = False
+    found: Undecided, limits: Limits, reuse: Reuse, *, deterministic: bool = False
 ) -> tuple[Decision, list[Finding]]:
     """The decision under these limits on support, and the reasons."""
     violations = [*overlap_finding(reuse.learnt_from, limits), *found.unable]
@@ -253,20 +253,20 @@ def apply_limits(
     return ("no difference shown", against) if against else (found.side, [])
 
 
-def unshown_share_findings(found: Shown, limits: Limits) -> list[Finding]:
+def unshown_share_findings(found: Undecided, limits: Limits) -> list[Finding]:
     """The limit on unshown decisions; it applies only to "better" and "worse"."""
     units = found.support.episodes if found.units is None else found.units
     return [] if found.side == "no difference shown" else excess_finding(found.excess, units, limits)
 
 
-def reported_difference(found: Shown, decision: Decision) -> Interval:
+def reported_difference(found: Undecided, decision: Decision) -> Interval:
     """The difference that is reported with a decision: the bound if the verdict fails under it."""
     if found.bound is None or decision != "no difference shown" or not _bound_findings(found):
         return found.difference
     return found.bound
 
 
-def _bound_findings(found: Shown) -> list[Finding]:
+def _bound_findings(found: Undecided) -> list[Finding]:
     """Whether the verdict fails if unshown decisions earn the worst, or the best, return of the log."""
     if found.bound is None or (found.bound.low > 0 if found.side == "better" else found.bound.high < 0):
         return []
@@ -313,7 +313,7 @@ def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Findin
             finding = Finding("contradiction", sentence, "look at the table of estimates, and judge on more episodes")
             weighs = estimator.ratios is not ESTIMATORS["fqe"].ratios
             long = weighs and case.policy.horizon > case.limits.horizon
-            (visits if estimator.visits else products if long else plain).append(finding)
+            (visits if estimator.uses_occupancy else products if long else plain).append(finding)
     return plain, visits, products
 
 
@@ -342,13 +342,13 @@ def worst_case(case: Case) -> float:
         return estimator(changed).minus(logged_return(evidence))
 
     factors = worst_factors(base, difference, case.limits.odds_ratio, densities=case.densities)
-    return case.between(difference(shifted(base, factors)), case.widening).low
+    return case.between(difference(with_weight_factors(base, factors)), case.widening).low
 
 
 def _by_target(evidence: Evidence, deciding: str) -> tuple[Evidence, Callable[[Evidence], Ratios]]:
     """The deciding estimator as a function of evidence with changed target probabilities."""
     ratios = ESTIMATORS[deciding].ratios
-    if not ESTIMATORS[deciding].visits or evidence.occupancy is None:
+    if not ESTIMATORS[deciding].uses_occupancy or evidence.occupancy is None:
         return evidence, ratios
     occupancy = evidence.occupancy
 
@@ -368,10 +368,10 @@ def _at_most(evidence: Evidence, seed: int) -> Evidence:
     sizes = np.bincount(units)
     order = np.random.default_rng([seed, 7]).permutation(len(sizes))
     count = max(int(np.searchsorted(np.cumsum(sizes[order]), most, "right")), 1)
-    return some(evidence, np.flatnonzero(np.isin(units, order[:count])))
+    return take_episodes(evidence, np.flatnonzero(np.isin(units, order[:count])))
 
 
-def some(evidence: Evidence, chosen: np.ndarray) -> Evidence:
+def take_episodes(evidence: Evidence, chosen: np.ndarray) -> Evidence:
     """Evidence of some episodes, by their ordinals [E'] in rising order."""
     selected = np.zeros(evidence.episodes, bool)
     selected[chosen] = True

@@ -27,12 +27,12 @@ from tidelog.ope.evidence.folds import check_seed
 from tidelog.ope.verdict import verdict_text
 from tidelog.ope.verdict.caveats import caveats
 from tidelog.ope.verdict.comparisons import Comparison, LookResult, Settings, comparisons_of, look_at
-from tidelog.ope.verdict.decide import METHOD, NOTHING, Outcome, decided
+from tidelog.ope.verdict.decide import METHOD, NOTHING, Outcome, decide
 from tidelog.ope.verdict.ledger import Ledger
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.results import Estimates, Support, Verdict
 from tidelog.ope.verdict.support_checks import overlap_finding
-from tidelog.ope.verdict.verdicts import Verdicts, named_policies, together
+from tidelog.ope.verdict.verdicts import Verdicts, named_policies, combine_verdicts
 from tidelog.policies.statistics import Interval
 from tidelog.training.runs.record import this_machine
 from tidelog.types import Continuous
@@ -155,9 +155,11 @@ def judge(
         entries |= {"overlap_unknown": one.reuse.learnt_from is None and learnt_from is None, "dependence": dependence}
         entries |= {} if several is None else {"name": one.name}
         verdicts.append(_verdict(one, log, settings, looked, widening, returns, entries, tail))
-    if counting is not None and looked.taken is not None:
-        counting.decided(looked.taken, {one.name: v.decision for one, v in zip(comparisons, verdicts, strict=True)})
-    return verdicts[0] if several is None else together(tuple(policies), verdicts, 1.0 - looked.error)
+    if counting is not None and looked.look is not None:
+        counting.record_decisions(
+            looked.look, {one.name: v.decision for one, v in zip(comparisons, verdicts, strict=True)}
+        )
+    return verdicts[0] if several is None else combine_verdicts(tuple(policies), verdicts, 1.0 - looked.error)
 
 
 def _ledger(ledger: Ledger | str | Path | bool | None, log: Log) -> Ledger | None:
@@ -212,19 +214,19 @@ def _verdict(
         outcome, deciding = _without_numbers(returns, findings, log, limits, settings.seed), "none"
     else:
         case = one.case(log, settings, widening)
-        outcome, deciding = decided(case), case.deciding
+        outcome, deciding = decide(case), case.deciding
         assumed = caveats(case, outcome)
         risk, risk_reason = verdict_risk(
             case.policy,
             outcome.decision,
-            visits=ESTIMATORS[deciding].visits,
+            visits=ESTIMATORS[deciding].uses_occupancy,
             alpha=tail.alpha,
             bad_outcome=tail.bad_outcome,
             limits=limits,
             seed=settings.seed,
         )
     notes = (*context.get("notes", ()), *context["dependence"], *_impossible(outcome.estimates), *looked.notes)
-    facts = verdict_text.ItemFacts(
+    facts = verdict_text.VerdictFacts(
         episodes=len(log.episode_ids),
         steps=log.steps,
         level=level,

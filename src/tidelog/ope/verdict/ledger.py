@@ -51,14 +51,14 @@ class Look:
     share: float = 1.0  # share of this log's episodes that the look judged
 
 
-class InteractionFlags(NamedTuple):
+class RecordedLook(NamedTuple):
     """The look of a verdict: its number, and the earlier looks."""
 
     key: str
     number: int
     before: int  # other looks at these episodes
     elsewhere: float  # largest share of these episodes in another set that was judged before; 0 if there is none
-    kept: bool  # whether it was recorded
+    recorded: bool  # whether it was recorded
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +89,9 @@ class Ledger:
             content = [_read(file) for file in files]
         return self._looks(content)
 
-    def take(
+    def record_look(
         self, policies: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], *, counted: bool = True
-    ) -> InteractionFlags:
+    ) -> RecordedLook:
         """Record a look at these policies (name, algorithm, identity), unless it is recorded already.
 
         Holds the lock of all files: concurrent judges get different numbers. A look that is not `counted` shows no
@@ -119,14 +119,14 @@ class Ledger:
                 recorded |= file.append(lines)
         if not recorded and not self.optional:
             raise ConfigError(f"{self.files[0]} cannot be written. fix: use another file in ledger=, or ledger=False")
-        return InteractionFlags(key, number, len(others) if not same else max(number - 1, 0), elsewhere, recorded)
+        return RecordedLook(key, number, len(others) if not same else max(number - 1, 0), elsewhere, recorded)
 
-    def decided(self, taken: InteractionFlags, decisions: Mapping[str, str]) -> None:
+    def record_decisions(self, look: RecordedLook, decisions: Mapping[str, str]) -> None:
         """Record the decisions of a look."""
-        line = {"line": "decisions", "key": taken.key, "time": _now(), "decisions": dict(decisions)}
+        line = {"line": "decisions", "key": look.key, "time": _now(), "decisions": dict(decisions)}
         with _opened(self.files, write=True) as files:
             for file in files:
-                known = _read(file).looks.get(taken.key)
+                known = _read(file).looks.get(look.key)
                 if known is not None and known.decisions != line["decisions"]:
                     file.append([line])
 

@@ -41,7 +41,7 @@ def held_out_part(folder: Path, record: Record, log: Log | None = None) -> tuple
     return log.take_episodes(rows), f"the {len(rows):,} episodes that the run held out of its own log"
 
 
-def keep(verdict: Verdict, folder: Path, name: str) -> Path:
+def store_verdict(verdict: Verdict, folder: Path, name: str) -> Path:
     """Write a verdict atomically into a run folder, under a name and the next free number."""
     number = 1
     while (path := folder / FOLDER / f"{name}-{number}.json").exists():

@@ -19,7 +19,7 @@ HOW = {
 }
 
 
-class ItemFacts(NamedTuple):
+class VerdictFacts(NamedTuple):
     """Facts for the paragraph."""
 
     episodes: int
@@ -35,14 +35,14 @@ class ItemFacts(NamedTuple):
     caveats: tuple[str, ...] = ()  # assumptions of the answer, as sentences without a full stop
 
 
-def paragraph(decision: Decision, findings: Sequence[Finding], facts: ItemFacts) -> str:
+def paragraph(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
     """Paragraph with the comparison, its result, its reliability and the next step."""
     parts = [_comparison(facts), _outcome(decision, findings, facts), *_reliability(decision, facts)]
     parts += [f"Next: {_listed(advice)}." for advice in [_next(decision, findings, facts)] if advice]
     return " ".join(part for part in parts if part)
 
 
-def reasons(decision: Decision, findings: Sequence[Finding], facts: ItemFacts) -> tuple[str, ...]:
+def reasons(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> tuple[str, ...]:
     """Reasons, one sentence each, the deciding one first; then the assumptions."""
     assumed = facts.caveats if facts.overlap_known else (*facts.caveats, OVERLAP_UNKNOWN)
     if findings:
@@ -65,12 +65,12 @@ def estimand(log: Log, discount: float, sample: bool, bandwidth: float | None) -
     return f"mean of {what} {until}{after}; the policy {acts}{noise}"
 
 
-def _comparison(facts: ItemFacts) -> str:
+def _comparison(facts: VerdictFacts) -> str:
     decisions = f" ({facts.steps:,} decisions)" if facts.steps != facts.episodes else ""
     return f"The policy was compared with the logger on {facts.episodes:,} recorded episodes{decisions}."
 
 
-def _outcome(decision: Decision, findings: Sequence[Finding], facts: ItemFacts) -> str:
+def _outcome(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
     if decision == "unsupported":
         first, more = findings[0].sentence, len(findings) - 1
         rest = "" if not more else f" (and {more} more reason{'s' if more > 1 else ''}, listed with the verdict)"
@@ -90,7 +90,7 @@ def _outcome(decision: Decision, findings: Sequence[Finding], facts: ItemFacts) 
     )
 
 
-def _reliability(decision: Decision, facts: ItemFacts) -> list[str]:
+def _reliability(decision: Decision, facts: VerdictFacts) -> list[str]:
     sentences = []
     if decision == "better":
         sentences.append("Every check agrees with this.")
@@ -110,7 +110,7 @@ def _reliability(decision: Decision, facts: ItemFacts) -> list[str]:
     return sentences
 
 
-def _next(decision: Decision, findings: Sequence[Finding], facts: ItemFacts) -> list[str]:
+def _next(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> list[str]:
     advice = list(dict.fromkeys(part for finding in findings for part in finding.advice.split("; ") if part))[:3]
     if decision == "better":
         return ["try it on a small share of new cases alongside the current practice, and record the results"]
@@ -121,7 +121,7 @@ def _next(decision: Decision, findings: Sequence[Finding], facts: ItemFacts) -> 
     return advice
 
 
-def _more_episodes(facts: ItemFacts) -> str:
+def _more_episodes(facts: VerdictFacts) -> str:
     gap, half = abs(facts.difference.estimate), (facts.difference.high - facts.difference.low) / 2
     if not gap or half / gap > 30:
         return "if both are equally good, choose by cost; otherwise judge on many more episodes"

@@ -73,7 +73,7 @@ def table_row(name: str, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def together(names: tuple[str, ...], verdicts: Sequence[Verdict], level: float) -> Verdicts:
+def combine_verdicts(names: tuple[str, ...], verdicts: Sequence[Verdict], level: float) -> Verdicts:
     """Combine verdicts; each one stores the table in its context."""
     rows = [table_row(name, one) for name, one in zip(names, verdicts, strict=True)]
     combined = [replace(one, context={**one.context, "together": {"level": level, "rows": rows}}) for one in verdicts]

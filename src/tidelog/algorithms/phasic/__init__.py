@@ -1,1 +1,0 @@
-"""Common parts of PPG and off-policy PPG: the network step, both phases, distillation."""
