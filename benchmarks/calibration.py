@@ -31,16 +31,14 @@ from benchmarks.adversarial import SINGLE, state
 from benchmarks.keep import SHARED, keep
 from tidelog.envs import TabularEnvironment, clinician, icu_sepsis, make, play, treatment
 from tidelog.envs.toys import pendulum_controller
-from tidelog.ope.assumptions.dependence import with_detected_clusters
+from tidelog.ope.assumptions.independence import with_detected_clusters
 from tidelog.ope.estimators.estimate import Supports
-from tidelog.ope.evidence.external_policies import as_policy
-from tidelog.ope.evidence.target import kernel_density, kernel_draws
-from tidelog.ope.verdict.comparisons import Settings, comparisons_of
-from tidelog.ope.verdict.decide import Undecided, apply_limits, reported_difference, evaluate
-from tidelog.ope.verdict.held_out_reuse import Reuse
+from tidelog.ope.estimators.support import Support
+from tidelog.ope.evidence.target import as_policy, kernel_density, kernel_draws
+from tidelog.ope.verdict.checks import Finding, Reuse
+from tidelog.ope.verdict.decide import Undecided, apply_limits, evaluate, reported_difference
+from tidelog.ope.verdict.judge import Settings, comparisons_of
 from tidelog.ope.verdict.limits import Limits
-from tidelog.ope.verdict.results import Support
-from tidelog.ope.verdict.support_checks import Finding
 from tidelog.policies.rollout import log_of
 from tidelog.policies.statistics import Interval
 from tidelog.types import Continuous
@@ -186,7 +184,7 @@ def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> d
     returns = np.add.reduceat(np.asarray(log.reward, np.float64), log.starts[:-1])
     found = {}
     for one in comparisons_of(asked, log, settings, returns):
-        case = None if one.gathered is None else one.case(log, settings)
+        case = None if one.gathered is None else one.case(settings)
         found[one.name] = None if case is None else evaluate(case, Supports(case.policy))
     return found
 
@@ -287,7 +285,8 @@ def pendulum(episodes: int, seed: int) -> list[dict]:
     about = {"problem": "Pendulum", "episodes": episodes, "propensities": "recorded", "seed": seed}
     found = evidence({label: policy for label, (policy, _) in policies.items()}, log, seed)
     return [
-        {**about, "target": label, **row(found_of, policies[label][1] - logger_value)} for label, found_of in found.items()
+        {**about, "target": label, **row(found_of, policies[label][1] - logger_value)}
+        for label, found_of in found.items()
     ]
 
 

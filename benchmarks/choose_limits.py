@@ -35,9 +35,9 @@ from benchmarks.adversarial import PROMISED
 from benchmarks.adversarial_worlds import WORLDS, Cell, cells
 from benchmarks.calibration import NOTHING_KNOWN, SCRATCH, decision, done, evidence, exact, jobs, row, share, shown_of
 from benchmarks.keep import keep, kept
+from tidelog.ope.verdict.checks import earning_finding, support_findings
 from tidelog.ope.verdict.decide import Undecided, apply_limits, reported_difference, unshown_share_findings
 from tidelog.ope.verdict.limits import Limits
-from tidelog.ope.verdict.support_checks import earning_finding, support_findings
 
 NAME = "calibration_limits"
 COMMAND = "python -m benchmarks.choose_limits"

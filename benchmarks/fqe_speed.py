@@ -21,7 +21,7 @@ from tidelog.bench.speed import rate_of, synthetic_log
 from tidelog.data.scaling import Scaler
 from tidelog.ope.evidence.target import Target
 from tidelog.ope.models.fqe import FQE
-from tidelog.ope.models.value_models import evaluation_log
+from tidelog.ope.models.function_approximation import evaluation_log
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.members import Member
 from tidelog.training.engine.stores import stores_of

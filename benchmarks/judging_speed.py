@@ -18,8 +18,8 @@ from tidelog.ope.estimators.bandit import doubly_robust, snips
 from tidelog.ope.estimators.intervals import Confidence, interval
 from tidelog.ope.estimators.ratios import Ratios
 from tidelog.ope.estimators.sequential import SEQUENTIAL
+from tidelog.ope.estimators.support import support_of
 from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.evidence.weights import support_of
 
 COMMAND = "python -m benchmarks.judging_speed"
 REPLICATES, REPEATS = 1_000, 3

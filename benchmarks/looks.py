@@ -18,10 +18,10 @@ import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.data.log import Log
 from tidelog.ope.estimators.estimate import Supports
-from tidelog.ope.estimators.simultaneous import critical_values, normal_deviate, spent_error
-from tidelog.ope.evidence.external_policies import as_policy
-from tidelog.ope.verdict.comparisons import Settings, comparisons_of
+from tidelog.ope.estimators.intervals import critical_values, normal_deviate, spent_error
+from tidelog.ope.evidence.target import as_policy
 from tidelog.ope.verdict.decide import apply_limits, evaluate
+from tidelog.ope.verdict.judge import Settings, comparisons_of
 from tidelog.ope.verdict.limits import Limits
 
 COMMAND = "python -m benchmarks.looks"
@@ -87,7 +87,7 @@ def decisions(name: str, seed: int) -> dict[str, list[str]]:
     returns = np.add.reduceat(np.asarray(log.reward, np.float64), log.starts[:-1])
     known = {at: as_policy(one, log.spec) for at, one in policies.items()}
     found = comparisons_of(known, log, settings, returns)
-    cases = [one.case(log, settings) for one in found]
+    cases = [one.case(settings) for one in found]
     level = settings.limits.level
     together = critical_values([case.deciding_ratios for case in cases], cases[0].confidence, 1.0 - level)
     looks = np.arange(1, POLICIES + 1)

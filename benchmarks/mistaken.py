@@ -17,7 +17,7 @@ from tidelog.algorithms.core.optimisation import gradient_step
 from tidelog.algorithms.core.running_statistics import add_batch
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.recommend import recommender_bcq as page
-from tidelog.recommend.critic_inputs import scene
+from tidelog.recommend.recommender_bcq import critic_inputs
 
 
 def step(h: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
@@ -25,7 +25,7 @@ def step(h: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
     key = jax.random.fold_in(state.key, state.step)
     if state.rewards is not None:
         state = state._replace(rewards=add_batch(state.rewards, batch))
-    seen = scene(state.recall, state.target_reader, state.known, batch.data)
+    seen = critic_inputs(state, batch.data)
     value, chosen = page.values(h, state, batch, seen, key)
     target = page.target_value(h, state, batch.data, value)
     proposed = seen._replace(vectors=seen.items.vectors[chosen[:, :-1]])
@@ -34,7 +34,7 @@ def step(h: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
         page.critic_loss, state.critic, memory, rate, h, batch, proposed, target, None
     )
     state = state._replace(critic=critic, opt_states=state.opt_states._replace(critic=memory))
-    return page.followed(h, state, jnp.float32(h.target_rate)), Feedback({"critic_loss": loss})
+    return page.update_targets(h, state, jnp.float32(h.target_rate)), Feedback({"critic_loss": loss})
 
 
 @hyperparameters

@@ -27,14 +27,14 @@ from tidelog.algorithms.off_policy_ppg import (
     restarted,
 )
 from tidelog.algorithms.phasic import (
+    apply_in_blocks,
     auxiliary_loss,
     drift,
     freeze,
+    gradient_update,
     scale_rewards,
-    apply_in_blocks,
     standardise,
 )
-from tidelog.algorithms.phasic import gradient_update
 from tidelog.losses.returns import advantages
 
 ENV, SEEDS, EPISODES, SOLVED = "jax:CartPole-v1", [0, 1, 2, 3, 4], 20, 475.0
@@ -48,7 +48,12 @@ def played(algorithm: tl.PPG | tl.OffPolicyPPG, steps: int = STEPS) -> dict:
     curves = {s: [(r["decisions"], r[f"play/{ENV}"]) for r in run.metrics if r["seed"] == s] for s in SEEDS}
     solved = [next((at for at, value_of in curve if value_of >= SOLVED), None) for curve in curves.values()]
     value_of = [float(np.mean([value_of for _, value_of in curve])) for curve in curves.values()]
-    found = {"curves": curves, "solved_at": solved, "mean_return": value_of, "mean_return_interval": seed_interval(value_of)}
+    found = {
+        "curves": curves,
+        "solved_at": solved,
+        "mean_return": value_of,
+        "mean_return_interval": seed_interval(value_of),
+    }
     return found | ({} if None in solved else {"solved_interval": seed_interval(solved)})
 
 

@@ -15,10 +15,10 @@ import numpy as np
 from benchmarks.keep import keep
 from tidelog.data.log import Log
 from tidelog.ope.estimators.estimate import Supports
-from tidelog.ope.evidence.external_policies import as_policy
 from tidelog.ope.evidence.gather import gather
+from tidelog.ope.evidence.target import as_policy
+from tidelog.ope.verdict.checks import reuse_of
 from tidelog.ope.verdict.decide import Case, apply_limits, evaluate
-from tidelog.ope.verdict.held_out_reuse import reuse_of
 from tidelog.ope.verdict.limits import Limits
 
 COMMAND = "python -m benchmarks.rare_rewards"

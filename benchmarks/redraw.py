@@ -3,6 +3,8 @@
 from pathlib import Path
 from statistics import median
 
+from benchmarks.curves import draw_curves
+from benchmarks.headlines import index
 from benchmarks.icu_sepsis_bcq import cell
 from benchmarks.judging_page import adversarial, calibration, judges, judging_speed, looks, risk_bands
 from benchmarks.keep import RESULTS, kept
@@ -11,7 +13,6 @@ from benchmarks.pictures_page import vault
 from benchmarks.recommender_page import recommenders, retrieval
 from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
-from tidelog.report.curves import draw_curves
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -271,7 +272,7 @@ Command: `{found["command"]}`.
 def door() -> str:
     """The door for logs: size and fuzz."""
     size, fuzz = kept("door_size"), kept("door_fuzz")
-    return f"""## The door
+    return f"""## Reading a large table
 
 | what | figure |
 |---|---|
@@ -340,12 +341,12 @@ def phase_buffer() -> str:
         for row in found["rows"]
     )
     whole = "; ".join(f"{name}: {size / 1e9:.2f} GB" for name, size in found["stated"].items())
-    return f"""## What the phase memory takes
+    return f"""## What the phase buffer takes
 
 {found["environments"]} environments, {found["steps"]} steps, pictures of 64 x 64 x 3 bytes, one process a case. The
 memory by policy iterations, from its shapes: {whole}.
 Peaks are of the whole process beyond what it had before the run, in GB: `own` are its own pages (here, without an
-accelerator, the device's among them: the rollout at hand is 0.40, and copies of it while it is made and saved),
+accelerator, the device's among them: the current rollout is 0.40, and copies of it while it is made and saved),
 `mapped` those of files.
 
 | lies on | policy iterations | memory | own, peak | mapped, peak | last checkpoint |
@@ -549,10 +550,33 @@ SECTIONS += (
     (serving, "serving"),
 )
 
+
+def own_algorithms() -> str:
+    """The examples' algorithms against behaviour cloning."""
+    found = kept("own_algorithms")
+    rows = "\n".join(
+        f"| {name} | {one['environment']} | {one['steps']:,} | {interval(one['intervals'][name], 0)} | "
+        f"{interval(one['intervals']['bc'], 0)} | **{interval(one['interval'], 0)}** |"
+        for name, one in found.items()
+        if name in ("td3-bc", "cql")
+    )
+    return f"""## Algorithms of one's own: TD3+BC and CQL against BC
+
+`examples/td3_bc.py` and `examples/cql.py` at their defaults, {len(found["cql"]["difference"])} seeds, each with a log
+of its own; mean return of {found["episodes"]} episodes, 95 % t intervals; the difference is paired.
+
+| algorithm | environment | updates | return | BC | difference |
+|---|---|---|---|---|---|
+{rows}
+
+Command: `{found["command"]}`.
+"""
+
+
+SECTIONS += ((own_algorithms, "own_algorithms"),)
+
 if __name__ == "__main__":
-    parts = ["# Evidence\n\nMade by `python -m benchmarks.redraw` from the files in `benchmarks/results`.\n"]
-    for section, name in SECTIONS:
-        if list(RESULTS.glob(f"{name}*.json")):
-            parts.append(section())
-    parts = [part for part in parts if part]
-    (DOCS / "evidence.md").write_text("\n".join(parts))
+    rendered = [(name, section()) for section, name in SECTIONS if list(RESULTS.glob(f"{name}*.json"))]
+    rendered = [(name, text) for name, text in rendered if text]
+    head = "# Evidence\n\nMade by `python -m benchmarks.redraw` from the files in `benchmarks/results`.\n"
+    (DOCS / "evidence.md").write_text("\n".join([head, index(rendered), *(text for _, text in rendered)]))

@@ -24,7 +24,6 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
     ("algorithms.core",),
     ("algorithms.phasic", "recommend"),
     ("algorithms",),
-    ("recommend.policy",),
     ("policies",),
     ("training", "recommend.recommendation_tables"),
     ("ope", "recommend.metrics"),

@@ -110,12 +110,11 @@ if TYPE_CHECKING:
         TidelogError,
     )
     from tidelog.ope.estimators.estimate import estimate
-    from tidelog.ope.estimators.slate_estimates import assemble_slates, estimate_slates, slot_model
+    from tidelog.ope.estimators.slates import assemble_slates, estimate_slates, slot_model
     from tidelog.ope.verdict.judge import judge
     from tidelog.ope.verdict.ledger import Ledger
     from tidelog.ope.verdict.limits import Limits
-    from tidelog.ope.verdict.results import Verdict
-    from tidelog.ope.verdict.verdicts import Verdicts
+    from tidelog.ope.verdict.results import Verdict, Verdicts
     from tidelog.policies.export.artefact import export
     from tidelog.policies.policy import Policy, load_policy
     from tidelog.policies.rollout import collect, rollout
@@ -173,10 +172,9 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "ope.estimators.estimate": ("estimate",),
     "ope.verdict.ledger": ("Ledger",),
     "ope.verdict.limits": ("Limits",),
-    "ope.verdict.results": ("Verdict",),
-    "ope.estimators.slate_estimates": ("assemble_slates", "estimate_slates", "slot_model"),
+    "ope.verdict.results": ("Verdict", "Verdicts"),
+    "ope.estimators.slates": ("assemble_slates", "estimate_slates", "slot_model"),
     "ope.verdict.judge": ("judge",),
-    "ope.verdict.verdicts": ("Verdicts",),
     "training.finetune": ("finetune",),
     "training.fit": ("fit",),
     "training.learn": ("learn",),

@@ -15,8 +15,8 @@ from tidelog.data.scaling import Scaler
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.recommend.next_item import store_interactions
 from tidelog.recommend.recommender_bcq import RecommenderBCQ
-from tidelog.recommend.windows import visits
 from tidelog.training.engine.learner import as_arrays
 
 SMALL = {
@@ -60,7 +60,7 @@ def fresh(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
 
 
 def batch(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
-    store = visits(log, h.targets, h.negative_weight is not None, h.profile)
+    store = store_interactions(log, h.targets, h.negative_weight is not None, h.profile)
     draw = h.phases()[1].samplers
     return draw.batch(store, None, jax.random.key(seed), 0.0)[0]
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tests.algorithms.recommenders import described
-from tidelog.recommend.windows import Windows, visits
+from tidelog.recommend.next_item import Windows, store_interactions
 
 
 def columns(log, length, targets):
-    store = visits(log, targets, slates=True, users=True)
+    store = store_interactions(log, targets, slates=True, users=True)
     unit = Windows(length, targets, 0.9)
     count, rows = unit.rows(store)
     return np.asarray(rows), unit.gather(store, rows), count

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import uneven, world
+from tests.data.nstep import n_step
 from tidelog import Log
 from tidelog.algorithms.core.contract import StoreSpec
 from tidelog.algorithms.core.running_statistics import add_batch, empty_statistics
 from tidelog.algorithms.core.sampling import Batch, LoggedAction, NStep, Sampler, Window
-from tidelog.data.nstep import n_step
 from tidelog.data.scaling import Scaler
 from tidelog.training.engine.stores import stored
 
@@ -209,4 +209,6 @@ def test_the_spread_of_rewards_counts_every_step_as_often_as_any_other():
     log = replace(log, reward=(np.arange(log.steps) == log.starts[log.episode]).astype(np.float32))
     draw = Sampler("log", 40_000, Window(NStep(1, 0.9), 8))
     batch, _ = draw.batch(stored(log, KEEP, Scaler()), None, jax.random.key(0), jnp.zeros(()))
-    assert float(add_batch(empty_statistics(), batch).mean) == pytest.approx(log.reward[log.has_target].mean(), abs=0.01)
+    assert float(add_batch(empty_statistics(), batch).mean) == pytest.approx(
+        log.reward[log.has_target].mean(), abs=0.01
+    )

@@ -7,8 +7,8 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import MAPPING
+from tests.data.sources.test_arrays import hdf5
 from tests.data.sources.test_minari import collect
-from tests.data.sources.test_transitions import hdf5
 
 SMALL = ["--hidden", "8", "--generator-hidden", "8", "--perturbation-hidden", "8", "--samples", "4",
          "--target-samples", "2", "--batch-size", "8", "--steps", "6", "--every", "3", "--held-out", "0"]  # fmt: skip

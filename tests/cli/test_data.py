@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from tests.data.test_checks import BROKEN, Broken, put, write
-from tests.data.test_remarks import CASES, CLEAN
+from tests.data.test_warnings import CASES, CLEAN
 from tests.data.visits import COLUMNS, visits
 from tidelog.cli import main
 from tidelog.data.core.registry import CHECKS

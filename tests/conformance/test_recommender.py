@@ -14,7 +14,7 @@ from tidelog import ConfigError, RecommenderBCQ, SpecError
 from tidelog.algorithms.core.contract import Algorithm, Ranking
 from tidelog.algorithms.core.hyperparameters import from_config, to_config
 from tidelog.recommend import recommender_bcq as page
-from tidelog.recommend.critic_inputs import scene
+from tidelog.recommend.recommender_bcq import critic_inputs
 from tidelog.runtime.ranking import Ranker
 from tidelog.training.engine.learner import as_arrays
 from tidelog.training.runs.time_split import LISTS, QWeightSelection
@@ -37,14 +37,14 @@ def stepped(h, log):
 def chosen(h, log):
     """The candidates and values of an initial state's targets."""
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     return page.values(h, state, row, seen, jax.random.key(0))
 
 
 def rated(h, log):
     """The error of an initial state's critics."""
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     return page.critic_loss(state.critic, h, row, seen, row.data.reward, None)[0]
 
 
@@ -246,7 +246,9 @@ def test_the_chosen_weight_is_the_best_of_those_tried():
     state = after(h, log)
     q_weight_selection = QWeightSelection(log.split(share=0.4).test)
     weight, measured = q_weight_selection(policy(h, log, state))
-    others = [q_weight_selection(policy(small(q_weight=w), log, state))[1]["held_out/reward_ndcg@10"] for w in (0.0, 0.5, 2.0)]
+    others = [
+        q_weight_selection(policy(small(q_weight=w), log, state))[1]["held_out/reward_ndcg@10"] for w in (0.0, 0.5, 2.0)
+    ]
     assert measured["held_out/reward_ndcg@10"] >= max(others) - 1e-9
     assert q_weight_selection(policy(small(q_weight=0.7), log, state))[0] == 0.7
     assert weight == measured["held_out/q_weight"]

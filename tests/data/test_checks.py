@@ -121,7 +121,7 @@ def test_each_broken_file_is_refused_at_its_rows(case: Broken, tmp_path: Path) -
         assert found[0].lines == tuple(row + 1 for row in case.rows)
     assert found[0].found
     assert found[0].expected
-    assert found[0].advice
+    assert found[0].fix
     with pytest.raises(LogError) as caught:
         read_log(path, mapping(**case.mapping))
     assert caught.value.report == report
@@ -283,7 +283,7 @@ def test_npz_files_that_are_no_log(tmp_path: Path) -> None:
 
 def test_every_error_has_a_broken_file(tmp_path: Path) -> None:
     elsewhere = {"unreadable file", "ragged rows", "unknown mapping key", "bad mapping", "code out of range"}
-    elsewhere |= {"flag neither true nor false", "unknown word", "unreadable picture"}
+    elsewhere |= {"flag neither true nor false", "unknown category", "unreadable image"}
     errors = {name for name, one in CHECKS.items() if one.level == "error"}
     assert errors == elsewhere | {case.check for case in BROKEN}
     with pytest.raises(LogError, match="unreadable file"):

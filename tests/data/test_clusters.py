@@ -235,7 +235,7 @@ def test_correlated_people_are_found_with_their_numbers() -> None:
     assert warned(log) == ["user_id"]
     (problem,) = (one for one in log.report.warnings if one.check == "possible cluster column")
     assert problem.found.startswith("40 different values over the episodes; returns correlate within a value: 0.4")
-    assert problem.advice == found.fix
+    assert problem.fix == found.fix
 
 
 def test_a_log_with_clusters_is_not_warned() -> None:

@@ -84,7 +84,7 @@ def test_rules_and_vocabularies_by_column(tmp_path: Path) -> None:
     )
     mapping = Columns.from_file(tmp_path / "c.toml")
     assert mapping.rules == {"a": "error", "b": "forward"}
-    assert mapping.words == {"a": ("y", "x")}
+    assert mapping.vocabulary_of == {"a": ("y", "x")}
     assert mapping == Columns.from_mapping(json.loads(json.dumps(asdict(mapping))))
     assert hash(mapping)
     assert Columns(observation="a", action="b", reward=None, missing="mean+flag").rules == {"a": "mean+flag"}

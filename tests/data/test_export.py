@@ -9,10 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.data.sources.test_transitions import regular
+from tests.data.sources.test_arrays import regular
 from tests.data.visits import NEXT, mapping, visits, with_next
-from tidelog.data.io.convert import convert
-from tidelog.data.io.readers import open_log, read_log, read_minari, read_npz
+from tidelog.data.io.readers import convert, open_log, read_log, read_minari, read_npz
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, LogError
 from tidelog.types import MultiDiscrete

@@ -22,7 +22,7 @@ from tidelog.recommend.interactions.checks import INTERACTION_CHECKS
 from tidelog.recommend.interactions.readers import validate_by_roles
 from tidelog.recommend.interactions.reopen import reopen_any
 from tidelog.recommend.interactions.roles import Roles
-from tidelog.runtime.profiles import Profiles
+from tidelog.runtime.recommender import Profiles
 from tidelog.types import Spec
 
 
@@ -198,7 +198,7 @@ def test_each_broken_table_is_refused_with_its_rows(
     assert problem.column == column
     assert problem.rows == rows
     assert problem.lines == tuple(row + 1 for row in rows)
-    assert all((problem.found, problem.expected, problem.advice))
+    assert all((problem.found, problem.expected, problem.fix))
     assert tl.validate_interactions(path, **{**ROLES, **roles}) == refused.value.report
 
 

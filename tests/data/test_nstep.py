@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.data.nstep import n_step
 from tests.data.test_log import small
-from tidelog.data.nstep import n_step
 from tidelog.errors import LogError
 
 

@@ -93,7 +93,7 @@ def test_foreign_folders_and_other_versions_are_refused(log: Log, tmp_path: Path
     file = tmp_path / "a" / "manifest.json"
     manifest = json.loads(file.read_text())
     for change, said in (
-        ({"schema": 2}, r"schema\s+version 2"),
+        ({"schema": 3}, r"schema\s+version 3"),
         ({"kind": "x"}, r"something\s+else"),
         ({"spec": {}}, r"checksum\s+differs"),
     ):

@@ -22,9 +22,9 @@ from tidelog.algorithms.core.contract import Collecting
 from tidelog.algorithms.off_policy_ppg import (
     Proximal,
     averaged,
-    with_policy_inputs,
     policy_loss,
     restarted,
+    with_policy_inputs,
     with_vtrace,
 )
 from tidelog.losses.returns import advantages

@@ -12,12 +12,10 @@ from tests.algorithms.recommenders import after, batch, compiled, described, fre
 from tidelog.algorithms.core.optimisation import descend
 from tidelog.losses.td import between
 from tidelog.policies.named_arrays import named_arrays
-from tidelog.recommend import candidate_generation as proposals
 from tidelog.recommend import recommender_bcq as page
-from tidelog.recommend.candidate_generation import GENERATORS, clipped, taken_before, without
-from tidelog.recommend.critic_inputs import scene
-from tidelog.recommend.networks.catalogue import Items
-from tidelog.recommend.next_item import facts, from_factors, recall_loss
+from tidelog.recommend.networks import Items, clipped_latents
+from tidelog.recommend.next_item import from_factors, item_facts, next_item_loss
+from tidelog.recommend.recommender_bcq import GENERATORS, critic_inputs
 from tidelog.training.engine.learner import as_arrays
 
 GENERATED = pytest.mark.parametrize("generator", GENERATORS)
@@ -58,7 +56,7 @@ def test_table_and_reader_learn_the_same_with_and_without_the_rest(generator):
     h, log = kind(generator), described()
     state, row = fresh(h, log), batch(h, log)
     key = jax.random.split(jax.random.fold_in(state.key, 0), 5)[0]
-    _, slope = eqx.filter_jit(eqx.filter_value_and_grad(recall_loss, has_aux=True))(
+    _, slope = eqx.filter_jit(eqx.filter_value_and_grad(next_item_loss, has_aux=True))(
         state.recall, as_arrays(h), row, state.known, key
     )
     rate = jnp.float32(h.learning_rate)
@@ -73,7 +71,7 @@ def test_critics_learn_from_logged_items_and_their_rewards(generator):
     """Published ports train the critic on generated actions with the logged reward."""
     h, log = small(generator=generator, discount=0.0, normalise_rewards=False), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     np.testing.assert_array_equal(seen.vectors, seen.items.vectors[row.data.chosen])
     loss, q = page.critic_loss(state.critic, h, row, seen, row.data.reward, None)
     by_hand = state.critic(seen.states, seen.items.vectors[row.data.chosen])
@@ -86,7 +84,7 @@ def test_critics_learn_from_logged_items_and_their_rewards(generator):
 def test_targets_choose_among_items_that_are_allowed_and_never_padding(generator):
     h, log = small(generator=generator, exclude_seen=True), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     _, chosen = page.values(h, state, row, seen, jax.random.key(0))
     chosen, items = np.asarray(chosen), np.asarray(row.data.items)
     assert chosen.min() >= 1
@@ -102,20 +100,23 @@ def test_every_position_of_the_attention_reader_is_learnt_and_read():
     h, log = small(encoder="attention", targets=1, history=4, dropout=None), described()
     state = fresh(h, log)
     row = batch(h, log)
-    _, slope = eqx.filter_value_and_grad(recall_loss, has_aux=True)(state.recall, h, row, state.known, None)
+    _, slope = eqx.filter_value_and_grad(next_item_loss, has_aux=True)(state.recall, h, row, state.known, None)
     told = np.abs(slope.reader.body.positions).max(axis=1)
     assert told.shape == (4,)
     assert told.min() > 1e-5
     last = eqx.tree_at(
         lambda one: one.reader.body.positions, state.recall, replace_fn=lambda p: p.at[-1].multiply(-2.0)
     )
-    seen, other = (scene(recall, recall.reader, state.known, row.data).around for recall in (state.recall, last))
+    seen, other = (
+        critic_inputs(state._replace(recall=recall, target_reader=recall.reader), row.data).around
+        for recall in (state.recall, last)
+    )
     assert np.abs(seen - other)[:, -1].max() > 1e-2
 
 
 def test_items_are_drawn_as_often_as_is_said_among_a_million():
     counts = np.append(0, np.random.default_rng(0).zipf(1.3, 1_000_000).clip(max=10**6))
-    known = facts(counts, None)
+    known = item_facts(counts, None)
     parts = np.diff(np.asarray(known.cumulative, np.int64), prepend=0)
     said = np.exp(np.asarray(known.log_drawn, np.float64)[1:])
     assert parts.min() >= 1
@@ -136,9 +137,9 @@ def test_a_table_of_factors_has_a_direction_for_what_nobody_took():
 
 
 def test_what_may_be_chosen_by_hand():
-    barred, scores = taken_before(jnp.array([[0, 2, 3]]), 2), jnp.zeros((1, 2, 5))
-    assert jnp.isfinite(without(scores, None))[0].tolist() == [[False, True, True, True, True]] * 2
-    assert jnp.isfinite(without(scores, barred))[0].tolist() == [
+    barred, scores = page.history_items(jnp.array([[0, 2, 3]]), 2), jnp.zeros((1, 2, 5))
+    assert jnp.isfinite(page.exclude_items(scores, None))[0].tolist() == [[False, True, True, True, True]] * 2
+    assert jnp.isfinite(page.exclude_items(scores, barred))[0].tolist() == [
         [False, True, False, True, True],  # after item 2
         [False, True, False, False, True],  # after item 3
     ]
@@ -147,7 +148,7 @@ def test_what_may_be_chosen_by_hand():
 def test_with_everything_taken_nothing_is_bootstrapped():
     h, log = small(exclude_seen=True), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     items = jnp.tile(jnp.arange(1, 8), (len(row.rows), 1))
     few = state._replace(known=state.known._replace(cumulative=state.known.cumulative[:6]))
     less = seen._replace(items=jax.tree.map(lambda leaf: leaf[:7], seen.items))
@@ -160,9 +161,9 @@ def test_the_target_by_hand():
     """`r + discount * max over supported items of 3/4 min + 1/4 max`, no bootstrap where a session ended."""
     h, log = small(threshold=0.0, candidates=10, normalise_rewards=False, history=6), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     value, _ = page.values(h, state, row, seen, jax.random.key(0))
-    q = state.target_critic(row.data.following(seen.target_around)[:, :, None], seen.items.vectors[1:][None, None])
+    q = state.target_critic(row.data.next_states(seen.target_around)[:, :, None], seen.items.vectors[1:][None, None])
     best = jnp.max(between(q, 0.75), axis=-1)
     np.testing.assert_allclose(value[:, 1:], best, atol=1e-5)
     target = page.target_value(h, state, row.data, value)
@@ -175,7 +176,7 @@ def test_the_target_by_hand():
 def test_threshold_1_is_the_likeliest_item():
     h, log = small(threshold=1.0), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     _, chosen = page.values(h, state, row, seen, jax.random.key(0))
     logits = seen.around @ seen.items.vectors.T + seen.items.bias
     np.testing.assert_array_equal(chosen, 1 + jnp.argmax(logits[..., 1:], axis=-1))
@@ -190,11 +191,11 @@ def test_candidates_are_the_same_however_many_states_are_looked_at_at_once(gener
     for barred in (None, jnp.zeros((7, 2), jnp.int32).at[2, 1].set(4)):
         asked = (h, state.imagination, states, items, barred, jax.random.key(2))
         whole = h.generator(*asked)
-        monkeypatch.setattr(proposals, "CELLS", 66)  # a few states at a time
+        monkeypatch.setattr(page, "CELLS", 66)  # a few states at a time
         parts = h.generator(*asked)
         monkeypatch.undo()
         np.testing.assert_array_equal(parts.items, whole.items)
-        np.testing.assert_array_equal(parts.kept, whole.kept)
+        np.testing.assert_array_equal(parts.is_valid, whole.kept)
     assert 4 not in np.asarray(parts.items)[2]
     assert np.asarray(parts.items).min() >= 1
 
@@ -218,19 +219,21 @@ def test_imagined_candidates_snap_to_items_and_phi_0_is_the_generator():
     allowed = jnp.ones((5, 11), bool).at[:, 0].set(False).at[:, 4].set(False)
     barred = jnp.full((5, 1), 4, jnp.int32)
     proposed = h.generator(h, state.imagination, states, items, barred, jax.random.key(2))
-    made = state.imagination.generator.decode(states, clipped(h, jax.random.key(2), (3, 5, h.latent_size)))
+    made = state.imagination.generator.decode(
+        states, clipped_latents(jax.random.key(2), (3, 5, h.latent_size), h.latent_clip)
+    )
     nearest = 1 + jnp.argmax(jnp.where(allowed[:, 1:], made @ items.vectors[1:].T, -jnp.inf), axis=-1)
     np.testing.assert_array_equal(proposed.items, nearest.T)
-    assert bool(proposed.kept.all())
+    assert bool(proposed.is_valid.all())
     assert not (proposed.items == 4).any()
 
 
 def test_what_was_shown_and_passed_over_is_worth_nothing_and_changes_nothing():
     h, log = small(negative_weight=0.5), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     value = jnp.arange(row.rows.shape[0] * 4.0).reshape(-1, 4)
-    found = page.passed_over(h, state, row.data, seen, value, jax.random.key(0))
+    found = page.negative_items(h, state, row.data, seen, value, jax.random.key(0))
     np.testing.assert_allclose(found.target, h.discount * value[:, :-1])  # r = 0, s' = s
     valid = np.asarray(row.valid)
     np.testing.assert_allclose(np.asarray(found.weight)[valid], 0.5)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from tidelog.recommend.networks.catalogue import ItemCritics, Pair, directed
+from tidelog.recommend.networks import ItemCritics, Pair, unit_vectors
 
 
 @pytest.mark.parametrize("items", [5, 50])
@@ -14,7 +14,7 @@ def test_chosen_items_are_rated_as_they_are_alone(items):
     raters = ItemCritics(tuple(Pair.create(random, 4, 6, (8, 8), 1) for _ in range(2)))
     states, vectors = (
         jax.random.normal(jax.random.key(0), (8, 4)),
-        directed(jax.random.normal(jax.random.key(1), (items, 6))),
+        unit_vectors(jax.random.normal(jax.random.key(1), (items, 6))),
     )
     chosen = jax.random.randint(jax.random.key(2), (8, 3), 0, items)
     alone = raters(states[:, None], vectors[chosen])

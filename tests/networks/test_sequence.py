@@ -6,22 +6,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.recommend.networks.catalogue import Table, directed, turned
-from tidelog.recommend.networks.sequence import READERS, Reader
+from tidelog.recommend.networks import HISTORY_ENCODERS, HistoryEncoder, Table, perturb_vectors, unit_vectors
 
 B, L, D = 3, 5, 8
 
 
 def reader(name):
-    return Reader.create(np.random.default_rng(0), READERS[name], D, 2, L, 2, 2)
+    return HistoryEncoder.create(np.random.default_rng(0), HISTORY_ENCODERS[name], D, 2, L, 2, 2)
 
 
 @pytest.fixture(scope="module")
 def vectors():
-    return directed(jax.random.normal(jax.random.key(0), (B, L, D)))
+    return unit_vectors(jax.random.normal(jax.random.key(0), (B, L, D)))
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", HISTORY_ENCODERS)
 def test_the_future_changes_nothing_before_it(name, vectors):
     events = jnp.ones((B, L), jnp.int32)
     told = reader(name)(vectors, events)
@@ -30,7 +29,7 @@ def test_the_future_changes_nothing_before_it(name, vectors):
     assert np.abs(told[:, 3:] - other[:, 3:]).max(axis=(0, 2)).min() > 1e-3
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", HISTORY_ENCODERS)
 def test_padding_is_read_by_nobody_and_tells_what_an_empty_history_tells(name, vectors):
     events = jnp.ones((B, L), jnp.int32).at[:, :2].set(0)
     told = reader(name)(vectors, events)
@@ -39,10 +38,10 @@ def test_padding_is_read_by_nobody_and_tells_what_an_empty_history_tells(name, v
     np.testing.assert_allclose(told[:, :2], jnp.broadcast_to(told[:1, :1], (B, 2, D)), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", HISTORY_ENCODERS)
 def test_who_the_user_is_is_told_in_every_state_and_zeros_tell_nothing(name, vectors):
     events = jnp.ones((B, L), jnp.int32).at[0].set(0)
-    plain = Reader.create(np.random.default_rng(0), READERS[name], D, 2, L, 2, 2, 3)
+    plain = HistoryEncoder.create(np.random.default_rng(0), HISTORY_ENCODERS[name], D, 2, L, 2, 2, 3)
     np.testing.assert_array_equal(plain.about, 0.0)
     told = eqx.tree_at(lambda one: one.about, plain, jax.random.normal(jax.random.key(2), (3, D)))
     user = jnp.array([[1.0, 0.0, -2.0], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
@@ -66,7 +65,7 @@ def test_the_mean_forgets_order(vectors):
     )
 
 
-@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("name", HISTORY_ENCODERS)
 def test_the_kind_of_event_is_read(name, vectors):
     events = jnp.ones((B, L), jnp.int32)
     assert jnp.abs(reader(name)(vectors, events) - reader(name)(vectors, 2 * events))[:, -1].max() > 1e-3
@@ -80,7 +79,7 @@ def test_items_have_length_1_and_their_moves_are_bounded():
     some = table(jnp.array([2, 5]), features)
     np.testing.assert_allclose(some.vectors, items.vectors[jnp.array([2, 5])], atol=1e-6)
     np.testing.assert_array_equal(table.weight, 0.0)  # a new item depends on its features only
-    moved = turned(items.vectors, jnp.ones((7, D)), 0.05)
+    moved = perturb_vectors(items.vectors, jnp.ones((7, D)), 0.05)
     np.testing.assert_allclose(jnp.linalg.norm(moved, axis=-1), 1.0, atol=1e-5)
     assert 0.0 < jnp.linalg.norm(moved - items.vectors, axis=-1).max() <= 0.05 + 1e-5
-    np.testing.assert_allclose(turned(items.vectors, jnp.ones((7, D)), 0.0), items.vectors, atol=1e-6)
+    np.testing.assert_allclose(perturb_vectors(items.vectors, jnp.ones((7, D)), 0.0), items.vectors, atol=1e-6)

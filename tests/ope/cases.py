@@ -6,8 +6,8 @@ from tidelog import Log
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import treatment
 from tidelog.ope.evidence.evidence import Evidence
+from tidelog.ope.verdict.checks import Reuse
 from tidelog.ope.verdict.decide import Case, decide
-from tidelog.ope.verdict.held_out_reuse import Reuse
 from tidelog.ope.verdict.limits import Limits
 
 QUICK = Limits(replicates=1000)

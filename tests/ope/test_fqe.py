@@ -16,11 +16,17 @@ from tidelog.data.scaling import Scaler
 from tidelog.envs import play
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import clinician, treatment
-from tidelog.ope.evidence.folds import episode_folds
+from tidelog.ope.evidence.episodes import episode_folds
 from tidelog.ope.evidence.target import Target, target_of
-from tidelog.ope.models import value_models as pages
+from tidelog.ope.models import function_approximation as pages
 from tidelog.ope.models.fqe import FQE, POLICY_ACTIONS, step
-from tidelog.ope.models.value_models import evaluation_log, network_values, returns_to_go, train_critic, updates_for
+from tidelog.ope.models.function_approximation import (
+    evaluation_log,
+    network_values,
+    returns_to_go,
+    train_critic,
+    updates_for,
+)
 from tidelog.training.engine.stores import stores_of
 
 QUICK = {"hidden": (32, 32), "embedding": 4}

@@ -10,10 +10,10 @@ from tests.algorithms.worlds import world
 from tests.ope.played import better, policy_of, treated
 from tidelog import ConfigError, SpecError
 from tidelog.envs.treatment import clinician, treatment
+from tidelog.ope.estimators.sequential import double_reinforcement
 from tidelog.ope.evidence import propensities
 from tidelog.ope.evidence.gather import gather
-from tidelog.ope.models import value_models as values
-from tidelog.ope.models.density_ratios import double_reinforcement
+from tidelog.ope.models import function_approximation as values
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tidelog.ope.assumptions.partial_identification import (
     unshown_share,
 )
 from tidelog.ope.estimators.sequential import per_decision_is, sequential_dr
-from tidelog.ope.verdict.support_checks import excess_finding
+from tidelog.ope.verdict.checks import excess_finding
 
 
 def test_one_step_by_hand():

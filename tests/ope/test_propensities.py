@@ -14,7 +14,7 @@ from tidelog import ConfigError, LogError, SpecError
 from tidelog.envs import icu_sepsis, play
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import clinician
-from tidelog.ope.evidence.folds import episode_folds, without
+from tidelog.ope.evidence.episodes import episode_folds, without
 from tidelog.ope.evidence.propensities import (
     best_factor,
     best_temperature,
@@ -145,7 +145,10 @@ def test_masked_actions_have_no_chance(log):
     mask = np.ones((len(some.observation["numeric"]), 6), bool)
     mask[some.position, (some.action + 1) % 6] = False
     masked = replace(some, action_mask=mask, spec=replace(some.spec, masked=True))
-    for clone in (clone_by_counts(masked, number_observations(masked), np.arange(20)), clone_by_network(masked, np.arange(20), 0)):
+    for clone in (
+        clone_by_counts(masked, number_observations(masked), np.arange(20)),
+        clone_by_network(masked, np.arange(20), 0),
+    ):
         assert (clone.probabilities[~mask] == 0).all()
         assert clone.probabilities.sum(1) == pytest.approx(1.0)
         assert (clone.logged > 0).all()

@@ -10,8 +10,8 @@ from tests.conformance.cases import differ, same
 from tidelog.algorithms.core.optimisation import gradient_step
 from tidelog.algorithms.core.running_statistics import add_batch
 from tidelog.recommend import recommender_bcq as page
-from tidelog.recommend.critic_inputs import scene
 from tidelog.recommend.metrics.baselines import Markov, Popularity
+from tidelog.recommend.recommender_bcq import critic_inputs
 from tidelog.training.engine.learner import as_arrays
 
 
@@ -69,7 +69,7 @@ def test_the_mistaken_critic_rates_what_is_proposed_and_nothing_else_differs():
     right, other = (one.phases()[1].step(as_arrays(one), state, row)[0] for one in (h, wrong))
     assert differ(right.critic, other.critic)
     same(right.recall, other.recall)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     _, chosen = page.values(h, state, row, seen, jax.random.key(0))
     taken = row._replace(data=row.data._replace(items=row.data.items.at[:, -h.targets :].set(chosen[:, :-1])))
     target = page.target_value(h, state._replace(rewards=add_batch(state.rewards, row)), row.data, page.values(

@@ -34,7 +34,7 @@ def test_a_factor_multiplies_every_weight_of_its_episode():
     ratios = weighted_per_decision_is(evidence), weighted_per_decision_is(with_weight_factors(evidence, factors))
     scale = ratios[1].denominators / ratios[0].denominators / factors[:, None]  # one number a step
     assert scale == pytest.approx(np.broadcast_to(scale[0], scale.shape))
-    assert evidence.target[0] != with_weight_factors(evidence, 2 * factors).target[0]  # the evidence given stays as it was
+    assert evidence.target[0] != with_weight_factors(evidence, 2 * factors).target[0]  # the given one is unchanged
 
 
 @pytest.mark.parametrize("estimator", [wis, sequential_dr, weighted_per_decision_is, weighted_dr, against_logger])
@@ -44,7 +44,8 @@ def test_no_choice_of_factors_is_worse(estimator, highest, seed):
     evidence = random_log(LENGTHS, seed, discount=0.9)
     low, high = factor_bounds(evidence, 1.5)
     every = [
-        estimator(with_weight_factors(evidence, np.array(choice))).estimate for choice in product(*zip(low, high, strict=True))
+        estimator(with_weight_factors(evidence, np.array(choice))).estimate
+        for choice in product(*zip(low, high, strict=True))
     ]
     found = estimator(with_weight_factors(evidence, worst_factors(evidence, estimator, 1.5, highest=highest))).estimate
     assert found == pytest.approx(max(every) if highest else min(every), abs=1e-10)
@@ -54,7 +55,10 @@ def test_worst_of_bandits_is_between_the_bounds_of_brute_force():
     evidence = random_log([1] * 8)
     for estimator in (ips, snips, doubly_robust):
         low, high = factor_bounds(evidence, 2.0)
-        every = [estimator(with_weight_factors(evidence, np.array(c))).estimate for c in product(*zip(low, high, strict=True))]
+        every = [
+            estimator(with_weight_factors(evidence, np.array(c))).estimate
+            for c in product(*zip(low, high, strict=True))
+        ]
         found = estimator(with_weight_factors(evidence, worst_factors(evidence, estimator, 2.0))).estimate
         assert found == pytest.approx(min(every), abs=1e-12)
 

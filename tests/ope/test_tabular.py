@@ -10,9 +10,9 @@ from tests.shared import shared
 from tidelog import Log
 from tidelog.envs import icu_sepsis
 from tidelog.envs.treatment import treatment
-from tidelog.ope.evidence.folds import episode_folds
+from tidelog.ope.evidence.episodes import episode_folds
 from tidelog.ope.evidence.target import target_of
-from tidelog.ope.models.tabular import Counts, count_model, number_observations, is_tabular, tabular_values, truncations
+from tidelog.ope.models.tabular import Counts, count_model, is_tabular, number_observations, tabular_values, truncations
 
 
 def exact_counts(problem) -> Counts:

@@ -13,8 +13,8 @@ from tidelog import ConfigError, SpecError
 from tidelog.envs import play
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import treatment
-from tidelog.ope.evidence.external_policies import as_policy
-from tidelog.ope.evidence.target import common_bounds, kernel_density, kernel_draws, elapsed_share, stored_starts, target_of
+from tidelog.ope.evidence.episodes import elapsed_share
+from tidelog.ope.evidence.target import as_policy, common_bounds, kernel_density, kernel_draws, stored_starts, target_of
 from tidelog.ope.models.tabular import by_state, number_observations
 from tidelog.policies.replay_policy import replay_actions
 from tidelog.types import Continuous, Discrete, Spec

@@ -8,7 +8,7 @@ import pytest
 from tests.ope.noise import Table, noise, random_policies
 from tidelog import ConfigError, SpecError, Verdicts, judge
 from tidelog.ope.evidence import gather as gathering
-from tidelog.ope.verdict import comparisons
+from tidelog.ope.verdict import judge as comparisons
 from tidelog.ope.verdict.limits import Limits
 
 QUICK = Limits(replicates=1000)

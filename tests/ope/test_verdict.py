@@ -23,16 +23,15 @@ from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge
 from tidelog.data.overlap import Overlap
 from tidelog.envs.treatment import clinician, exact_value
 from tidelog.ope.estimators.estimate import ESTIMATORS, Supports
-from tidelog.ope.estimators.risk import verdict_risk
 from tidelog.ope.estimators.sequential import logged_return
+from tidelog.ope.estimators.support import pareto_k
 from tidelog.ope.evidence import gather
-from tidelog.ope.evidence.weights import pareto_k
 from tidelog.ope.models.tabular import Values
 from tidelog.ope.verdict import decide as deciding
+from tidelog.ope.verdict.checks import Reuse, violated_preconditions
 from tidelog.ope.verdict.decide import CELLS, Case, apply_limits, evaluate, take_episodes, worst_case
-from tidelog.ope.verdict.held_out_reuse import Reuse
+from tidelog.ope.verdict.judge import verdict_risk
 from tidelog.ope.verdict.limits import Limits
-from tidelog.ope.verdict.preconditions import violated_preconditions
 from tidelog.ope.verdict.results import weight_histogram
 from tidelog.types import MultiDiscrete
 

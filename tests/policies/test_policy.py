@@ -294,7 +294,7 @@ def flip(folder):
 
 @pytest.mark.parametrize(("damage", "message"), [
     (rewrite(shifted_scaler), "manifest.json was changed after it was written"),
-    (rewrite(lambda content: content | {"schema": 3}), "has schema version 3, this tidelog reads 2"),
+    (rewrite(lambda content: content | {"schema": 4}), "has schema version 4, this tidelog reads 3. fix: "),
     (rewrite(lambda content: content | {"kind": "log"}), "is not the manifest of a tidelog policy: its kind is 'log'"),
     (cut, "weights.safetensors has .* bytes, expected .*"), (flip, "weights.safetensors was changed"),
     (lambda folder: (folder / "weights.safetensors").unlink(), "weights.safetensors is missing"),

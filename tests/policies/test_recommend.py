@@ -10,9 +10,8 @@ import tidelog as tl
 from tests.algorithms.recommenders import after, described, policy, small
 from tidelog.errors import SpecError
 from tidelog.recommend.recommendation_tables import recommend_for_table
-from tidelog.runtime.profiles import Profiles
-from tidelog.runtime.ranking import Found, ordered
-from tidelog.runtime.retrieval import top_k
+from tidelog.runtime.ranking import Found, ordered, top_k
+from tidelog.runtime.recommender import Profiles
 from tidelog.types import Profile
 
 ITEMS = [f"i{n}" for n in range(10)]

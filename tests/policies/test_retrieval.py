@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tidelog.errors import ConfigError, SpecError
-from tidelog.recommend.policy.approximate_search import Approximate
-from tidelog.runtime.retrieval import top_k
+from tidelog.recommend.ranking import Approximate
+from tidelog.runtime.ranking import top_k
 
 SMALL = st.integers(-2, 2).map(float)  # products are exact, and many are equal
 
@@ -40,7 +40,7 @@ def test_it_is_what_sorting_all_scores_gives(data):
 
 @pytest.mark.parametrize("order", ["random", "rising", "equal"])
 def test_any_order_of_the_table_gives_the_same_in_bounded_memory(order, monkeypatch):
-    monkeypatch.setattr("tidelog.runtime.retrieval.CANDIDATES", 5_000)
+    monkeypatch.setattr("tidelog.runtime.ranking.CANDIDATES", 5_000)
     generator = np.random.default_rng(0)
     table = generator.integers(-50, 50, (200_000, 2)).astype(np.float32)
     if order != "random":

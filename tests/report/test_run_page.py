@@ -17,7 +17,7 @@ from tests.training.runs import EVERY, bc, begin, finish
 from tidelog import read_log
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
 from tidelog.ope.estimators.risk import risk_of
-from tidelog.ope.verdict.results import Estimates
+from tidelog.ope.estimators.support import Estimates
 from tidelog.policies.statistics import Interval
 from tidelog.report.run_page import report_of
 from tidelog.training.runs.agreement import agreement
@@ -350,7 +350,7 @@ def damaged(run, name):
         case "a record without its log":
             record = json.loads((run / "run.json").read_text())
             (run / "run.json").write_text(json.dumps(record | {"data": {"steps": 3}}))
-            return "run.json was changed: it no longer has the run's data"
+            return "run.json does not name the log that the run learnt from"
         case "a cut line":
             metrics.write_text("\n".join([lines[0], lines[1][:40], *lines[2:]]))
             return r"metrics.jsonl, line 2 is damaged \("

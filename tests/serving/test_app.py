@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.serving.bodies import BODIES, JSON, ROW
-from tidelog.serving.acts import ActEndpoint
 from tidelog.serving.app import Bounds, application
+from tidelog.serving.endpoints import ActEndpoint
 
 
 def asked(policy, *requests, bounds=None):

@@ -58,7 +58,7 @@ DAMAGE = {
     "a cut manifest": (MANIFEST, lambda p: p.write_text(p.read_text()[:-9]), f"{MANIFEST} is incomplete"),
     "no text": (MANIFEST, lambda p: p.write_bytes(b"\xff\xfe"), f"{MANIFEST} is incomplete or cannot be read"),
     "another number": (MANIFEST, other_number, f"{MANIFEST} was changed after it was written: its checksum differs"),
-    "another schema": (MANIFEST, changed(schema=99), "has schema version 99, this tidelog reads 1"),
+    "another schema": (MANIFEST, changed(schema=99), "has schema version 99, this tidelog reads 2. fix: read it with"),
     "something else": (MANIFEST, changed(kind="policy"), "is not the manifest of a tidelog checkpoint"),
     "a list": (MANIFEST, lambda p: p.write_text("[]"), "is not the manifest of a tidelog checkpoint"),
 }

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 
+import msgspec
 import pytest
 
 import tidelog as tl
@@ -41,7 +42,7 @@ def test_flags_are_made_of_options(verb):
 
 def test_options_survive_json():
     options = Options(steps=10, seeds=(0, 3), every=5, evaluate={"treatment": 2}, held_out=0.2, scale="standard")
-    assert Options.from_json(options.to_json()) == options
+    assert msgspec.json.decode(msgspec.json.encode(options), type=Options) == options
 
 
 @pytest.mark.parametrize(

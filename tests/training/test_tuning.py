@@ -77,7 +77,7 @@ def test_it_goes_on_where_the_run_stood(offline, whole):
     data, options = content["data"], content["options"]
     mix = {"offline": 0.5, "updates": 1.0, "collect_every": 10, "restart_schedules": False}
     assert {name: options[name] for name in mix} == mix
-    assert data["fingerprint"] == run.record.data["fingerprint"]
+    assert data["fingerprint"] == run.record.data.fingerprint
     assert data["finetuned_from"] == str(run.folder.resolve())
     assert tuned.record.held_out == run.record.held_out
 

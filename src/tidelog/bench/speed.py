@@ -1,14 +1,22 @@
-"""Updates per second at paper size, compared with the matrix-product speed of the same machine at the same time."""
+"""Updates per second at paper size, compared with the matrix-product speed of the same machine at the same time.
+
+The benchmarked algorithms with their settings (`ENTRIES`), the matrix products of one update, which are the unavoidable
+work of every implementation, and the rates. `python -m tidelog.bench.speed ENTRY` runs 100 updates in a new process,
+for timing from outside.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -16,19 +24,84 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.bench.entries import Entry, Loop
-from tidelog.bench.operations import Product, matrix_products, operations
+from tidelog.algorithms import algorithm_class, names
+from tidelog.algorithms.discrete_bcq import DiscreteBCQ
+from tidelog.bench.plain import discrete_bcq_loop
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
+from tidelog.errors import ConfigError, nearest
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import as_arrays
 from tidelog.training.engine.stores import stores_of
 from tidelog.training.runs.options import as_members
 from tidelog.training.runs.run import CHUNK_SECONDS
+from tidelog.types import Continuous
 
 OBSERVATION, ACTION, EPISODE, STEPS = 17, 6, 1_000, 100_000  # the shape of D4RL's halfcheetah and walker2d
 SQUARES = (256, 512, 1024, 2048)
 SECONDS = 2.0  # approximate duration of a measurement
+
+
+Loop = Callable[[int], None]  # runs that many updates
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An algorithm, and optionally the same updates as a plain compiled loop."""
+
+    algorithm: Any
+    plain: Callable[[Log, Any], Loop] | None = None
+
+    @property
+    def discrete(self) -> bool:
+        """Whether its benchmark log has discrete actions."""
+        return Continuous not in self.algorithm.takes
+
+
+ENTRIES: dict[str, Entry] = {name: Entry(algorithm_class(name)()) for name in names("a log")} | {
+    "discrete-bcq": Entry(DiscreteBCQ(), discrete_bcq_loop),
+    "discrete-bcq-1024": Entry(DiscreteBCQ(batch_size=1024), discrete_bcq_loop),
+}
+
+
+def entry_of(name: str) -> Entry:
+    """Return the entry of that name, or raise ConfigError with the nearest one."""
+    if name not in ENTRIES:
+        raise ConfigError(f"no benchmark '{name}': {nearest(name, ENTRIES)}")
+    return ENTRIES[name]
+
+
+Product = tuple[int, int, int]  # m, k, n of [m, k] @ [k, n]
+
+
+def matrix_products(function: Any, *arguments: Any) -> Counter[Product]:
+    """Return how often a function multiplies matrices of each shape, by one trace."""
+    return Counter(_products(jax.make_jaxpr(function)(*arguments).jaxpr))
+
+
+def _products(jaxpr: Any) -> Iterator[Product]:
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            yield from _product(equation)
+        for parameter in equation.params.values():
+            inner = getattr(parameter, "jaxpr", parameter)
+            if hasattr(inner, "eqns"):
+                yield from _products(inner)
+
+
+def _product(equation: Any) -> Iterator[Product]:
+    (left_contracted, right_contracted), (left_batch, right_batch) = equation.params["dimension_numbers"]
+    left, right = (variable.aval.shape for variable in equation.invars)
+    k = math.prod(left[i] for i in left_contracted)
+    m = math.prod(size for i, size in enumerate(left) if i not in (*left_contracted, *left_batch))
+    n = math.prod(size for i, size in enumerate(right) if i not in (*right_contracted, *right_batch))
+    for _ in range(math.prod(left[i] for i in left_batch)):
+        yield m, k, n
+
+
+def operations(products: Counter[Product]) -> int:
+    """Return the number of multiplications and additions: the sum of 2 m k n."""
+    return sum(2 * m * k * n * count for (m, k, n), count in products.items())
 
 
 def synthetic_log(discrete: bool = False) -> Log:
@@ -160,6 +233,13 @@ def first_updates(name: str, repeats: int) -> dict[str, dict[str, float]]:
 def _first(name: str, cache: str) -> float:
     begin = time.perf_counter()
     subprocess.run(  # noqa: S603
-        [sys.executable, "-m", "tidelog.bench.first", name], check=True, env={**os.environ, "TIDELOG_CACHE": cache}
+        [sys.executable, "-m", "tidelog.bench.speed", name], check=True, env={**os.environ, "TIDELOG_CACHE": cache}
     )
     return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    from tidelog.training.fit import fit
+
+    entry = entry_of(sys.argv[1])
+    fit(entry.algorithm, synthetic_log(entry.discrete), 100, progress=False)

@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidelog.bench.entries import ENTRIES, entry_of
-from tidelog.bench.operations import operations
-from tidelog.bench.speed import first_updates, measure, products_of, summary, synthetic_log
+from tidelog.bench.speed import (
+    ENTRIES,
+    entry_of,
+    first_updates,
+    measure,
+    operations,
+    products_of,
+    summary,
+    synthetic_log,
+)
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import say, table
 from tidelog.errors import ConfigError

@@ -13,7 +13,7 @@ from tidelog.cli.flags import parse
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
 from tidelog.data.core.report import Report
 from tidelog.data.io.inspect import Description, describe_table, inspect_log
-from tidelog.data.io.readers import is_table, read_any, validate
+from tidelog.data.io.readers import convert, is_table, read_any, validate
 from tidelog.data.log import Log
 from tidelog.data.validation.quarantine import quarantine
 from tidelog.errors import ConfigError, LogError, nearest
@@ -159,8 +159,6 @@ def _validate(words: list[str]) -> int:
 
 
 def _convert(words: list[str]) -> int:
-    from tidelog.data.io.convert import convert
-
     options = parse(Convert, words, "data convert")
     _say(f"written: {convert(options.source, options.target, options.columns)}")
     return 0

@@ -26,7 +26,6 @@ from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict
 from tidelog.policies.action_mapping import MappedPolicy
 from tidelog.policies.rollout import rollout
 from tidelog.policies.statistics import bootstrap_interval, mean
-from tidelog.report.curves import draw_curves
 from tidelog.report.run_page import report_of
 from tidelog.training.runs.run import Run
 from tidelog.types import Codes, Vector
@@ -243,20 +242,6 @@ def _export(judged: list[_Judged], runs: dict[str, Run], log: tl.Log, folder: Pa
         judged, key=lambda one: (one.verdict.decision == "better", np.nan_to_num(one.verdict.difference.low, nan=-9.0))
     )
     best.policy.save(folder / "policy")
-    _figures(runs, folder)
     say(f"   the policy with the best verdict ({best.name}): {folder / 'policy'}")
     say(f"   report: {report_of([folder / name for name in runs], folder / 'report.html', log=log)}")
 
-
-def _figures(runs: dict[str, Run], folder: Path) -> None:
-    levels = {"best possible": treatment().optimal()[0], "clinician": exact_value(clinician())}
-    title = "Value of each policy during training"
-    draw_curves(
-        {n: r.metrics for n, r in runs.items()}, "exact value", folder / "value.png", levels=levels, title=title
-    )
-    losses = {"training": "critic_loss", "held-out": "held_out/critic_loss"}
-    rows = {
-        name: [{**row, "critic loss": row[metric]} for row in runs["iql"].metrics] for name, metric in losses.items()
-    }
-    draw_curves(rows, "critic loss", folder / "critic_loss.png", title="IQL: training and held-out loss")
-    say(f"   figures: {folder / 'value.png'}, {folder / 'critic_loss.png'}")

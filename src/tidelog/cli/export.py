@@ -96,7 +96,7 @@ def _logged(options: Export, record: Record | None, policy: Policy) -> tuple[Log
     """Logged observations, or the reason for their absence."""
     if options.log is not None:
         return Logged.of(reopen_any({"source": options.log, "columns": options.columns}), policy), None
-    origin = None if record is None else record.data.get("origin")
+    origin = None if record is None else record.data.origin
     if not isinstance(origin, Mapping):
         return None, "no log: name one with --log"
     try:

@@ -20,9 +20,8 @@ from tidelog.ope.estimators.risk import ALPHA, tail_refusal
 from tidelog.ope.verdict.judge import judge
 from tidelog.ope.verdict.ledger import Ledger
 from tidelog.ope.verdict.limits import Limits
-from tidelog.ope.verdict.results import Verdict, percent
+from tidelog.ope.verdict.results import Verdict, Verdicts, percent
 from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict, write
-from tidelog.ope.verdict.verdicts import Verdicts
 from tidelog.policies.policy import Policy
 from tidelog.training.runs.policies import member_policy, policy_of_run
 from tidelog.training.runs.progress import Screen
@@ -177,7 +176,7 @@ def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
     log = None if options.log is None else read_any(options.log, options.columns)
     parts: dict[str, tuple[Log, str]] = {}
     for path, record in sources:
-        if record is None or (log is not None and log.fingerprint() != record.data["fingerprint"]):
+        if record is None or (log is not None and log.fingerprint() != record.data.fingerprint):
             continue
         part = held_out_part(path, record, log)
         parts[part[0].fingerprint()] = part
@@ -310,4 +309,4 @@ def _show(verdict: Verdict, name: str, which: str) -> None:
 def _keep(options: Judge, verdict: Verdict, one: _NamedPolicy) -> None:
     if one.run is not None:
         how = "sampled" if options.sample else "deterministic"
-        say(f"verdict: {keep(verdict, one.run, f'{one.short}-{how}')}")
+        say(f"verdict: {store_verdict(verdict, one.run, f'{one.short}-{how}')}")

@@ -48,7 +48,7 @@ def run(words: list[str]) -> int:
         )
     if not Path(options.policy).exists():
         raise ConfigError(f"{options.policy} does not exist: expected a policy written by `tidelog export`")
-    uvicorn, app, protocol = _tools()
+    uvicorn, app = _tools()
     policy = {"numpy": load, "onnx": load_onnx}[options.backend](options.policy)
     bounds = app.Bounds(options.body, options.rows, options.seconds)
     place = _listening(options.host, options.port)
@@ -56,7 +56,7 @@ def run(words: list[str]) -> int:
         app.application(policy, bounds),
         log_level="warning",
         access_log=False,
-        http=protocol.patient_for(options.seconds),
+        http=app.idle_timeout_protocol(options.seconds),
         limit_concurrency=options.connections,
         timeout_graceful_shutdown=max(1, round(options.seconds)),
     )
@@ -69,11 +69,11 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def _tools() -> tuple[Any, Any, Any]:
+def _tools() -> tuple[Any, Any]:
     try:
-        from tidelog.serving import app, protocol
+        from tidelog.serving import app
 
-        return importlib.import_module("uvicorn"), app, protocol
+        return importlib.import_module("uvicorn"), app
     except ModuleNotFoundError as error:
         raise ExportError(f"serving needs an extra ({error}). fix: pip install 'tidelog[serve]'") from error
 

@@ -69,7 +69,7 @@ def show_run(run: Run) -> None:
 
 def _roles(run: Run) -> str:
     """The interaction columns of a run's training log, as flags."""
-    roles = (run.record.data.get("origin") or {}).get("roles") or {}
+    roles = (run.record.data.origin or {}).get("roles") or {}
     flags = [f"--{role} {shlex.quote(roles.get(role) or role.upper())}" for role in ("user", "item", "time")]
     flags += ["--user-features USERS.csv"] if roles.get("user_features") else []
     return " ".join(flags)

@@ -1,22 +1,39 @@
-"""The canonical log: construction from arrays, export and statistics."""
+"""The canonical log: construction from arrays or from any validated `RawLog`, export and statistics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tidelog.data.assemble import checked
+import numpy as np
+
 from tidelog.data.core.log_columns import LogColumns
+from tidelog.data.core.order import Values, number_by_appearance
+from tidelog.data.core.raw import Column, Feature, RawLog, side_by_side
+from tidelog.data.core.registry import examine
+from tidelog.data.core.report import Report
 from tidelog.data.io.storage import save
 from tidelog.data.parsing.arrays import from_arrays
 from tidelog.data.statistics import Statistics, describe
+from tidelog.data.validation import warnings  # noqa: F401 (importing it registers every check)
+from tidelog.data.validation.errors import action_count
+from tidelog.errors import LogError
+from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Log(LogColumns):
     """Recorded decisions: `N` steps of `E` episodes over `M` stored observations. Never changed in place."""
+
+    @classmethod
+    def from_raw(cls, raw: RawLog) -> Log:
+        """Validate a raw log and build a log from it; LogError with the whole report if there is any error."""
+        report = examine(raw)
+        if not report.ok:
+            raise LogError(report.text(), report)
+        return cls(**assemble(raw, report))
 
     @classmethod
     def from_arrays(
@@ -53,14 +70,14 @@ class Log(LogColumns):
         every row of an episode.
         `followed` [N] bool: rows with a known `next_observation`; None: all rows.
         """
-        return cls(
-            **checked(from_arrays(
+        return cls.from_raw(
+            from_arrays(
                 observation=observation, action=action, reward=reward, terminated=terminated, truncated=truncated,
                 episode=episode, next_observation=next_observation, followed=followed, propensity=propensity,
-                action_mask=action_mask,
-                next_action_mask=next_action_mask, actions=actions, bounds=bounds, weight=weight, step=step, time=time,
-                cluster=cluster, categorical=categorical, terminations=terminations, extra=extra,
-            ))
+                action_mask=action_mask, next_action_mask=next_action_mask, actions=actions, bounds=bounds,
+                weight=weight, step=step, time=time, cluster=cluster, categorical=categorical,
+                terminations=terminations, extra=extra,
+            )
         )  # fmt: skip
 
     def statistics(self) -> Statistics:
@@ -79,7 +96,7 @@ class Log(LogColumns):
 
     def to_minari(self, dataset_id: str, overwrite: bool = False) -> None:
         """Write a Minari data set; LogError if it exists, or if the observation after a truncation is not known."""
-        from tidelog.data.io.minari_export import to_minari
+        from tidelog.data.io.export import to_minari
 
         to_minari(self, dataset_id, overwrite)
 
@@ -94,3 +111,146 @@ class Log(LogColumns):
         from tidelog.data.io.export import save_npz
 
         save_npz(self, path, overwrite)
+
+
+def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
+    """Build the fields of a `Log` from a valid raw log; rows in episode order, each observation stored once."""
+    order, flags = raw.order, raw.flags
+    known = order.last & order.sort(raw.followed)
+    stored_last = np.flatnonzero(known)
+    position = np.arange(raw.rows, dtype=np.int32)
+    if len(stored_last):
+        position += np.cumsum(known, dtype=np.int32) - known
+    next_position = position + (~order.last | known)
+    reward = None if raw.reward is None else _own(raw, side_by_side(raw.reward), np.float32)
+    if reward is not None and raw.reward is not None and len(raw.reward) == 1 and raw.reward[0].values.ndim != 2:
+        reward = reward[:, 0]
+    if raw.cluster is None:
+        cluster = None
+    else:  # numbered by first appearance; an episode has the cluster of its first row
+        firsts = np.flatnonzero(np.append(True, order.last[:-1]))
+        cluster = number_by_appearance(order.sort(raw.cluster.values)[firsts])[0][order.episode]
+    extra = {}
+    for column in raw.extra:
+        values = order.sort(column.values)
+        extra[column.name] = values if column.vocabulary is None else np.asarray(column.vocabulary)[values]
+    components = reward.shape[1] if reward is not None and reward.ndim == 2 else None
+    leaves = {name: _leaf_spec(raw, name) for name in raw.observation}
+    mask = _masks(raw, position, stored_last)
+    return {
+        "spec": Spec(leaves, _action_space(raw), components, raw.action_mask is not None),
+        "observation": {name: _leaf(raw, name, position, stored_last) for name in raw.observation},
+        "position": position,
+        "next_position": next_position.astype(np.int32, copy=False),
+        "action": _action(raw),
+        "reward": reward,
+        "terminated": flags.terminated,
+        "truncated": flags.truncated,
+        "episode": order.episode,
+        "step": order.step,
+        "propensity": None if raw.propensity is None else _own(raw, raw.propensity.values, np.float32),
+        "action_mask": mask,
+        "weight": None if raw.weight is None else _own(raw, raw.weight.values, np.float32),
+        "time": None if raw.time is None else order.sort(raw.time.values),
+        "cluster": cluster,
+        "extra": extra,
+        "episode_ids": order.ids,
+        "report": report,
+    }
+
+
+def _leaf_spec(raw: RawLog, name: str) -> Leaf:
+    feature = raw.observation[name]
+    labels = _labels(feature.columns) if raw.from_table else ()
+    if feature.kind == "image":
+        return Image(*feature.columns[0].values.shape[1:])
+    if feature.kind == "vector":
+        return Vector(_width(feature), labels, feature.fills)
+    both = [feature, *([raw.next_observation[name]] if name in raw.next_observation else [])]
+    tops = np.max([side_by_side(one.columns).max(axis=0) for one in both], axis=0)
+    words = tuple(column.vocabulary for column in feature.columns if column.vocabulary is not None)
+    width = len(tops)
+    vocabularies = tuple(words * width if len(words) == 1 else words)
+    sizes = feature.sizes or tuple(len(entry) for entry in vocabularies) or tuple(int(top) + 1 for top in tops)
+    return Codes(sizes, labels, vocabularies)
+
+
+def _width(feature: Feature) -> int:
+    return sum(column.values[0:1].size for column in feature.columns)
+
+
+def _labels(columns: tuple[Column, ...]) -> tuple[str, ...]:
+    labels: list[str] = []
+    for column in columns:
+        width = column.values[0:1].size
+        labels += [column.name] if column.values.ndim == 1 else [f"{column.name}_{place}" for place in range(width)]
+    return tuple(labels)
+
+
+def _action_space(raw: RawLog) -> ActionSpace:
+    action = raw.action
+    if action is None:
+        raise LogError("the log has no action. fix: name the action column or array")
+    if action.kind == "discrete":
+        return Discrete(action_count(raw), action.columns[0].vocabulary or ())
+    values = _action(raw)
+    if action.kind == "multi":
+        return MultiDiscrete(action.sizes or tuple(int(top) + 1 for top in values.max(axis=0)))
+    low, high = action.bounds or (tuple(values.min(axis=0).tolist()), tuple(values.max(axis=0).tolist()))
+    return Continuous(low, high, _labels(action.columns) if raw.from_table else ())
+
+
+def _action(raw: RawLog) -> Values:
+    if raw.action is None:
+        raise LogError("the log has no action. fix: name the action column or array")
+    kind = np.float32 if raw.action.kind == "continuous" else np.int32
+    values = _own(raw, raw.action.values, kind)
+    return values[:, 0] if raw.action.kind == "discrete" else values
+
+
+def _leaf(raw: RawLog, name: str, position: Values, stored_last: Values) -> Values:
+    """[M, ...]: observations by position; a known next observation follows the last one of its episode."""
+    feature = raw.observation[name]
+    following = raw.next_observation[name].columns if len(stored_last) else feature.columns
+    if feature.kind == "image":
+        images = np.empty((raw.rows + len(stored_last), *feature.columns[0].values.shape[1:]), np.uint8)
+        _place(raw, images, feature.columns[0], following[0], position, stored_last)
+        return images
+    if feature.block is not None and not len(stored_last):
+        return raw.order.sort(feature.block)
+    kind = np.float32 if feature.kind == "vector" else np.int32
+    leaf = np.empty((raw.rows + len(stored_last), _width(feature)), kind)
+    start = 0
+    for now, later in zip(feature.columns, following, strict=True):
+        stop = start + now.values[0:1].size
+        _place(raw, leaf[:, start:stop], now, later, position, stored_last)
+        start = stop
+    return leaf
+
+
+def _place(raw: RawLog, leaf: Values, now: Column, later: Column | None, position: Values, stored_last: Values) -> None:
+    """Write the values of one column to their positions in a leaf."""
+    where = slice(None) if len(leaf) == raw.rows else position
+    leaf[where] = raw.order.sort(now.values).reshape(raw.rows, *leaf.shape[1:])
+    if len(stored_last) and later is not None:
+        last = later.values[raw.order.rows[stored_last]]
+        leaf[position[stored_last] + 1] = last.reshape(len(stored_last), *leaf.shape[1:])
+
+
+def _masks(raw: RawLog, position: Values, stored_last: Values) -> Values | None:
+    """[M, A] bool: masks by position; after an episode with an unknown next mask, all actions are allowed."""
+    if raw.action_mask is None:
+        return None
+    mask = np.ones((raw.rows + len(stored_last), raw.action_mask.values.shape[1]), bool)
+    later = raw.next_action_mask
+    if later is not None:
+        values = later.values.copy()
+        values[later.missing] = 1
+        later = replace(later, values=values)
+    _place(raw, mask, raw.action_mask, later, position, stored_last)
+    return mask
+
+
+def _own(raw: RawLog, values: Values, kind: type) -> Values:
+    """Values in episode order as a new array; values of a table are not copied again."""
+    return raw.order.sort(values).astype(kind, copy=not raw.from_table)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tidelog.errors import SpecError
 from tidelog.policies.policy import Policy
-from tidelog.runtime.memory import Memory
+from tidelog.runtime.policy import Memory
 from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
 
 Translation = Callable[[NDArray[Any]], NDArray[Any]]

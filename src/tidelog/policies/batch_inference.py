@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from tidelog.data.core.columns import Columns, names
-from tidelog.data.core.order import Order, arrange
+from tidelog.data.core.order import Order, episode_order
 from tidelog.data.io.export import column_labels
 from tidelog.data.parsing import column as parse
 from tidelog.data.sources import table_of
@@ -143,7 +143,7 @@ def _order(frame: pl.DataFrame, mapping: str | Path | None, why: str) -> Order:
         raise SpecError(f"the table has no column '{missing[0]}': {nearest(missing[0], frame.columns)}")
     identity = parse.identity(frame[columns.episode])
     key = None if named["step"] is None else parse.moment(frame[named["step"]]).values
-    return arrange(frame.height, identity.values, identity.words, key)
+    return episode_order(frame.height, identity.values, identity.vocabulary, key)
 
 
 def _act_in_order(policy: Policy, frame: pl.DataFrame, leaves: Any, allowed: Any, mapping: str | Path | None) -> Any:

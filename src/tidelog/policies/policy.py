@@ -25,12 +25,12 @@ from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.policies.export.manifest import contents
 from tidelog.policies.named_arrays import fill
-from tidelog.recommend.policy.ranker import ranker
+from tidelog.recommend.ranking import ranker
 from tidelog.runtime.artefact_files import Saved, write
-from tidelog.runtime.memory import Memory, carried
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
+from tidelog.runtime.policy import Memory, carried
 from tidelog.runtime.ranking import Ranker
-from tidelog.runtime.recommend import Recommendations, Vocabulary, recommend
+from tidelog.runtime.recommender import Recommendations, Vocabulary, recommend
 from tidelog.types import Catalogue, Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.policies.policy import Policy
-from tidelog.runtime.memory import Memory
+from tidelog.runtime.policy import Memory
 
 Leaves = dict[str, NDArray[Any]]
 Mask = NDArray[np.bool_] | None

@@ -1,23 +1,38 @@
-"""Ranking a catalogue for histories: search queries, and values of the items found.
+"""Ranking a catalogue for histories: search queries, values of the items found, compiled and approximate search.
 
 Letters: `B` histories, `H` history length, `N` items, `D` item vector size, `n` generated vectors, `K` items found.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from tidelog.errors import ConfigError
 from tidelog.losses.next_item_losses import standardised
 from tidelog.networks.recipe import whole
-from tidelog.recommend.candidate_generation import ItemGeneration, clipped, decode_items
-from tidelog.recommend.networks import recipe
-from tidelog.recommend.networks.catalogue import Pair
+from tidelog.recommend.networks import (
+    ItemGeneration,
+    Pair,
+    catalogue_node,
+    clipped_latents,
+    decode_items,
+    encoder_node,
+    pair_node,
+)
 from tidelog.recommend.next_item import NextItemModel
+from tidelog.runtime.ranking import ROWS, Bools, Floats, Integers, Ranker, Reading, top_k
 from tidelog.support import supported
 from tidelog.types import Histories
+
+NumpyArray = np.ndarray[Any, Any]
 
 
 class PolicyParams(NamedTuple):
@@ -26,7 +41,7 @@ class PolicyParams(NamedTuple):
     recall: NextItemModel
     critic: Pair
     imagination: ItemGeneration | None
-    latents: jax.Array | None
+    latents: jax.Array | None  # [n, L]
     features: jax.Array | None
     weight: jax.Array
 
@@ -47,12 +62,12 @@ def all_items(params: PolicyParams) -> jax.Array:
 
 def queries(config: Any, params: PolicyParams, seen: Histories, key: jax.Array | None) -> jax.Array:
     """Return queries [B, 1 + n, D + 1] for histories: likelihood first, then n generated vectors."""
-    states = state_after(params, seen)
+    states = final_states(params, seen)
     queries = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1)[:, None]
     if params.imagination is None or params.latents is None:
         return queries
-    latents = params.latents if key is None else clipped(config, key, params.latents.shape)
-    vectors = decode_items(config, params.imagination, states[:, None], latents[None])
+    latents = params.latents if key is None else clipped_latents(key, params.latents.shape, config.latent_clip)
+    vectors = decode_items(params.imagination, states[:, None], latents[None], config.phi)
     return jnp.concatenate([queries, jnp.pad(vectors, ((0, 0), (0, 0), (0, 1)))], axis=1)
 
 
@@ -64,32 +79,32 @@ def score_items(
     known = jnp.where(valid, logits, -1e30)
     first = supported(known, config.threshold, valid) if params.imagination is None else ideas & valid
     vectors = params.recall.table(found, params.features).vectors
-    q = params.critic(state_after(params, seen)[:, None], vectors)[..., 0]
+    q = params.critic(final_states(params, seen)[:, None], vectors)[..., 0]
     likelihood = jnp.where(valid, known - jnp.max(known, axis=-1, keepdims=True), -jnp.inf)
     return ItemScores(likelihood, standardised(q, first), first)
 
 
-def state_after(params: PolicyParams, seen: Histories) -> jax.Array:
+def final_states(params: PolicyParams, seen: Histories) -> jax.Array:
     """Return the states [B, D] at the end of histories."""
     vectors = params.recall.table(seen.items, params.features).vectors
     state: jax.Array = params.recall.reader(vectors, seen.events, user=seen.users)[:, -1]
     return state
 
 
-def recipe_of(config: Any, params: PolicyParams) -> dict[str, Any]:
+def recipe(config: Any, params: PolicyParams) -> dict[str, Any]:
     """Return the computation of lists as a recipe (`networks/recipe.py`); ExportError for a custom history encoder."""
     idea = params.imagination and {
         "kind": "imagination",
-        "outward": recipe.pair(params.imagination.generator.outward),
-        "perturbation": recipe.pair(params.imagination.perturbation.body),
+        "outward": pair_node(params.imagination.generator.outward),
+        "perturbation": pair_node(params.imagination.perturbation.body),
         "phi": float(config.phi),
         "latents": params.latents,
     }
     act = {
         "kind": "listed",
-        "catalogue": recipe.catalogue(params.recall.table, params.features),
-        "reader": recipe.reader(params.recall.reader),
-        "critic": recipe.pair(params.critic),
+        "catalogue": catalogue_node(params.recall.table, params.features),
+        "reader": encoder_node(params.recall.reader),
+        "critic": pair_node(params.critic),
         "imagination": idea,
         "threshold": float(config.threshold),
         "history": config.history,
@@ -97,3 +112,95 @@ def recipe_of(config: Any, params: PolicyParams) -> dict[str, Any]:
         "q_weight": float(params.weight),
     }
     return whole(act)
+
+
+# Compiled ranking, for `tidelog.runtime.ranking`.
+
+
+def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
+    """Return a ranker of item indices for histories; `supervised`: by likelihood only."""
+    numbers = jax.tree.map(jnp.float32, algorithm)
+    reading = Reading(
+        table=np.asarray(_call("all_items", numbers, params), np.float32),
+        queries=partial(_call_padded, partial(_call, "queries", numbers, params)),
+        score_items=partial(_call_padded, partial(_call, "score_items", numbers, params)),
+        history=algorithm.history,
+        kinds=len(params.recall.reader.events) - 1,
+        features=0 if params.recall.reader.about is None else len(params.recall.reader.about),
+        width=algorithm.candidates,
+        q_weight=float(params.weight),
+    )
+    return Ranker(reading, supervised)
+
+
+@eqx.filter_jit
+def _call(method: str, algorithm: Any, params: Any, *arrays: Any) -> Any:
+    return getattr(algorithm, method)(params, *arrays)
+
+
+def _call_padded(function: Callable[..., Any], seen: Histories, *arrays: NumpyArray) -> Any:
+    """Call a compiled function of arrays [B, ...] with a padded batch, to reuse a compiled batch size."""
+    count = len(seen.items)
+    rows = min(ROWS, 1 << max(3, (count - 1).bit_length()))
+
+    def padded(part: NumpyArray) -> NumpyArray:
+        return np.concatenate([part, np.repeat(part[-1:], rows - count, axis=0)])
+
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], function(*jax.tree.map(padded, (seen, *arrays))))
+
+
+@dataclass(frozen=True, eq=False)
+class Approximate:
+    """An approximate index of a table `[N, D]`; `recall` is measured.
+
+    An inverted-file index of faiss (`pip install 'tidelog[faiss]'`): rows are clustered around `lists` centres, and a
+    query reads the rows of its `probes` nearest centres only. Johnson, Douze, Jegou 2017, arXiv:1702.08734. Here `B`
+    is a number of queries, `N` of rows.
+    """
+
+    table: Floats  # [N, D]
+    index: Any
+    probes: int
+
+    @classmethod
+    def of(cls, table: Floats, lists: int | None = None, probes: int | None = None) -> Approximate:
+        """Build the index: by default sqrt(N) lists and an eighth of them as probes. ConfigError without faiss."""
+        faiss = _faiss()
+        table = np.ascontiguousarray(table, np.float32)
+        lists = max(1, round(len(table) ** 0.5)) if lists is None else lists
+        probes = max(1, lists // 8) if probes is None else probes
+        if not 1 <= probes <= lists <= len(table):
+            raise ConfigError(
+                f"probes = {probes}, lists = {lists}: expected 1 <= probes <= lists <= {len(table)}. fix: drop both"
+            )
+        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(table.shape[1]), table.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
+        index.cp.min_points_per_centroid = 1  # no warning for small tables
+        index.train(table)
+        index.add(table)
+        return cls(table, index, probes)
+
+    def top_k(self, queries: Floats, k: int, allowed: Bools | None = None) -> tuple[Integers, Floats]:
+        """Return rows and inner products [B, K], the best first, among the rows that a mask [N] allows.
+
+        Where the searched lists hold too few rows, the last places are -1 with scores of minus infinity.
+        """
+        faiss = _faiss()
+        selected = {} if allowed is None else {"sel": faiss.IDSelectorBatch(np.flatnonzero(allowed))}
+        settings = faiss.SearchParametersIVF(nprobe=self.probes, **selected)
+        queries = np.ascontiguousarray(queries, np.float32)
+        scores, places = self.index.search(queries, k, params=settings)
+        return places, np.where(places < 0, -np.inf, scores).astype(np.float32)
+
+    def recall(self, queries: Floats, k: int, allowed: Bools | None = None) -> float:
+        """Return the share of the exact best `k` of these queries [B, D] in the index's results."""
+        exact, _ = top_k(queries, self.table, k, allowed)
+        approximate, _ = self.top_k(queries, k, allowed)
+        return float((exact[:, :, None] == approximate[:, None, :]).any(2).mean())
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as missing:
+        raise ConfigError("the approximate index requires faiss. fix: pip install 'tidelog[faiss]'") from missing
+    return faiss

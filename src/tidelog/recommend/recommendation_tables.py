@@ -15,7 +15,7 @@ from tidelog.data.sources import table_of
 from tidelog.errors import SpecError, nearest
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.tables import listed, words_of
-from tidelog.runtime.profiles import Profiles
+from tidelog.runtime.recommender import Profiles
 from tidelog.types import Profile
 
 

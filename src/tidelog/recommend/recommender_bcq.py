@@ -22,15 +22,18 @@ Without slates they are sampled items, weighted as if sampled by popularity, so 
 Deliberate differences from published ports: critics learn from logged items only, because a logged reward is not the
 reward of a generated item; candidates are items, not points between them; padding is not an item.
 
-Letters: `B` batch, `T` targets, `D` item vector size, `N` items, `E` ensemble, `P` states, `K` items found.
+Letters: `B` batch, `T` targets, `D` item vector size, `N` items, `E` ensemble, `P` states, `C` candidates, `L` latent
+size, `H` history length, `S` items of a slate.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
@@ -39,80 +42,385 @@ from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
     constant,
+    copied,
     gradient_step,
+    init_opt_state,
     polyak_update,
+    tree_where,
 )
 from tidelog.algorithms.core.registry import register
-from tidelog.algorithms.core.running_statistics import add_batch
+from tidelog.algorithms.core.running_statistics import Running, add_batch, deviation, empty_statistics
 from tidelog.algorithms.core.sampling import Batch, Sampler
 from tidelog.errors import ConfigError, SpecError
-from tidelog.losses.td import PointLoss, squared
-from tidelog.recommend import ranking as listing
-from tidelog.recommend.candidate_generation import GENERATORS, Propose, most_likely
-from tidelog.recommend.critic_inputs import passed_over, scene
+from tidelog.losses.next_item_losses import importance
+from tidelog.losses.td import PointLoss, between, ensemble_error, squared
+from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error
+from tidelog.networks.mlp import host_generator
+from tidelog.recommend import ranking
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.recommend.item_critic import critic_loss, target_value, values
-from tidelog.recommend.item_generator import generated, generator_loss, perturbed, progress
-from tidelog.recommend.networks.sequence import READERS, MakeBody, recurrent
+from tidelog.recommend.networks import (
+    HISTORY_ENCODERS,
+    Correction,
+    HistoryEncoder,
+    ItemCritics,
+    ItemGeneration,
+    ItemGenerator,
+    Items,
+    MakeBody,
+    Pair,
+    Table,
+    clipped_latents,
+    decode_items,
+    recurrent,
+)
 from tidelog.recommend.next_item import (
-    BEGINNINGS,
-    Begin,
+    INITIAL_VECTORS,
+    HistoryWindows,
+    InitialVectors,
+    ItemFacts,
+    NextItemModel,
+    Windows,
     at_random,
-    facts,
-    recall_from,
-    recall_loss,
-    variety,
+    coverage_and_entropy,
+    encode_windows,
+    item_facts,
+    item_logits,
+    next_item_loss,
+    with_item_vectors,
 )
 from tidelog.recommend.ranking import ItemScores, PolicyParams
-from tidelog.recommend.state import State, begin, sees_users
-from tidelog.recommend.windows import Visit, Windows
-from tidelog.types import Catalogue, Histories, Spec
+from tidelog.support import supported
+from tidelog.types import Catalogue, Histories, Spec, same_shape
+
+CELLS = 1 << 23  # item scores in memory at once
+DEFAULT_Q_WEIGHT = 0.25  # weight of Q in the score without a held-out period
+
+
+class OptStates(NamedTuple):
+    """The optimiser states, one for each network; None for an absent network."""
+
+    recall: Any
+    critic: Any
+    generator: Any
+    perturbation: Any
+
+
+class State(NamedTuple):
+    """Everything that a resumed run needs."""
+
+    recall: NextItemModel
+    target_reader: HistoryEncoder
+    critic: ItemCritics
+    target_critic: ItemCritics
+    imagination: Any  # an ItemGeneration; None: candidates are the most likely items
+    target_perturbation: Any  # a Correction, where there is a generator
+    latents: jax.Array | None  # [n, L]: latents of acting
+    known: ItemFacts
+    rewards: Running | None
+    weight: jax.Array  # weight of Q in the score
+    opt_states: OptStates
+    step: jax.Array  # int32: updates taken
+    updates: jax.Array  # int32: updates planned, for the schedule
+    key: jax.Array
+
+
+# Candidates: items that the log supports in a state. Q is never computed between items or for excluded items.
+
+
+class Candidates(NamedTuple):
+    """Candidates of states."""
+
+    items: jax.Array  # [P, C] int32
+    is_valid: jax.Array  # [P, C] bool
+
+
+Propose: TypeAlias = Callable[..., Candidates]  # (config, imagination, states, items, excluded, key) -> candidates
+
+
+def most_likely(
+    config: Any, imagination: None, states: jax.Array, items: Items, excluded: jax.Array | None, key: jax.Array
+) -> Candidates:
+    """Return the `candidates` most likely items, above the threshold: states [P, D], excluded [P, H] (0: none)."""
+    count = min(config.candidates, len(items.bias) - 1)
+
+    def top(state: jax.Array, excluded: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        best: tuple[jax.Array, jax.Array] = jax.lax.top_k(exclude_items(item_logits(state, items), excluded), count)
+        return best
+
+    logits, found = map_states(top, len(items.bias), states, excluded)
+    valid = jnp.isfinite(logits)
+    return Candidates(found.astype(jnp.int32), supported(jnp.where(valid, logits, -1e30), config.threshold, valid))
+
+
+def generated_candidates(
+    config: Any,
+    imagination: ItemGeneration,
+    states: jax.Array,
+    items: Items,
+    excluded: jax.Array | None,
+    key: jax.Array,
+) -> Candidates:
+    """Return the items nearest to `target_samples` vectors from the generator, moved by the perturbation."""
+    shape = (config.target_samples, len(states), config.latent_size)
+    latents = jnp.swapaxes(clipped_latents(key, shape, config.latent_clip), 0, 1)
+
+    def nearest(state: jax.Array, latent: jax.Array, excluded: jax.Array | None) -> Candidates:
+        vectors = decode_items(imagination, state[..., None, :], latent, config.phi)
+        near = exclude_items(vectors @ items.vectors.T, None if excluded is None else excluded[..., None, :])
+        return Candidates(jnp.argmax(near, axis=-1).astype(jnp.int32), jnp.isfinite(jnp.max(near, axis=-1)))
+
+    return map_states(nearest, config.target_samples * len(items.bias), states, latents, excluded)  # type: ignore[no-any-return]
+
+
+def exclude_items(scores: jax.Array, excluded: jax.Array | None) -> jax.Array:
+    """Return scores [..., N + 1] with -inf for no item and for excluded ones [..., H] (0: none)."""
+    scores = scores.at[..., 0].set(-jnp.inf)
+    if excluded is None:
+        return scores
+    excluded = jnp.broadcast_to(excluded, (*scores.shape[:-1], excluded.shape[-1]))
+    return jnp.put_along_axis(scores, excluded, -jnp.inf, axis=-1, inplace=False)
+
+
+def map_states(function: Callable[..., Any], cells: int, states: jax.Array, *more: jax.Array | None) -> Any:
+    """Call `function` on states [P, D] and their arrays, in batches that bound the memory, at `cells` per state."""
+    if len(states) * cells <= CELLS:
+        return function(states, *more)
+    return jax.lax.map(lambda parts: function(*parts), (states, *more), batch_size=max(1, CELLS // cells))
+
+
+def history_items(items: jax.Array, columns: int) -> jax.Array:
+    """Return the items up to each of the last columns of windows [B, H + 1]: [B, columns, H + 1], 0 for none."""
+    steps = items.shape[1]
+    upto = jnp.arange(steps)[None, :] <= jnp.arange(steps - columns, steps)[:, None]  # [columns, H + 1]
+    return jnp.where(upto[None], items[:, None, :], 0)
+
+
+GENERATORS: Mapping[str, Propose] = {"likelihood": most_likely, "vae": generated_candidates}
+
+
+# Table and reader.
+
+
+def progress(state: State) -> jax.Array:
+    """Return the completed share of the run."""
+    share: jax.Array = state.step / jnp.maximum(state.updates, 1)
+    return share
+
+
+def next_item_step(
+    config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array
+) -> tuple[State, dict[str, jax.Array]]:
+    """Return the state with updated table and reader."""
+    rate = config.learning_rate * config.schedule(progress(state))
+    recall, opt_state, _, metrics = gradient_step(
+        next_item_loss, state.recall, state.opt_states.recall, rate, config, batch, state.known, key
+    )
+    return state._replace(recall=recall, opt_states=state.opt_states._replace(recall=opt_state)), metrics
+
+
+# Critics.
+
+
+class CriticInputs(NamedTuple):
+    """Inputs of one update: states [B, T, D] before and columns [B, T + 1, D] around the steps that count."""
+
+    states: jax.Array
+    around: jax.Array  # states before the first and after every step
+    target_around: jax.Array  # the same from the target history encoder
+    items: Items  # all
+    vectors: jax.Array  # [B, T, D]: of the logged items
+
+
+def critic_inputs(state: State, windows: HistoryWindows) -> CriticInputs:
+    """Return the inputs, without gradient to the table or a history encoder."""
+    recall, known = state.recall, state.known
+    items = recall.table(None, known.features)
+    encoded = encode_windows(recall, known, windows)
+    target_encoded = encode_windows(recall._replace(reader=state.target_reader), known, windows)
+    columns = windows.reward.shape[1] + 1
+    inputs = CriticInputs(
+        states=windows.states(encoded),
+        around=encoded[:, -columns:],
+        target_around=target_encoded[:, -columns:],
+        items=items,
+        vectors=items.vectors[windows.chosen],
+    )
+    result: CriticInputs = jax.tree.map(jax.lax.stop_gradient, inputs)
+    return result
+
+
+def values(
+    config: RecommenderBCQ, state: State, batch: Batch, inputs: CriticInputs, key: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return the value of the best supported item around every step [B, T + 1], and this item."""
+    states, target_states = (around.reshape(-1, around.shape[-1]) for around in (inputs.around, inputs.target_around))
+    excluded = None
+    if config.exclude_seen:
+        excluded = history_items(batch.data.items, inputs.around.shape[1]).reshape(len(states), -1)
+    imagination = state.imagination and ItemGeneration(state.imagination.generator, state.target_perturbation)
+    found = config.generator(config, imagination, states, inputs.items, excluded, key)
+    q = between(state.target_critic.among(target_states, inputs.items.vectors, found.items), config.mix)
+    best = jnp.argmax(jnp.where(found.is_valid, q, -jnp.inf), axis=-1)[:, None]
+    some = jnp.any(found.is_valid, axis=-1)
+    value = jnp.where(some, jnp.take_along_axis(q, best, axis=-1)[:, 0], 0.0)  # no supported item: 0, as at the end
+    chosen = jnp.where(some, jnp.take_along_axis(found.items, best, axis=-1)[:, 0], 0)
+    return value.reshape(inputs.around.shape[:2]), chosen.reshape(inputs.around.shape[:2])
+
+
+def target_value(config: RecommenderBCQ, state: State, windows: HistoryWindows, value: jax.Array) -> jax.Array:
+    """`r + discount V(s')` [B, T]; r over its deviation with `normalise_rewards`."""
+    reward = windows.reward if state.rewards is None else windows.reward / deviation(state.rewards)
+    same_shape(reward=reward, discount=windows.discount, value=value[:, 1:])
+    return reward + windows.discount * value[:, 1:]
+
+
+class Negatives(NamedTuple):
+    """Items [B, T] that were not selected, and their weights."""
+
+    vectors: jax.Array  # [B, T, D]
+    target: jax.Array  # [B, T]
+    weight: jax.Array  # [B, T]
+
+
+def negative_items(
+    config: RecommenderBCQ,
+    state: State,
+    windows: HistoryWindows,
+    inputs: CriticInputs,
+    value: jax.Array,
+    key: jax.Array,
+) -> Negatives:
+    """Return one item per step that was shown but not selected, or a random one; with `r = 0, s' = s`."""
+    target = config.discount * value[:, :-1]
+    if windows.slate is None:
+        items = state.known.draw(key, windows.chosen.shape)
+        weight = importance(state.known.log_share[items], state.known.log_drawn[items])
+        valid = items != windows.chosen
+    else:
+        ignored = (windows.slate > 0) & (windows.slate != windows.chosen[..., None])
+        valid = jnp.any(ignored, axis=-1)
+        place = jax.random.categorical(key, jnp.where(ignored | ~valid[..., None], 0.0, -jnp.inf))
+        items = jnp.take_along_axis(windows.slate, place[..., None], axis=-1)[..., 0]
+        weight = jnp.ones_like(target)
+    weight = jnp.where(valid, config.negative_weight * weight, 0.0)  # type: ignore[operator]
+    return Negatives(inputs.items.vectors[items], target, weight)
+
+
+def critic_loss(
+    critic: ItemCritics,
+    config: RecommenderBCQ,
+    batch: Batch,
+    inputs: CriticInputs,
+    target: jax.Array,
+    negatives: Negatives | None,
+) -> tuple[jax.Array, jax.Array]:
+    """Return the critics' error on logged items against the target [B, T] and on negatives; also Q [E, B, T]."""
+    q = critic(inputs.states, inputs.vectors)
+    error = ensemble_error(q, target, config.critic_loss)
+    if negatives is not None:
+        off = ensemble_error(critic(inputs.states, negatives.vectors), negatives.target, config.critic_loss)
+        error = error + negatives.weight * off
+    return batch.mean(error), q
+
+
+# Generator and perturbation.
+
+
+def generator_loss(
+    generator: ItemGenerator, config: RecommenderBCQ, batch: Batch, inputs: CriticInputs, noise: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the reconstruction error of the logged items' vectors plus the latents' divergence; also both alone."""
+    mean, log_std = generator.encode(inputs.states, inputs.vectors)
+    error = reconstruction_error(generator.decode(inputs.states, mean + jnp.exp(log_std) * noise), inputs.vectors)
+    divergence = mean_over_latents(normal_divergence(mean, log_std))
+    metrics = {"reconstruction_loss": batch.average(error), "kl": batch.average(divergence)}
+    return batch.mean(error + config.kl_weight * divergence), metrics
+
+
+def generator_step(
+    config: RecommenderBCQ, state: State, batch: Batch, inputs: CriticInputs, key: jax.Array
+) -> tuple[State, dict[str, jax.Array]]:
+    """Return the state with an updated generator."""
+    noise = jax.random.normal(key, (*batch.data.reward.shape, config.latent_size))
+    rate = config.generator_learning_rate * config.schedule(progress(state))
+    generator, opt_state, loss, metrics = gradient_step(
+        generator_loss, state.imagination.generator, state.opt_states.generator, rate, config, batch, inputs, noise
+    )  # fmt: skip
+    imagination = state.imagination._replace(generator=generator)
+    updated = state._replace(imagination=imagination, opt_states=state.opt_states._replace(generator=opt_state))
+    return updated, metrics | {"generator_loss": loss}
+
+
+def perturbation_loss(
+    perturbation: Correction,
+    config: RecommenderBCQ,
+    batch: Batch,
+    inputs: CriticInputs,
+    generator: ItemGenerator,
+    critic: Pair,
+    latent: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Return the negative first critic of generated, perturbed vectors; also the vectors."""
+    vectors = decode_items(ItemGeneration(generator, perturbation), inputs.states, latent, config.phi)
+    return -batch.mean(critic(inputs.states, vectors)[..., 0]), vectors
+
+
+def perturbation_step(
+    config: RecommenderBCQ, state: State, batch: Batch, inputs: CriticInputs, key: jax.Array, due: jax.Array
+) -> tuple[State, dict[str, jax.Array]]:
+    """Return the state with an updated perturbation, where an update is due."""
+    generator, before = state.imagination
+    latent = clipped_latents(key, (*batch.data.reward.shape, config.latent_size), config.latent_clip)
+    rate = config.perturbation_learning_rate * config.schedule(progress(state))
+    critic, opt_state = state.critic.members[0], state.opt_states.perturbation
+    *after, loss, vectors = gradient_step(
+        perturbation_loss, before, opt_state, rate, config, batch, inputs, generator, critic, latent
+    )
+    perturbation, opt_state = tree_where(due, (before, opt_state), tuple(after))
+    updated = state._replace(
+        imagination=ItemGeneration(generator, perturbation),
+        opt_states=state.opt_states._replace(perturbation=opt_state),
+    )
+    distance = batch.average(jnp.linalg.norm(vectors - inputs.vectors, axis=-1))
+    return updated, {"perturbation_loss": loss, "distance_to_log": distance}
+
 
 # The updates.
 
 
 def pretrain_step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     """Do one update of table and reader; the target reader is the reader."""
-    state, metrics = recalled(config, state, batch, jax.random.fold_in(state.key, state.step))
+    state, metrics = next_item_step(config, state, batch, jax.random.fold_in(state.key, state.step))
     stepped = state._replace(target_reader=state.recall.reader, step=state.step + 1)
     return stepped, Feedback(metrics)
 
 
-def recalled(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> tuple[State, dict[str, jax.Array]]:
-    """Return the state with updated table and reader."""
-    rate = config.learning_rate * config.schedule(progress(state))
-    recall, opt_state, _, metrics = gradient_step(
-        recall_loss, state.recall, state.opt_states.recall, rate, config, batch, state.known, key
-    )
-    return state._replace(recall=recall, opt_states=state.opt_states._replace(recall=opt_state)), metrics
-
-
 def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     """Do one update of table and reader (if `joint`), generator, critics, perturbation and targets, in this order."""
-    visit: Visit = batch.data
+    windows: HistoryWindows = batch.data
     keys = jax.random.split(jax.random.fold_in(state.key, state.step), 5)
     due = (state.step + 1) % config.policy_delay == 0
-    state, metrics = recalled(config, state, batch, keys[0]) if config.joint else (state, {})
+    state, metrics = next_item_step(config, state, batch, keys[0]) if config.joint else (state, {})
     if state.rewards is not None:
         state = state._replace(rewards=add_batch(state.rewards, batch))
-    seen = scene(state.recall, state.target_reader, state.known, visit)
+    inputs = critic_inputs(state, windows)
     if state.imagination is not None:
-        state, extra = generated(config, state, batch, seen, keys[1])
+        state, extra = generator_step(config, state, batch, inputs, keys[1])
         metrics = metrics | extra
-    value, chosen = values(config, state, batch, seen, keys[2])
-    target = target_value(config, state, visit, value)
+    value, chosen = values(config, state, batch, inputs, keys[2])
+    target = target_value(config, state, windows, value)
     negatives = None
     if config.negative_weight is not None:
-        negatives = passed_over(config, state, visit, seen, value, keys[3])
+        negatives = negative_items(config, state, windows, inputs, value, keys[3])
     rate = config.critic_learning_rate * config.schedule(progress(state))
     critic, opt_state, q_loss, q = gradient_step(
-        critic_loss, state.critic, state.opt_states.critic, rate, config, batch, seen, target, negatives
+        critic_loss, state.critic, state.opt_states.critic, rate, config, batch, inputs, target, negatives
     )
     state = state._replace(critic=critic, opt_states=state.opt_states._replace(critic=opt_state))
     if state.imagination is not None:
-        state, extra = perturbed(config, state, batch, seen, keys[4], due)
+        state, extra = perturbation_step(config, state, batch, inputs, keys[4], due)
         metrics = metrics | extra
-    coverage, entropy = variety(chosen[:, 1:], batch.valid, len(state.known.cumulative))
+    coverage, entropy = coverage_and_entropy(chosen[:, 1:], batch.valid, len(state.known.cumulative))
     metrics = metrics | {
         "critic_loss": q_loss,
         "td_error": batch.average(jnp.mean(jnp.abs(q - target), axis=0)),
@@ -121,10 +429,10 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
         "coverage": coverage,
         "entropy": entropy,
     }
-    return followed(config, state, jnp.where(due, config.target_rate, 0.0)), Feedback(metrics)
+    return update_targets(config, state, jnp.where(due, config.target_rate, 0.0)), Feedback(metrics)
 
 
-def followed(config: RecommenderBCQ, state: State, rate: jax.Array) -> State:
+def update_targets(config: RecommenderBCQ, state: State, rate: jax.Array) -> State:
     """Return the state with targets moved by `rate` of their gaps, one update later."""
     perturbation = state.imagination and polyak_update(state.target_perturbation, state.imagination.perturbation, rate)
     return state._replace(
@@ -137,20 +445,20 @@ def followed(config: RecommenderBCQ, state: State, rate: jax.Array) -> State:
 
 def pretrain_losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """Return the cross-entropy without an update and without dropout."""
-    loss, _ = recall_loss(state.recall, config, batch, state.known, None)
+    loss, _ = next_item_loss(state.recall, config, batch, state.known, None)
     return {"imitation_loss": loss}
 
 
 def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """Return all losses of the current networks, without an update, with noise from the state's key."""
     keys = jax.random.split(state.key, 3)
-    seen = scene(state.recall, state.target_reader, state.known, batch.data)
-    value, _ = values(config, state, batch, seen, keys[0])
-    loss, _ = critic_loss(state.critic, config, batch, seen, target_value(config, state, batch.data, value), None)
+    inputs = critic_inputs(state, batch.data)
+    value, _ = values(config, state, batch, inputs, keys[0])
+    loss, _ = critic_loss(state.critic, config, batch, inputs, target_value(config, state, batch.data, value), None)
     results = pretrain_losses(config, state, batch, key) | {"critic_loss": loss}
     if state.imagination is not None:
         noise = jax.random.normal(keys[1], (*batch.data.reward.shape, config.latent_size))
-        results["generator_loss"], _ = generator_loss(state.imagination.generator, config, batch, seen, noise)
+        results["generator_loss"], _ = generator_loss(state.imagination.generator, config, batch, inputs, noise)
     return results
 
 
@@ -184,7 +492,9 @@ class RecommenderBCQ:
         None, least=0.0, help="weight of negative items: shown but not selected, or sampled; none: off"
     )
     normalise_rewards: bool = static(True, help="divide rewards in targets by their standard deviation so far")
-    encoder: MakeBody = static(recurrent, choices=READERS, help="history encoder: mean, gru or attention (SASRec)")
+    encoder: MakeBody = static(
+        recurrent, choices=HISTORY_ENCODERS, help="history encoder: mean, gru or attention (SASRec)"
+    )
     size: int = static(64, least=1, help="size of item vectors and states")
     history: int = static(50, least=1, help="events of the history in a state")
     targets: int = static(10, least=1, help="training targets of a window; at most `history`")
@@ -194,7 +504,7 @@ class RecommenderBCQ:
     dropout: float | None = fields.dropout(0.2)
     content: bool = static(False, help="a tower over item features; it can rank new items")
     tower_hidden: tuple[int, ...] = fields.widths((128,), "the tower's hidden layers")
-    begin: Begin = static(at_random, choices=BEGINNINGS, help="initial item vectors")
+    begin: InitialVectors = static(at_random, choices=INITIAL_VECTORS, help="initial item vectors")
     full_softmax: int = static(20_000, least=0, help="largest catalogue with a full cross-entropy over all items")
     sampled_items: int = static(1_024, least=1, help="sampled items of a cross-entropy over a larger catalogue")
     pretrain: int = static(2_000, least=0, help="updates of table and reader alone before the main phase")
@@ -210,7 +520,7 @@ class RecommenderBCQ:
     hidden: tuple[int, ...] = fields.widths((128, 128), "the critics' hidden layers")
     generator_hidden: tuple[int, ...] = fields.widths((256, 256), "the generator's hidden layers")
     perturbation_hidden: tuple[int, ...] = fields.widths((128, 128), "the perturbation's hidden layers")
-    item_vectors: Begin | None = own(
+    item_vectors: InitialVectors | None = own(
         "function of interactions, `size` and a seed that returns the table's rows [N, size]"
     )
 
@@ -247,26 +557,75 @@ class RecommenderBCQ:
                 "content=True requires item features, and these interactions have none. fix: item_features=..."
             )
         slates = () if self.negative_weight is None else ("slate",)
-        users = ("user",) if sees_users(self, spec) else ()
+        users = ("user",) if self._reads_users(spec) else ()
         return {"log": StoreSpec(("reward", "terminated", *slates, *users), targets=self.targets)}
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the pretraining phase of `pretrain` updates, then the main phase."""
         draw = Sampler("log", self.batch_size, Windows(self.history, self.targets, self.discount))
         first = Phase(
-            "pretrain", draw, pretrain_step, pretrain_losses, lambda config, visit: 0 if visit else config.pretrain
+            "pretrain", draw, pretrain_step, pretrain_losses, lambda config, round_: 0 if round_ else config.pretrain
         )
         return (first, Phase("main", draw, step, losses))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """Return new networks for a run of `updates` updates."""
-        return begin(self, spec, key, updates)
+        """Return new networks for a run of `updates` updates; targets start as copies.
+
+        `with_item_facts` adds the log's facts of its items.
+        """
+        random, (latent_key, state_key) = host_generator(key), jax.random.split(key)
+        catalogue: Any = spec.action
+        history: Any = spec.observation["history"]
+        user: Any = spec.observation["user"] if self._reads_users(spec) else None
+        size, features = self.size, len(catalogue.features) or None
+        table = Table.create(random, catalogue.n, size, features if self.content else None, self.tower_hidden)
+        reader = HistoryEncoder.create(
+            random,
+            self.encoder,
+            size,
+            kinds=len(history.events),
+            length=self.history,
+            layers=self.layers,
+            heads=self.heads,
+            features=0 if user is None else len(user.columns),
+        )
+        critic = ItemCritics(tuple(Pair.create(random, size, size, self.hidden, 1) for _ in range(self.critics)))
+        imagination = latents = None
+        if self.generator is not most_likely:
+            inward = Pair.create(random, size, size, self.generator_hidden, 2 * self.latent_size)
+            outward = Pair.create(random, size, self.latent_size, self.generator_hidden, size)
+            correction = Correction(Pair.create(random, size, size, self.perturbation_hidden, size))
+            imagination = ItemGeneration(ItemGenerator(inward, outward), correction)
+            latents = clipped_latents(latent_key, (self.samples, self.latent_size), self.latent_clip)
+        recall = NextItemModel(table, reader)
+        none = np.zeros((catalogue.n + 1, features), np.float32) if self.content and features is not None else None
+        networks = (recall, critic, *(imagination or (None, None)))
+        return State(
+            recall=recall,
+            target_reader=copied(reader),
+            critic=critic,
+            target_critic=copied(critic),
+            imagination=imagination,
+            target_perturbation=None if imagination is None else copied(imagination.perturbation),
+            latents=latents,
+            known=item_facts(np.zeros(catalogue.n + 1), none),
+            rewards=empty_statistics() if self.normalise_rewards else None,
+            weight=jnp.float32(DEFAULT_Q_WEIGHT if self.q_weight is None else self.q_weight),
+            opt_states=OptStates(*(None if one is None else init_opt_state(self.optimiser, one) for one in networks)),
+            step=jnp.int32(0),
+            updates=jnp.int32(updates),
+            key=state_key,
+        )
+
+    def _reads_users(self, spec: Spec) -> bool:
+        """Return whether the history encoder reads user features."""
+        return self.profile and "user" in spec.observation
 
     def with_item_facts(self, state: State, log: Interactions, seed: int) -> State:
         """Return a new state with the log's facts of its items: popularity, features, initial vectors."""
-        known = facts(log.counts, log.item_features if self.content else None)
+        known = item_facts(log.counts, log.item_features if self.content else None)
         rows = (self.item_vectors or self.begin)(log, self.size, seed)
-        recall = state.recall if rows is None else recall_from(state.recall, rows)
+        recall = state.recall if rows is None else with_item_vectors(state.recall, rows)
         return state._replace(known=known, recall=recall)
 
     def policy_params(self, state: State) -> PolicyParams:
@@ -290,18 +649,18 @@ class RecommenderBCQ:
 
     def all_items(self, params: PolicyParams) -> jax.Array:
         """Return the item vectors [N + 1, D + 1] for the search."""
-        return listing.all_items(params)
+        return ranking.all_items(params)
 
     def queries(self, params: PolicyParams, seen: Histories, key: jax.Array | None = None) -> jax.Array:
         """Return queries [B, 1 + n, D + 1] for histories: likelihood, then n generated vectors."""
-        return listing.queries(self, params, seen, key)
+        return ranking.queries(self, params, seen, key)
 
     def score_items(
         self, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
     ) -> ItemScores:
         """Return scores of found items [B, K] for histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
-        return listing.score_items(self, params, seen, found, logits, ideas)
+        return ranking.score_items(self, params, seen, found, logits, ideas)
 
     def recipe(self, params: PolicyParams) -> dict[str, Any]:
         """Return the computation of lists, for policies without JAX."""
-        return listing.recipe_of(self, params)
+        return ranking.recipe(self, params)

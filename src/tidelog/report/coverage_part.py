@@ -13,12 +13,10 @@ import numpy as np
 from tidelog.data.log import Log
 from tidelog.errors import TidelogError
 from tidelog.policies.replay_policy import replay_actions
-from tidelog.report.axes import Values
+from tidelog.report.charts import Source, Values, overlaid, shares
 from tidelog.report.frame import figure, grid, legend, paragraph, section
 from tidelog.report.learning_part import Line, lines_of
-from tidelog.report.logs import LogSource, fingerprint
-from tidelog.report.overlays import Source, overlaid, shares
-from tidelog.report.saved import SavedRun
+from tidelog.report.saved import LogSource, SavedRun, fingerprint
 from tidelog.training.runs.policies import member_policy
 from tidelog.types import Continuous, Discrete, MultiDiscrete
 

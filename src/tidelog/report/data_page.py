@@ -15,8 +15,8 @@ from tidelog.data.io.inspect import Description
 from tidelog.data.log import Log
 from tidelog.data.statistics import Statistics, episode_returns
 from tidelog.errors import ConfigError
+from tidelog.report.charts import bars, histogram
 from tidelog.report.frame import bullets, command, figure, grid, heading, page, section, table, tiles
-from tidelog.report.svg import bars, histogram
 
 _MOST_VALUES = 200_000
 _MOST_FEATURES = 60
@@ -65,7 +65,7 @@ def _problems(report: Report) -> str:
 def problem(problem: Problem) -> str:
     """Box with a problem from the data checks."""
     where = f" in <code>{escape(problem.column)}</code>" if problem.column else ""
-    parts = (("found", problem.found), ("expected", problem.expected), ("fix", problem.advice))
+    parts = (("found", problem.found), ("expected", problem.expected), ("fix", problem.fix))
     rows = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in (*_places(problem), *parts))
     badge = f'<span class="badge {problem.level}">{problem.level}</span>'
     return f'<article class="{problem.level}"><h3>{badge} {escape(problem.check)}{where}</h3><dl>{rows}</dl></article>'

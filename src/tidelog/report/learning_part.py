@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tidelog.report.axes import Values
-from tidelog.report.charts import Curve, curves
-from tidelog.report.curves import series
+from tidelog.errors import ConfigError, nearest
+from tidelog.report.charts import Curve, Values, curves
 from tidelog.report.frame import figure, grid, heading, legend, paragraph, section
 from tidelog.report.saved import SavedRun
 from tidelog.training.runs.sinks import KEYS
@@ -22,6 +21,19 @@ MOST_LINES = 8  # algorithms with their own colour
 _MOST_NAMED = 4  # largest number of curves in a chart whose last values are listed
 _RESAMPLES = 4000
 _LEVEL = 0.95
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def series(rows: Rows, metric: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Updates [T] and values [S, T] of one metric; ConfigError if no report has it."""
+    reports = [row for row in rows if metric in row]
+    if not reports:
+        raise ConfigError(f"no report has the metric '{metric}': {nearest(metric, rows[0] if rows else ())}")
+    members = sorted({row["member"] for row in reports})
+    updates = sorted({row["update"] for row in reports})
+    table = {(row["member"], row["update"]): row[metric] for row in reports}
+    return np.asarray(updates), np.asarray([[table.get((m, u), np.nan) for u in updates] for m in members])
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,7 @@ from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, P
 from tidelog.recommend.metrics.ranked_lists import Comparison, RankingRow, compare
 from tidelog.report.frame import bullets, heading, paragraph, section, table
 from tidelog.report.learning_part import Line, lines_of
-from tidelog.report.logs import LogSource, fingerprint
-from tidelog.report.saved import SavedRun, ranks
+from tidelog.report.saved import LogSource, SavedRun, fingerprint, ranks
 from tidelog.training.runs.policies import member_policy
 from tidelog.training.runs.run import collapsed_metrics
 

@@ -9,12 +9,10 @@ import numpy as np
 from tidelog.data.log import Log
 from tidelog.data.statistics import episode_returns
 from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean
-from tidelog.report.axes import Values
+from tidelog.report.charts import Source, Values, ridges
 from tidelog.report.frame import command, figure, grid, paragraph, section, table
 from tidelog.report.learning_part import Line, lines_of
-from tidelog.report.logs import LogSource, fingerprint
-from tidelog.report.overlays import Source, ridges
-from tidelog.report.saved import EvaluationReturns, SavedRun, shown
+from tidelog.report.saved import EvaluationReturns, LogSource, SavedRun, fingerprint, shown
 
 _MOST_RESAMPLED = 10_000  # returns
 _HEAD = ("", "episodes", "mean", "95 % interval", "median", "IQM", "5 % to 95 %")

@@ -18,9 +18,8 @@ from tidelog.report.coverage_part import coverage
 from tidelog.report.frame import heading, mark, page, section, table, tiles
 from tidelog.report.learning_part import learning
 from tidelog.report.lists_part import lists
-from tidelog.report.logs import fingerprint, logs_of, source
 from tidelog.report.returns_part import returns
-from tidelog.report.saved import SavedRun, ranks, read_runs
+from tidelog.report.saved import SavedRun, fingerprint, logs_of, ranks, read_runs, source
 from tidelog.report.settings_part import data, machine, settings
 from tidelog.report.verdict_part import banner, estimates, verdict_section
 
@@ -109,8 +108,8 @@ def _facts(run: SavedRun) -> str:
             (record.algorithm, "algorithm"),
             (f"{len(record.options.seeds):,}", "seeds"),
             (f"{run.update:,}", f"of {record.options.steps:,} updates"),
-            (f"{record.data['episodes']:,}", "sessions in the log" if ranks(run) else "episodes in the log"),
-            (f"{record.data['steps']:,}", "events in the log" if ranks(run) else "steps in the log"),
+            (f"{record.data.episodes:,}", "sessions in the log" if ranks(run) else "episodes in the log"),
+            (f"{record.data.steps:,}", "events in the log" if ranks(run) else "steps in the log"),
             (f"{record.options.held_out:.0%}" if ranks(run) else f"{len(record.held_out):,}", _HELD[ranks(run)]),
         ]
     )

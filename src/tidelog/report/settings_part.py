@@ -13,8 +13,7 @@ from tidelog.errors import TidelogError
 from tidelog.recommend.interactions.log import Interactions, text
 from tidelog.report.data_page import log_tiles, problem
 from tidelog.report.frame import bullets, command, definitions, heading, paragraph, section, table
-from tidelog.report.logs import LogSource, fingerprint, source
-from tidelog.report.saved import SavedRun, plain, shown
+from tidelog.report.saved import LogSource, SavedRun, fingerprint, plain, shown, source
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.selection import Selection
 
@@ -28,7 +27,7 @@ def data(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
         whose = [run for run in runs if fingerprint(run) == mark]
         body += [heading(", ".join(run.name for run in whose))] if len(logs) > 1 else []
         record = whose[0].record
-        size = f"{record.data['steps']:,} steps, {record.data['episodes']:,} episodes, from {source(record)}."
+        size = f"{record.data.steps:,} steps, {record.data.episodes:,} episodes, from {source(record)}."
         body.append(paragraph(size) + definitions([("fingerprint", mark)]))
         body.append(_data_checks(found.log) if found.log is not None else paragraph(found.reason))
     return section("Data", "".join(body), "data")

@@ -1,4 +1,4 @@
-"""The verdict on each run: banner, reasons, difference from the logger, and the table of estimates with support."""
+"""The verdict on each run: banner, reasons, difference from the logger, worst episodes, and the table of estimates."""
 
 from __future__ import annotations
 
@@ -7,25 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.ope.verdict.results import Estimate, Support, Verdict, percent
+from tidelog.ope.estimators.risk import Band, Compared, Risk
+from tidelog.ope.estimators.support import Estimate, Support
+from tidelog.ope.verdict.results import Verdict, percent
+from tidelog.ope.verdict.verdict_store import SavedVerdict
 from tidelog.policies.statistics import Interval
-from tidelog.report.charts import Reach, intervals
+from tidelog.report.charts import Curve, Reach, Values, binned, curves, intervals
 from tidelog.report.frame import (
-    with_picture,
     bullets,
     command,
     definitions,
     figure,
     grid,
     heading,
+    legend,
     paragraph,
     section,
     table,
+    with_picture,
 )
-from tidelog.report.overlays import binned
-from tidelog.report.risk_part import risk_of_verdict
 from tidelog.report.saved import SavedRun, plain, ranks, shown
-from tidelog.report.verdicts import SavedVerdict
 
 # decision -> class of the style sheet, sign, label, meaning
 WORDS = {
@@ -144,6 +145,61 @@ def _earlier(one: SavedVerdict) -> list[str]:
         ends,
         f"{one.verdict.episodes:,}",
     ]
+
+
+def risk_of_verdict(verdict: Verdict) -> str:
+    """The part, or the reason for its absence; empty for old verdicts without distributions."""
+    if verdict.risk is None:
+        if verdict.risk_reason is None:
+            return ""
+        return heading("Worst episodes") + paragraph(f"No distribution of returns: {verdict.risk_reason}.", "soft")
+    risk = verdict.risk
+    return heading("Worst episodes") + with_picture(bullets(risk.sentences) + _tail_numbers(risk), _distribution(risk))
+
+
+def _distribution(risk: Risk) -> str:
+    """Both distribution functions as step functions with their bands."""
+    drawn = [
+        _step_curve("policy", 0, risk.points, risk.policy),
+        _step_curve("logger", 1, risk.points, risk.logger, dashed=True),
+    ]
+    cvar = risk.cvar
+    title = (
+        f"Share of episodes with at most each return, from {risk.lowest:.4g} to {risk.highest:.4g}, policy and logger; "
+        f"CVaR {_span(cvar.policy)} and {_span(cvar.logger)}"
+    )
+    explanation = (
+        f"Share of episodes that earn at most each return: a curve further to the right is better. The bands hold "
+        f"simultaneously at all returns, with {100 * risk.level:.4g} % confidence."
+    )
+    keys = legend([("c0", "policy"), ("c1", "logger (dashed)")])
+    return figure("Distribution of returns", curves(title, drawn) + keys, explanation)
+
+
+def _step_curve(name: str, colour: int, points: Values, band: Band, dashed: bool = False) -> Curve:
+    """A distribution function as steps at its points, from 0."""
+    across = np.repeat(points, 2)
+    low, middle, high = (np.append(0.0, np.repeat(part, 2)[:-1]) for part in (band.low, band.estimate, band.high))
+    return Curve(name, colour, across, middle, low, high, middle[None], dashed)
+
+
+def _tail_numbers(risk: Risk) -> str:
+    rows = [_compared_cells(f"mean of the worst {100 * risk.alpha:.4g} % (CVaR)", risk.cvar)]
+    if risk.probability is not None and risk.bad_outcome is not None:
+        rows.append(_compared_cells(f"probability of {risk.bad_outcome:.4g} or less", risk.probability))
+    rows += [
+        _compared_cells(f"{100 * share:.4g} % of episodes earn at most", compared) for share, compared in risk.quantiles
+    ]
+    head = ("return", "policy", "logger", "difference")
+    return table(head, rows, "Worst episodes and quantiles, with simultaneous intervals", named=True)
+
+
+def _compared_cells(name: str, compared: Compared) -> list[str]:
+    return [name, *(_span(interval) for interval in compared)]
+
+
+def _span(interval: Interval) -> str:
+    return f"{interval.estimate:.4g} ({interval.low:.4g} to {interval.high:.4g})"
 
 
 def estimates(runs: Sequence[SavedRun]) -> str:

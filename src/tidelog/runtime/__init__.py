@@ -4,8 +4,7 @@ It needs NumPy and safetensors, starts in a fraction of a second, and executes n
 """
 
 from tidelog.runtime.loading import load
-from tidelog.runtime.memory import Memory
-from tidelog.runtime.policy import Policy
+from tidelog.runtime.policy import Memory, Policy
 from tidelog.runtime.recommender import Recommender
 
 __all__ = ["Memory", "Policy", "Recommender", "load"]

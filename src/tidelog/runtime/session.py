@@ -16,8 +16,7 @@ import numpy as np
 from tidelog.errors import CheckpointError, ExportError, SpecError
 from tidelog.runtime.artefact_files import ONNX, Saved
 from tidelog.runtime.history_encoders import LISTED, features_of
-from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES
-from tidelog.runtime.manifest_limits import check_lists, check_outputs, check_sizes
+from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES, check_lists, check_outputs, check_sizes
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.policy_heads import PolicyOutputs, Seen

@@ -9,8 +9,9 @@ import json
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -23,12 +24,10 @@ from starlette.routing import Route
 from tidelog.errors import SpecError
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.recommender import Recommender
-from tidelog.serving.acts import ActEndpoint
-from tidelog.serving.bodies import UNFIT, Refused
-from tidelog.serving.counts import Counts
-from tidelog.serving.lists import Lists
+from tidelog.serving.endpoints import UNFIT, ActEndpoint, RecommendEndpoint, RequestError
 
 LOG = logging.getLogger("tidelog.serving")
+EDGES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
 
 
 class Answer(JSONResponse):
@@ -51,7 +50,9 @@ class Bounds:
 def application(policy: Policy | Recommender, bounds: Bounds | None = None) -> Starlette:
     """Return the application of a policy: at `/act`, or for a ranking policy at `/recommend`."""
     bounds = bounds or Bounds()
-    asks = Lists(policy, bounds.rows) if isinstance(policy, Recommender) else ActEndpoint(policy, bounds.rows)
+    asks = (
+        RecommendEndpoint(policy, bounds.rows) if isinstance(policy, Recommender) else ActEndpoint(policy, bounds.rows)
+    )
     server = _Server(policy, asks, bounds)
     routes = [
         Route(asks.path, server.answer, methods=["POST"]),
@@ -74,7 +75,7 @@ def application(policy: Policy | Recommender, bounds: Bounds | None = None) -> S
 
 
 class _Server:
-    def __init__(self, policy: Policy | Recommender, asks: ActEndpoint | Lists, bounds: Bounds) -> None:
+    def __init__(self, policy: Policy | Recommender, asks: ActEndpoint | RecommendEndpoint, bounds: Bounds) -> None:
         self.asks, self.bounds, self.counts = asks, bounds, Counts()
         facts = {name: policy.manifest[name] for name in _DESCRIBED} | {"remembers": policy.is_recurrent}
         self._description = Answer(_plain(facts))
@@ -96,7 +97,7 @@ class _Server:
             answer = await self._computed(asked)
             self.counts.rows += asked.rows
             return Answer(answer)
-        except Refused as refusal:
+        except RequestError as refusal:
             return _error(refusal.status, str(refusal))
         except SpecError as error:
             return _error(UNFIT, str(error))
@@ -109,10 +110,12 @@ class _Server:
     async def _body(self, request: Request) -> bytes:
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
         if kind != "application/json":
-            raise Refused(415, f"Content-Type '{kind}': expected application/json. fix: set it")
+            raise RequestError(415, f"Content-Type '{kind}': expected application/json. fix: set it")
         most, body = self.bounds.body, bytearray()
         length = request.headers.get("content-length", "0")
-        too_large = Refused(413, f"the body is larger than {most:,} bytes, the server's limit. fix: send fewer rows")
+        too_large = RequestError(
+            413, f"the body is larger than {most:,} bytes, the server's limit. fix: send fewer rows"
+        )
         if length.isdecimal() and int(length[:20]) > most:
             raise too_large
         try:
@@ -122,7 +125,9 @@ class _Server:
                     if len(body) > most:
                         raise too_large
         except TimeoutError:
-            raise Refused(408, f"the body did not arrive within {self.bounds.seconds:g} s. fix: send less") from None
+            raise RequestError(
+                408, f"the body did not arrive within {self.bounds.seconds:g} s. fix: send less"
+            ) from None
         return bytes(body)
 
     async def _computed(self, asked: Any) -> dict[str, Any]:
@@ -132,7 +137,9 @@ class _Server:
             with anyio.fail_after(self.bounds.seconds):
                 return await anyio.to_thread.run_sync(self.asks.compute, asked, abandon_on_cancel=True)
         except TimeoutError:
-            raise Refused(503, f"the answer took longer than {self.bounds.seconds:g} s. fix: send fewer rows") from None
+            raise RequestError(
+                503, f"the answer took longer than {self.bounds.seconds:g} s. fix: send fewer rows"
+            ) from None
 
     async def describe(self, request: Request) -> Response:
         """Return the observations, actions and origin of the policy."""
@@ -161,3 +168,59 @@ def _plain(value: Any) -> Any:
 
 def _error(status: int, message: str) -> Response:
     return Answer({"error": message}, status)
+
+
+@dataclass
+class Counts:
+    """Requests by status, rows, and durations of answers."""
+
+    answers: Counter[int] = field(default_factory=Counter)  # by status
+    within: Counter[float] = field(default_factory=Counter)  # by edge, cumulative
+    rows: int = 0
+    seconds: float = 0.0
+    under_way: int = 0
+
+    def answered(self, status: int, seconds: float) -> None:
+        """Count one answer."""
+        self.answers[status] += 1
+        self.seconds += seconds
+        for edge in EDGES:
+            self.within[edge] += seconds <= edge
+
+    def text(self) -> str:
+        """Return all counts as text."""
+        total = sum(self.answers.values())
+        lines = ["# TYPE tidelog_requests_total counter"]
+        lines += [f'tidelog_requests_total{{status="{status}"}} {n}' for status, n in sorted(self.answers.items())]
+        lines += ["# TYPE tidelog_rows_total counter", f"tidelog_rows_total {self.rows}"]
+        lines += ["# TYPE tidelog_requests_under_way gauge", f"tidelog_requests_under_way {self.under_way}"]
+        lines += ["# TYPE tidelog_request_seconds histogram"]
+        lines += [f'tidelog_request_seconds_bucket{{le="{edge:g}"}} {self.within[edge]}' for edge in EDGES]
+        lines += [f'tidelog_request_seconds_bucket{{le="+Inf"}} {total}']
+        lines += [f"tidelog_request_seconds_sum {self.seconds:.6f}", f"tidelog_request_seconds_count {total}", ""]
+        return "\n".join(lines)
+
+
+def idle_timeout_protocol(seconds: float) -> type[Any]:
+    """Return uvicorn's protocol that closes a connection after this time without the headers of a request."""
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    class Patient(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._answered, self._was_idle = self.cycle, True
+            self._look = self.loop.call_later(seconds, self._looked)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._look.cancel()
+            super().connection_lost(exc)
+
+        def _looked(self) -> None:
+            idle = self.cycle is None or self.cycle.response_complete
+            if idle and self._was_idle and self.cycle is self._answered:
+                self.transport.close()
+                return
+            self._answered, self._was_idle = self.cycle, idle
+            self._look = self.loop.call_later(seconds, self._looked)
+
+    return Patient

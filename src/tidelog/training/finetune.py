@@ -112,12 +112,13 @@ def finetune(
     collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(run.members))
     if collected_log is not None:
         collected_log.check_free()
-    data = {
-        **record.data,
-        "environment": environment_name(env, assignment),
-        "named": isinstance(env, str),
-        "finetuned_from": None if run.folder is None else str(run.folder.resolve()),
-    }
+    data = replace(
+        record.data,
+        environment=environment_name(env, assignment),
+        named=isinstance(env, str),
+        finetuned=True,
+        finetuned_from=None if run.folder is None else str(run.folder.resolve()),
+    )
     begun = replace(record, options=options, data=data, machine=this_machine())
     engine = Engine(
         run.members,
@@ -155,7 +156,7 @@ def reopened_finetuning(
     options, tuning = record.options, _settings_of(record.options)
     log_out = None if options.log_out is None else Path(options.log_out)
     members = as_members(algorithms, options.seeds)
-    if env is None and not record.data["named"]:
+    if env is None and not record.data.named:
         raise CheckpointError(
             f"the run's environment {record.environment} has no registered name. fix: pass it again, as in "
             "resume(folder, env=env)"

@@ -32,7 +32,7 @@ from tidelog.training.runs.arguments import as_algorithms, as_path, check_free, 
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.evaluation import check_environments, evaluated
 from tidelog.training.runs.options import Evaluator, Options, Place, as_members, as_seeds, reports_every
-from tidelog.training.runs.record import Record
+from tidelog.training.runs.record import Record, TrainingData
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.sinks import Sink, rows_until
@@ -136,12 +136,7 @@ def learn(
         ahead=ahead,
         storage=storage,
     )
-    data = {
-        "environment": environment_name(env, assignment),
-        "named": isinstance(env, str),
-    }
-    if distillation is not None:
-        data["start"] = distillation
+    data = TrainingData(environment=environment_name(env, assignment), named=isinstance(env, str), start=distillation)
     record = Record.online(algorithms, options, assignment.spec, data)
     if start_from is not None:
         record = replace(record, sketches=learnt_through(start_from.policy))
@@ -164,7 +159,7 @@ def reopened(
     options = options if together is None else replace(options, together=together)
     log_out = None if options.log_out is None else Path(options.log_out)
     members = as_members(algorithms, options.seeds)
-    if env is None and not record.data["named"]:
+    if env is None and not record.data.named:
         raise CheckpointError(
             f"the run's environment {record.environment} has no registered name. fix: pass it again, as in "
             "resume(folder, env=env)"

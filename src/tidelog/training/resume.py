@@ -97,15 +97,15 @@ def load(
 
 def _same_log(log: Log | Interactions | None, record: Record) -> Log | Interactions:
     if log is None:
-        if record.data["origin"] is None:
+        if record.data.origin is None:
             raise CheckpointError(
                 "the run's log was created in memory and is not saved. fix: pass it, as in resume(folder, log=log)"
             )
-        log = reopen_any(record.data["origin"])
-    if log.fingerprint() != record.data["fingerprint"]:
+        log = reopen_any(record.data.origin)
+    if log.fingerprint() != record.data.fingerprint:
         raise LogError(
             f"log: found {log.steps} steps with fingerprint {log.fingerprint()[:12]}, expected the run's "
-            f"{record.data['steps']} steps with fingerprint {record.data['fingerprint'][:12]}. fix: pass the log that "
+            f"{record.data.steps} steps with fingerprint {(record.data.fingerprint or '')[:12]}. fix: pass the log that "
             "the run was trained on"
         )
     return log

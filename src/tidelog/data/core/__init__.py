@@ -1,1 +1,5 @@
-"""The mapping, the order of rows, the raw log that every source produces, the checks and the report."""
+"""What every source and check shares.
+
+`columns` is the mapping from columns to roles, `order` the order of rows, `raw` the raw log that every source produces,
+`log_columns` the columns of a log and views of them, `registry` the checks, `report` their results.
+"""

@@ -66,16 +66,29 @@ class Columns:
         for field in fields(self):
             _check_names(field.name, getattr(self, field.name))
             object.__setattr__(self, field.name, _frozen(getattr(self, field.name)))
-        self._check_missing()
-        self._check_kinds()
+        observed = names(self.observation)
+        if not isinstance(self.missing, str):
+            _pairs("missing", self.missing, str)
+            _refuse_unused("missing", dict(self.missing), observed)
+        for rule in self.rules.values():
+            _one_of("missing", rule, RULES)
+        _pairs("vocabularies", self.vocabularies, tuple)
+        _refuse_unused("vocabularies", self.vocabulary_of, [*observed, *names(self.action)])
+        for name, words in self.vocabulary_of.items():
+            if not words or len(set(words)) < len(words) or not all(isinstance(word, str) for word in words):
+                raise ConfigError(f"vocabularies of '{name}' = {list(words)!r}: expected different texts, at least one")
+        _refuse_unused("image", names(self.image), observed)
+        for name in names(self.image):
+            if name in LEAVES:
+                raise ConfigError(f"image column '{name}': this name is reserved for a leaf. fix: rename the column")
         _one_of("terminations", self.terminations, ("stop", "ignore"))
         declared_actions(self.actions, self.bounds)
         if self.next_action_mask is not None and self.action_mask is None:
             raise ConfigError("next_action_mask is set without action_mask. fix: set both or only action_mask")
         following = names(self.next_observation)
-        if following and len(following) != len(names(self.observation)):
+        if following and len(following) != len(observed):
             raise ConfigError(
-                f"next_observation names {len(following)} columns, observation {len(names(self.observation))}: "
+                f"next_observation names {len(following)} columns, observation {len(observed)}: "
                 "expected equally many. fix: name the next column of each observation column, in the same order"
             )
 
@@ -88,28 +101,9 @@ class Columns:
         return dict.fromkeys(observed, "error") | dict(self.missing)
 
     @property
-    def words(self) -> dict[str, tuple[str, ...]]:
+    def vocabulary_of(self) -> dict[str, tuple[str, ...]]:
         """Column -> its declared vocabulary."""
         return {name: tuple(words) for name, words in dict(self.vocabularies).items()}
-
-    def _check_missing(self) -> None:
-        if not isinstance(self.missing, str):
-            _pairs("missing", self.missing, str)
-            _refuse_unused("missing", dict(self.missing), names(self.observation))
-        for rule in self.rules.values():
-            _one_of("missing", rule, RULES)
-
-    def _check_kinds(self) -> None:
-        _pairs("vocabularies", self.vocabularies, tuple)
-        known = [*names(self.observation), *names(self.action)]
-        _refuse_unused("vocabularies", self.words, known)
-        for name, words in self.words.items():
-            if not words or len(set(words)) < len(words) or not all(isinstance(word, str) for word in words):
-                raise ConfigError(f"vocabularies of '{name}' = {list(words)!r}: expected different texts, at least one")
-        _refuse_unused("image", names(self.image), names(self.observation))
-        reserved = [name for name in names(self.image) if name in LEAVES]
-        if reserved:
-            raise ConfigError(f"image column '{reserved[0]}': this name is reserved for a leaf. fix: rename the column")
 
     @classmethod
     def of(cls, columns: Columns | Mapping[str, Any] | str | Path) -> Columns:
@@ -122,7 +116,14 @@ class Columns:
     def from_file(cls, path: str | Path) -> Columns:
         """Read a mapping from a TOML or JSON file; ConfigError if it is unreadable or holds an unknown key."""
         path = Path(path)
-        return cls.from_mapping(_parse(path), str(path))
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+            data = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"{path}: the mapping cannot be read ({error})") from error
+        if not isinstance(data, dict):
+            raise ConfigError(f"{path} holds a {type(data).__name__}: expected keys and values")
+        return cls.from_mapping(data, str(path))
 
     @classmethod
     def from_mapping(cls, data: Mapping[str, Any], source: str = "the mapping") -> Columns:
@@ -155,7 +156,25 @@ def declared_actions(actions: Any, bounds: Any) -> tuple[tuple[int, ...] | None,
             "actions and bounds are both set: actions counts discrete choices, bounds limit continuous actions. "
             "fix: set only one of them"
         )
-    return _sizes(actions), _limits(bounds)
+    sizes = None
+    if actions is not None:
+        listed = list(actions) if isinstance(actions, Sequence) and not isinstance(actions, str) else [actions]
+        if not listed or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in listed):
+            raise ConfigError(f"actions = {actions!r}: expected a whole number of at least 1, or a list of them")
+        sizes = tuple(listed)
+    if bounds is None:
+        return sizes, None
+    try:
+        plain = (end.tolist() if hasattr(end, "tolist") else end for end in bounds)  # arrays, as in a Box
+        low, high = (tuple(map(float, end)) if isinstance(end, Sequence) else (float(end),) for end in plain)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"bounds = {bounds!r}: expected (low, high), each a number or one per dimension") from error
+    size = max(len(low), len(high))
+    low, high = (end * size if len(end) == 1 else end for end in (low, high))
+    ordered = all(-_LARGEST <= a <= b <= _LARGEST for a, b in zip(low, high, strict=False))
+    if len(low) != len(high) or not ordered:
+        raise ConfigError(f"bounds = {bounds!r}: expected finite 32-bit low <= high, of equal length")
+    return sizes, (low, high)
 
 
 def _refuse_unknown(options: Mapping[str, Any], known: list[str], source: str) -> None:
@@ -187,31 +206,6 @@ def _refuse_unused(field: str, columns: Iterable[str], known: list[str]) -> None
             raise ConfigError(f"{field} names '{name}', which the mapping does not use; {nearest(name, known)}")
 
 
-def _sizes(actions: Any) -> tuple[int, ...] | None:
-    if actions is None:
-        return None
-    listed = list(actions) if isinstance(actions, Sequence) and not isinstance(actions, str) else [actions]
-    if not listed or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in listed):
-        raise ConfigError(f"actions = {actions!r}: expected a whole number of at least 1, or a list of them")
-    return tuple(listed)
-
-
-def _limits(bounds: Any) -> Bounds | None:
-    if bounds is None:
-        return None
-    try:
-        plain = (end.tolist() if hasattr(end, "tolist") else end for end in bounds)  # arrays, as in a Box
-        low, high = (tuple(map(float, end)) if isinstance(end, Sequence) else (float(end),) for end in plain)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"bounds = {bounds!r}: expected (low, high), each a number or one per dimension") from error
-    size = max(len(low), len(high))
-    low, high = (end * size if len(end) == 1 else end for end in (low, high))
-    ordered = all(-_LARGEST <= a <= b <= _LARGEST for a, b in zip(low, high, strict=False))
-    if len(low) != len(high) or not ordered:
-        raise ConfigError(f"bounds = {bounds!r}: expected finite 32-bit low <= high, of equal length")
-    return low, high
-
-
 def _check_names(field: str, value: Any) -> None:
     if field in ("actions", "bounds", "vocabularies", "missing", "terminations") or value is None:
         return
@@ -230,14 +224,3 @@ def _check_names(field: str, value: Any) -> None:
 def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ConfigError(f"{field} = {value!r} is unknown: {nearest(str(value), known)}")
-
-
-def _parse(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        data = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path}: the mapping cannot be read ({error})") from error
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path} holds a {type(data).__name__}: expected keys and values")
-    return data

@@ -14,7 +14,7 @@ from typing import Any, Self, overload
 
 import numpy as np
 
-from tidelog.data.core.order import Values, numbered
+from tidelog.data.core.order import Values, number_by_appearance
 from tidelog.data.core.report import Report
 from tidelog.errors import LogError
 from tidelog.types import Spec
@@ -75,7 +75,7 @@ class LogColumns:
         """[E] int64: the cluster of each episode, from 0 by first appearance; without `cluster`, the episode itself."""
         if self.cluster is None:
             return np.arange(len(self.episode_ids))
-        return numbered(np.asarray(self.cluster[self.starts[:-1]]))[0].astype(np.int64)
+        return number_by_appearance(np.asarray(self.cluster[self.starts[:-1]]))[0].astype(np.int64)
 
     @cached_property
     def reach(self) -> Values:
@@ -174,7 +174,7 @@ class LogColumns:
         columns["next_position"] = (self.next_position[rows] + shift).astype(np.int32)
         columns["episode"] = np.repeat(np.arange(len(chosen), dtype=np.int32), lengths)
         if self.cluster is not None:
-            columns["cluster"] = numbered(self.clusters[chosen])[0][columns["episode"]]
+            columns["cluster"] = number_by_appearance(self.clusters[chosen])[0][columns["episode"]]
         if self.action_mask is not None:
             columns["action_mask"] = self.action_mask[stored]
         observation = {name: leaf[stored] for name, leaf in self.observation.items()}

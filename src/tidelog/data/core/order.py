@@ -40,12 +40,12 @@ class Order:
         return values[self.rows] if self.moved else values
 
 
-def arrange(count: int, episode: Values | None, words: tuple[str, ...] | None, key: Values | None) -> Order:
+def episode_order(count: int, episode: Values | None, words: tuple[str, ...] | None, key: Values | None) -> Order:
     """Group rows by episode (in the order of first appearance) and sort each by key; ties keep file order."""
     if episode is None:
         every = np.arange(count, dtype=np.int32)
         return Order(every, every, np.zeros(count, np.int32), np.ones(count, bool), np.arange(count), None)
-    ordinal, ids = numbered(episode)
+    ordinal, ids = number_by_appearance(episode)
     rows = _sorted_rows(ordinal, key)
     moved = bool((rows[1:] < rows[:-1]).any())
     ordinal = ordinal[rows] if moved else ordinal
@@ -57,7 +57,7 @@ def arrange(count: int, episode: Values | None, words: tuple[str, ...] | None, k
     return Order(rows, ordinal, step, last, named, key[rows] if key is not None and moved else key)
 
 
-def numbered(values: Values) -> tuple[Values, Values]:
+def number_by_appearance(values: Values) -> tuple[Values, Values]:
     """Number values [N] from 0 (int32) by first appearance; also return the distinct values in that order."""
     begins = np.append(True, values[1:] != values[:-1]) if len(values) else np.zeros(0, bool)
     runs = values[begins]

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tidelog.data.core.columns import Bounds
-from tidelog.data.core.order import Order, Values, arrange
+from tidelog.data.core.order import Order, Values, episode_order
 
 Kind: TypeAlias = Literal["vector", "codes", "image"]
 
@@ -23,13 +23,13 @@ def _no_rows() -> Values:
 class Column:
     """Values of one column, [N], [N, D] or [N, H, W, C]; rows in `missing`, `unreadable` and `odd` hold a placeholder.
 
-    `odd` rows hold a list whose length differs from most. `words` is the vocabulary if `values` are codes; `texts`
-    are the first unreadable texts, and `expects` names the expected format.
+    `odd` rows hold a list whose length differs from most. `vocabulary` is set if `values` are codes; `texts` are
+    the first unreadable texts, and `expects` names the expected format.
     """
 
     name: str
     values: Values
-    words: tuple[str, ...] | None = None
+    vocabulary: tuple[str, ...] | None = None
     missing: Values = field(default_factory=_no_rows)
     unreadable: Values = field(default_factory=_no_rows)
     odd: Values = field(default_factory=_no_rows)
@@ -93,7 +93,7 @@ class Finding(NamedTuple):
     at: Values | None
     found: str
     expected: str
-    advice: str
+    fix: str
 
 
 class Flags(NamedTuple):
@@ -152,8 +152,8 @@ class RawLog:
         key = self.step or self.time
         usable = key is not None and bool(key.usable.all())
         episode = None if self.episode is None else self.episode.values
-        words = None if self.episode is None else self.episode.words
-        return arrange(self.rows, episode, words, key.values if usable and key is not None else None)
+        words = None if self.episode is None else self.episode.vocabulary
+        return episode_order(self.rows, episode, words, key.values if usable and key is not None else None)
 
     @cached_property
     def flags(self) -> Flags:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -11,9 +12,11 @@ import numpy as np
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Finding, RawLog
 from tidelog.data.core.report import LEVELS, Level, Problem, Report
+from tidelog.errors import LogError
 
 CheckFunction: TypeAlias = Callable[[Any], Iterable[Finding]]
 _SHOWN_ROWS = 10
+_SHOWN_NAMES = 8
 
 
 class Numbered(Protocol):
@@ -73,7 +76,15 @@ def findings(raw: RawLog) -> list[tuple[Check, Finding]]:
 
 def report_of(raw: Numbered, found: Iterable[tuple[Check, Finding]]) -> Report:
     """Build the report of findings: the first ten rows of each, and the number of rows."""
-    return Report(raw.source, raw.rows, tuple(_problem(raw, one, finding) for one, finding in found))
+    problems = []
+    for one, finding in found:
+        at = np.sort(finding.at)[:_SHOWN_ROWS] if finding.at is not None else np.zeros(0, int)
+        rows = tuple(int(number) for number in raw.numbers[at])
+        lines = tuple(row + 1 for row in rows) if raw.has_lines else ()
+        count = 0 if finding.at is None else len(finding.at)
+        column, _, text, expected, fix = finding
+        problems.append(Problem(one.level, one.name, column, rows, count, text, expected, fix, lines))
+    return Report(raw.source, raw.rows, tuple(problems))
 
 
 def as_table(checks: dict[str, Check] = CHECKS) -> str:
@@ -83,19 +94,40 @@ def as_table(checks: dict[str, Check] = CHECKS) -> str:
     return "\n".join(["| check | level | meaning |", "|---|---|---|", *rows])
 
 
-def refusal(source: str, name: str, found: str, expected: str, advice: str) -> Report:
+def refusal(source: str, name: str, found: str, expected: str, fix: str) -> Report:
     """Build a report of the one error that made a source unreadable."""
-    return Report(source, 0, (Problem(CHECKS[name].level, name, None, (), 0, found, expected, advice),))
+    return Report(source, 0, (Problem(CHECKS[name].level, name, None, (), 0, found, expected, fix),))
 
 
-def _problem(raw: Numbered, one: Check, finding: Finding) -> Problem:
-    at = np.sort(finding.at)[:_SHOWN_ROWS] if finding.at is not None else np.zeros(0, int)
-    rows = tuple(int(number) for number in raw.numbers[at])
-    lines = tuple(row + 1 for row in rows) if raw.has_lines else ()
-    count = 0 if finding.at is None else len(finding.at)
-    return Problem(
-        one.level, one.name, finding.column, rows, count, finding.found, finding.expected, finding.advice, lines
-    )
+def unreadable(
+    source: str | Path,
+    found: str,
+    expected: str,
+    fix: str = "export or copy the file again",
+    name: str = "unreadable file",
+    rows: Sequence[int] = (),
+    count: int = 0,
+    lines: Sequence[int] = (),
+) -> LogError:
+    """Build the LogError of a source that cannot be read; `rows` are the first of `count` faulty rows, from 1."""
+    problem = Problem(CHECKS[name].level, name, None, tuple(rows), count, found, expected, fix, tuple(lines))
+    report = Report(str(source), 0, (problem,))
+    return LogError(report.text(), report)
+
+
+def conversion_note(found: str, expected: str, fix: str, column: str | None = None) -> tuple[str, Finding]:
+    """A note on a converted convention of the source."""
+    return "converted", Finding(column, None, found, expected, fix)
+
+
+def unread_note(names: Iterable[str]) -> list[tuple[str, Finding]]:
+    """A note on the parts of a file that were not read; empty if everything was read."""
+    listed = sorted(names)
+    if not listed:
+        return []
+    more = f" and {len(listed) - _SHOWN_NAMES} more" if len(listed) > _SHOWN_NAMES else ""
+    found = f"not read: {', '.join(listed[:_SHOWN_NAMES])}{more}"
+    return [conversion_note(found, "decisions", "nothing, if they are not needed")]
 
 
 rule("unreadable file", "error", "The file is missing, cut off, empty, or not of the format that its name says.")
@@ -106,8 +138,8 @@ rule("ragged rows", "error", "Rows of a text file have more or fewer fields than
 rule("duplicate column name", "error", "A column that the mapping names appears twice in the header.")
 rule("wrong length", "error", "An array, a mask or a list of bounds has a length that does not fit the log.")
 rule("changing shapes", "error", "Rows of one column have different shapes, or too many axes.")
-rule("unknown word", "error", "A categorical column holds a value that is not in its declared vocabulary.")
-rule("unreadable picture", "error", "An image file is missing, damaged, or of an unsupported format.")
+rule("unknown category", "error", "A categorical column holds a value that is not in its declared vocabulary.")
+rule("unreadable image", "error", "An image file is missing, damaged, or of an unsupported format.")
 rule("filled", "note", "Empty cells of observations were filled by the rule of the mapping.")
 rule("blank lines", "note", "Lines without any value were skipped.")
 rule(

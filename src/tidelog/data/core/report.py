@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 Level: TypeAlias = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 _WIDTH = 100
+_WRAP = textwrap.TextWrapper(_WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
 
 
 @dataclass(frozen=True)
@@ -23,21 +24,17 @@ class Problem:
     count: int
     found: str
     expected: str
-    advice: str
+    fix: str
     lines: tuple[int, ...] = ()
 
     def text(self) -> str:
         """The problem as text, at most 100 columns wide."""
-        where = f" in '{self.column}'" if self.column else ""
-        first = f"{self.level}: {self.check}{where}{self._places()}"
-        parts = [first, f"  found: {self.found}", f"  expected: {self.expected}", f"  fix: {self.advice}"]
-        return "\n".join(line for part in parts for line in _wrapped(part))
-
-    def _places(self) -> str:
-        if not self.rows:
-            return ""
-        lines = f" (lines {_listed(self.lines, self.count)})" if self.lines else ""
-        return f", {_counted(self.count, 'row')}: {_listed(self.rows, self.count)}{lines}"
+        first = f"{self.level}: {self.check}" + (f" in '{self.column}'" if self.column else "")
+        if self.rows:
+            lines = f" (lines {_listed(self.lines, self.count)})" if self.lines else ""
+            first += f", {_counted(self.count, 'row')}: {_listed(self.rows, self.count)}{lines}"
+        parts = [first, f"  found: {self.found}", f"  expected: {self.expected}", f"  fix: {self.fix}"]
+        return "\n".join(line for part in parts for line in _WRAP.wrap(part) or [part])
 
 
 @dataclass(frozen=True)
@@ -88,12 +85,11 @@ class Report:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Report:
         """Rebuild a report from `to_json`."""
-        problems = (dict(problem) for problem in data["problems"])
-        return cls(data["source"], data["rows"], tuple(Problem(**_tuples(problem)) for problem in problems))
-
-
-def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        problems: list[dict[str, Any]] = [
+            {name: tuple(value) if isinstance(value, list) else value for name, value in problem.items()}
+            for problem in data["problems"]
+        ]
+        return cls(data["source"], data["rows"], tuple(Problem(**problem) for problem in problems))
 
 
 def _counted(count: int, noun: str) -> str:
@@ -103,9 +99,3 @@ def _counted(count: int, noun: str) -> str:
 def _listed(numbers: Iterable[int], count: int) -> str:
     numbers = list(numbers)
     return ", ".join(map(str, numbers)) + (", ..." if count > len(numbers) else "")
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False) or [
-        text
-    ]

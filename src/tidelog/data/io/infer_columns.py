@@ -108,7 +108,7 @@ def field_of(series: pl.Series) -> Field:
     return Field(series.name, whole, unique, empty, examples, float(values.min()), float(values.max()))
 
 
-def propose(
+def infer_columns(
     fields: Sequence[Field], rows: int, nested: Callable[[str, str], bool] = lambda inner, outer: True
 ) -> Proposal:
     """Infer a mapping from names and values; the notes list unused, undeclared and unclear columns.

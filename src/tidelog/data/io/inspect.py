@@ -11,11 +11,10 @@ from typing import Any
 
 import polars as pl
 
-from tidelog.data import assemble as build  # noqa: F401 (importing it registers every check)
 from tidelog.data.core.columns import Columns
 from tidelog.data.core.registry import examine
 from tidelog.data.core.report import Report
-from tidelog.data.io.infer_columns import Field, Proposal, field_of, propose, roles_of
+from tidelog.data.io.infer_columns import Field, Proposal, field_of, infer_columns, roles_of
 from tidelog.data.log import Log
 from tidelog.data.parsing.tables import from_table
 from tidelog.data.sources import table_of
@@ -100,8 +99,11 @@ class Description:
         if not Path(self.source).exists():
             return []
         source = shlex.quote(self.source)
-        if self._is_interactions():
-            flags = " ".join(f"--{role} {shlex.quote(name)}" for role, name in _flags(self.interactions).items())
+        lists = {one.name for one in self.fields if one.kind == "list"}
+        if {"user", "item", "time"} <= self.interactions.keys() and self.interactions["item"] not in lists:
+            # interactions, one item per row; a rating is the reward of an event
+            roles = {"reward" if role == "rating" else role: name for role, name in self.interactions.items()}
+            flags = " ".join(f"--{role} {shlex.quote(name)}" for role, name in roles.items())
             return ["next:", f"  tidelog data validate {source} {flags}"]
         lines = ["next:", f"  tidelog data inspect {source} --write columns.toml",
                  f"  tidelog data validate {source} --columns columns.toml"]  # fmt: skip
@@ -109,16 +111,6 @@ class Description:
             algorithm = "bc" if self.proposed.reward is None else "iql"
             lines.append(f"  tidelog train {algorithm} --data {source} --columns columns.toml")
         return lines
-
-    def _is_interactions(self) -> bool:
-        """Whether the table can be read as interactions, one item per row."""
-        lists = {one.name for one in self.fields if one.kind == "list"}
-        return {"user", "item", "time"} <= self.interactions.keys() and self.interactions["item"] not in lists
-
-
-def _flags(interactions: dict[str, str]) -> dict[str, str]:
-    """The roles of an interaction table as flags of the commands; a rating is the reward of an event."""
-    return {"reward" if role == "rating" else role: name for role, name in interactions.items()}
 
 
 def describe_table(source: Any) -> Description:
@@ -130,7 +122,7 @@ def describe_table(source: Any) -> Description:
         pairs = pl.DataFrame({"episode": table.series(episode), "column": table.series(column)})
         return pairs.n_unique() == pairs["episode"].n_unique()
 
-    proposal = propose(measured, table.rows, nested)
+    proposal = infer_columns(measured, table.rows, nested)
     roles = roles_of(proposal.mapping)
     fields = tuple(replace(one, role=roles.get(one.name)) for one in measured)
     proposed = Columns.from_mapping(proposal.mapping) if {"observation", "action"} <= proposal.mapping.keys() else None

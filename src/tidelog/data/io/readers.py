@@ -1,26 +1,24 @@
-"""Read a source through a mapping into a validated log, or into a report of every problem."""
+"""Read any source into a validated log, or into a report of every problem; convert a log to another format."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tidelog.data.assemble import checked
 from tidelog.data.core.columns import Columns
 from tidelog.data.core.raw import RawLog
 from tidelog.data.core.registry import examine, refusal
 from tidelog.data.core.report import Report
+from tidelog.data.io.export import save_npz, to_minari, to_parquet
 from tidelog.data.io.storage import saved_columns
 from tidelog.data.log import Log
 from tidelog.data.parsing.tables import from_table
 from tidelog.data.sources import ARRAYS, SOURCES, ending_of, table_of
-from tidelog.data.sources.d4rl import raw_d4rl
-from tidelog.data.sources.npz import raw_npz
-from tidelog.data.sources.ogbench import raw_ogbench
+from tidelog.data.sources.arrays import raw_d4rl, raw_npz, raw_ogbench
 from tidelog.data.sources.reagent import raw_reagent
-from tidelog.errors import ConfigError, LogError
+from tidelog.errors import ConfigError, LogError, nearest
 from tidelog.folders import MANIFEST
 
 ADVICE = (
@@ -34,22 +32,22 @@ def read_log(source: Any, columns: Columns | Mapping[str, Any] | str | Path) -> 
 
     Raises LogError with the report of every problem, ConfigError if the mapping itself is wrong.
     """
-    return _log(_raw(source, Columns.of(columns)))
+    return Log.from_raw(_raw(source, Columns.of(columns)))
 
 
 def read_npz(path: str | Path) -> Log:
     """Read arrays named as in `Log.from_arrays` from an npz file; LogError with the report of every problem."""
-    return _log(raw_npz(path))
+    return Log.from_raw(raw_npz(path))
 
 
 def read_d4rl(path: str | Path) -> Log:
     """Read an HDF5 file in the layout of D4RL; LogError with the report of every problem."""
-    return _log(raw_d4rl(path))
+    return Log.from_raw(raw_d4rl(path))
 
 
 def read_ogbench(path: str | Path) -> Log:
     """Read an npz file in any of OGBench's three layouts; LogError with the report of every problem."""
-    return _log(raw_ogbench(path))
+    return Log.from_raw(raw_ogbench(path))
 
 
 def read_reagent(path: str | Path, missing: str = "mean+flag") -> Log:
@@ -57,19 +55,19 @@ def read_reagent(path: str | Path, missing: str = "mean+flag") -> Log:
 
     `missing` ("error", "mean+flag" or "forward") is the rule for features that a line does not have.
     """
-    return _log(raw_reagent(path, missing))
+    return Log.from_raw(raw_reagent(path, missing))
 
 
 def read_minari(source: Any) -> Log:
     """Read a Minari data set: its id, its folder, or the object; LogError if it does not exist or is invalid."""
     from tidelog.data.sources.minari import raw_minari
 
-    return _log(raw_minari(source))
+    return Log.from_raw(raw_minari(source))
 
 
 def read_file(path: str | Path) -> Log:
     """Read a file that needs no mapping, by its ending and contents; LogError with the report of every problem."""
-    return _log(_raw_file(path))
+    return Log.from_raw(_raw_file(path))
 
 
 def open_log(path: str | Path, memory_map: bool = False) -> Log:
@@ -146,10 +144,6 @@ def validate(source: Any, columns: Columns | Mapping[str, Any] | str | Path | No
     return examine(raw)
 
 
-def _log(raw: RawLog) -> Log:
-    return Log(**checked(raw))
-
-
 def _raw(source: Any, columns: Columns) -> RawLog:
     names = [name for used in columns.used().values() for name in used]
     return from_table(table_of(source, names), columns)
@@ -162,3 +156,46 @@ def _raw_file(source: Any) -> RawLog:
     from tidelog.data.sources.minari import raw_minari
 
     return raw_minari(source)
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    columns: Columns | Mapping[str, Any] | str | Path | None = None,
+    overwrite: bool = False,
+) -> str:
+    """Read a log from any source and write it to `target`; return a description of the result.
+
+    `target` is a `.parquet` table (plus its mapping), a `.tidelog` folder, an `.npz` file, or `minari:ID`.
+    """
+    kind = "minari:" if str(target).startswith("minari:") else Path(target).suffix.lower()
+    if kind not in TARGETS:
+        raise ConfigError(f"target '{target}' has an unknown format: {nearest(kind, TARGETS)}")
+    return TARGETS[kind](read_any(source, columns), str(target), overwrite)
+
+
+def _to_parquet(log: Log, target: str, overwrite: bool) -> str:
+    return f"{target} and its mapping {to_parquet(log, target, overwrite)}"
+
+
+def _to_folder(log: Log, target: str, overwrite: bool) -> str:
+    log.save(target, overwrite)
+    return target
+
+
+def _to_npz(log: Log, target: str, overwrite: bool) -> str:
+    save_npz(log, target, overwrite)
+    return target
+
+
+def _to_minari(log: Log, target: str, overwrite: bool) -> str:
+    to_minari(log, target.removeprefix("minari:"), overwrite)
+    return f"the Minari data set {target.removeprefix('minari:')}"
+
+
+TARGETS: dict[str, Callable[[Log, str, bool], str]] = {
+    ".parquet": _to_parquet,
+    ".tidelog": _to_folder,
+    ".npz": _to_npz,
+    "minari:": _to_minari,
+}

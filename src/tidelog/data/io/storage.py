@@ -18,7 +18,7 @@ from tidelog.errors import LogError, SpecError
 from tidelog.folders import MANIFEST, Kind
 from tidelog.types import Spec
 
-LOG = Kind("log", 1, LogError)
+LOG = Kind("log", 2, LogError)
 
 
 def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:

@@ -1,1 +1,5 @@
-"""Parsing of cells into numbers: single columns, whole tables, missing values, images, arrays."""
+"""Parsing into a `RawLog`; no row is dropped, every problem becomes a finding.
+
+`column` parses one column of a table, `tables` a table and its mapping, `arrays` arrays in memory; `missing` fills empty
+cells by rules.
+"""

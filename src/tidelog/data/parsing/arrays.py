@@ -137,7 +137,7 @@ def _features(
         column = None if _is_image(value) else arrays.column(label, value, 2, "biufU")
         if column is not None:
             whole = column.values.dtype.kind in "iu"
-            coded = column.words is not None or (whole and categorical)
+            coded = column.vocabulary is not None or (whole and categorical)
             feature = Feature("codes" if coded else "vector", (column,), (sizes or {}).get(name))
         if feature is not None:
             features[name] = feature
@@ -209,14 +209,14 @@ def _form(feature: Feature) -> str:
 
 def _one_vocabulary(feature: Feature, other: Feature) -> tuple[Feature, Feature]:
     """Recode both features to the union of their vocabularies; features without a vocabulary stay unchanged."""
-    words = sorted({*(feature.columns[0].words or ()), *(other.columns[0].words or ())})
+    words = sorted({*(feature.columns[0].vocabulary or ()), *(other.columns[0].vocabulary or ())})
     if not words:
         return feature, other
     recoded = []
     for one in (feature, other):
         column = one.columns[0]
-        places = np.searchsorted(words, column.words or ()).astype(np.int32)
-        recoded.append(replace(one, columns=(replace(column, values=places[column.values], words=tuple(words)),)))
+        places = np.searchsorted(words, column.vocabulary or ()).astype(np.int32)
+        recoded.append(replace(one, columns=(replace(column, values=places[column.values], vocabulary=tuple(words)),)))
     return recoded[0], recoded[1]
 
 
@@ -225,7 +225,7 @@ def _action(arrays: _ArrayFindings, action: Any, actions: Any, bounds: Any) -> R
     if column is None:
         return None
     sizes, limits = declared_actions(actions, bounds)
-    if column.words is not None:
+    if column.vocabulary is not None:
         return RawAction("discrete", (column,))
     if sizes is not None:
         return decide_action((column,), sizes, None)

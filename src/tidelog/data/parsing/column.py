@@ -1,21 +1,25 @@
-"""Parse one column of a table into numbers, codes, flags, masks or times, and list the rows that do not parse.
+"""Parse one column of a table into numbers, codes, flags, masks, times or images; list the rows that do not parse.
 
 No row is dropped: an unreadable value becomes a placeholder, and its row is listed in the `Column`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from tidelog.data.core.order import Values
-from tidelog.data.core.raw import Column
+from tidelog.data.core.raw import Column, Finding
 
 MISSING_WORDS = ("", "na", "n/a", "null", "none")
 _TRUE = ("1", "1.0", "true", "t", "yes", "y")
 _FALSE = ("0", "0.0", "false", "f", "no", "n")
+_MODES = ("L", "RGB", "RGBA")  # of images
+_CONVERTED = {"1": "L", "LA": "RGBA", "P": "RGB", "CMYK": "RGB", "YCbCr": "RGB"}
 
 
 def narrow(series: pl.Series) -> Column:
@@ -97,8 +101,8 @@ def identity(series: pl.Series) -> Column:
         missing = _where(series.is_null())
         return Column(series.name, series.fill_null(0).to_numpy().astype(np.int64), missing=missing)
     column = categories(series)[0]
-    integers = pl.Series(column.words or (), dtype=pl.String).cast(pl.Int64, strict=False)
-    if integers.null_count() or not column.words or tuple(integers.cast(pl.String)) != column.words:
+    integers = pl.Series(column.vocabulary or (), dtype=pl.String).cast(pl.Int64, strict=False)
+    if integers.null_count() or not column.vocabulary or tuple(integers.cast(pl.String)) != column.vocabulary:
         return column
     return Column(series.name, integers.to_numpy()[column.values], missing=column.missing)
 
@@ -127,7 +131,13 @@ def moment(series: pl.Series) -> Column:
 def mask(many: list[pl.Series]) -> Column:
     """Allowed actions [N, A] float, 0 or 1, from one column per action or one column of lists."""
     if len(many) > 1:
-        return _joined([flag(series) for series in many])
+        columns = [flag(series) for series in many]
+        name = f"{columns[0].name} .. {columns[-1].name}"
+        values = np.stack([column.values for column in columns], axis=1)
+        missing = np.unique(np.concatenate([column.missing for column in columns]))
+        unreadable = np.unique(np.concatenate([column.unreadable for column in columns]))
+        texts = tuple(text for column in columns for text in column.texts)
+        return Column(name, values, None, missing, unreadable, texts=texts, expects=columns[0].expects)
     series = many[0]
     if not isinstance(series.dtype, pl.List | pl.Array):
         text = _text(series)
@@ -136,14 +146,57 @@ def mask(many: list[pl.Series]) -> Column:
     return _lists(series, flags=True)
 
 
-def _joined(columns: list[Column]) -> Column:
-    """Combine single columns into one column [N, A]."""
-    name = columns[0].name if len(columns) == 1 else f"{columns[0].name} .. {columns[-1].name}"
-    values = np.stack([column.values for column in columns], axis=1)
-    missing = np.unique(np.concatenate([column.missing for column in columns]))
-    unreadable = np.unique(np.concatenate([column.unreadable for column in columns]))
-    texts = tuple(text for column in columns for text in column.texts)
-    return Column(name, values, None, missing, unreadable, texts=texts, expects=columns[0].expects)
+def read_images(many: list[pl.Series], folder: Path) -> tuple[list[Column], list[tuple[str, Finding]]]:
+    """Read columns of file names (absolute, or relative to `folder`) as columns [N, H, W, C] uint8, with findings.
+
+    All images have the most common size. Greyscale images have one channel, colour images three, colour images with
+    transparency four.
+    """
+    named = categories(*many)
+    opened = [_open_image(folder / name) for name in named[0].vocabulary or ()]
+    shapes = Counter(image.shape for image in opened if not isinstance(image, str))
+    shape = shapes.most_common(1)[0][0] if shapes else (1, 1, 1)
+    images = np.zeros((max(len(opened), 1), *shape), np.uint8)
+    unreadable, other_size = np.zeros((2, len(opened)), bool)
+    for place, image in enumerate(opened):
+        if isinstance(image, str):
+            unreadable[place] = True
+        elif image.shape != shape:
+            other_size[place] = True
+        else:
+            images[place] = image
+    problems = (
+        ("unreadable image", unreadable, "an image file", "use names that are absolute or relative to the table"),
+        ("changing shapes", other_size, f"images of {_size(shape)}, like most", "resize all images to one size"),
+    )
+    findings = []
+    for column in named:
+        for check, marked, expected, fix in problems:
+            at = np.setdiff1d(np.flatnonzero(marked[column.values]) if len(marked) else [], column.missing).astype(int)
+            if len(at):
+                first = opened[column.values[at[0]]]
+                found = first if isinstance(first, str) else f"images of {_size(first.shape)}"
+                findings.append((check, Finding(column.name, at, found, expected, fix)))
+    return [Column(column.name, images[column.values], missing=column.missing) for column in named], findings
+
+
+def _open_image(path: Path) -> Values | str:
+    """[H, W, C] uint8, or an error message."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            mode = image.mode if image.mode in _MODES else _CONVERTED.get(image.mode)
+            if mode is None:
+                return f"{path}: image mode {image.mode} is not supported"
+            values = np.asarray(image.convert(mode))
+    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        return f"{path}: {error}"
+    return values[..., None] if values.ndim == 2 else values
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _lists(series: pl.Series, flags: bool = False) -> Column:

@@ -19,19 +19,19 @@ Filled: TypeAlias = tuple[Column, Column | None]  # a column and its next-observ
 _NONE = np.zeros(0, np.int64)
 
 
-def filled(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
+def fill_missing(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
     """Fill empty cells of observation columns that have a rule; each filled column is a note in `found`.
 
     A row without a next observation has nothing filled in its next-observation columns.
     """
-    apply_limits = {name for name, rule in rules.items() if rule != "error"}
-    if raw.rows == 0 or not apply_limits:
+    with_rule = {name for name, rule in rules.items() if rule != "error"}
+    if raw.rows == 0 or not with_rule:
         return raw
-    raw = _mark_nan(raw, apply_limits)
+    raw = _mark_nan(raw, with_rule)
     observation, following, found = dict(raw.observation), dict(raw.next_observation), list(raw.found)
     for name, feature in raw.observation.items():
         later = raw.next_observation.get(name)
-        if feature.kind == "image" or not _has_holes(feature, later, raw.followed, apply_limits):
+        if feature.kind == "image" or not _has_holes(feature, later, raw.followed, with_rule):
             continue
         filling = _Filling(raw.order, raw.followed, rules)
         pairs = zip(feature.columns, later.columns if later else [None] * len(feature.columns), strict=True)
@@ -45,11 +45,11 @@ def filled(raw: RawLog, rules: Mapping[str, str]) -> RawLog:
     return replace(raw, observation=observation, next_observation=following, found=tuple(found))
 
 
-def _mark_nan(raw: RawLog, apply_limits: set[str]) -> RawLog:
+def _mark_nan(raw: RawLog, with_rule: set[str]) -> RawLog:
     """Treat NaN as an empty cell in columns with a rule, and in their next-observation columns."""
     observation, following = dict(raw.observation), dict(raw.next_observation)
     for name, feature in raw.observation.items():
-        marks = [column.name in apply_limits for column in feature.columns]
+        marks = [column.name in with_rule for column in feature.columns]
         for side in (observation, following):
             if name in side:
                 columns = zip(side[name].columns, marks, strict=True)
@@ -58,12 +58,12 @@ def _mark_nan(raw: RawLog, apply_limits: set[str]) -> RawLog:
     return replace(raw, observation=observation, next_observation=following)
 
 
-def _has_holes(feature: Feature, later: Feature | None, followed: Values, apply_limits: set[str]) -> bool:
+def _has_holes(feature: Feature, later: Feature | None, followed: Values, with_rule: set[str]) -> bool:
     after = later.columns if later else (None,) * len(feature.columns)
     return any(
         len(now.missing) > 0 or (then is not None and bool(followed[then.missing].any()))
         for now, then in zip(feature.columns, after, strict=True)
-        if now.name in apply_limits
+        if now.name in with_rule
     )
 
 
@@ -85,10 +85,10 @@ class _Filling:
         after &= self.followed
         if rule == "error" or not (absent.any() or after.any()) or absent.all():
             return [(now, then)]
-        if now.words is not None:
-            return [self._words(now, then, absent, after, rule)]
+        if now.vocabulary is not None:
+            return [self._codes(now, then, absent, after, rule)]
         message = f"{int(absent.sum() + after.sum()):,} empty cells, filled by the rule '{rule}'"
-        self._say(now, absent, message)
+        self._note(now, absent, message)
         if now.values.ndim == 1:
             return [self._numbers(now, then, absent, after, rule)]
         return [
@@ -108,7 +108,7 @@ class _Filling:
         values = now.values.astype(np.float32)
         values[absent] = mean
         if rule == "forward":
-            values, _ = self._carried(values, absent)
+            values, _ = self._carry_forward(values, absent)
         later, still = self._after(values, absent, then, after, mean, rule)
         if rule == "mean+flag":
             flag = f"{now.name} missing"
@@ -116,24 +116,24 @@ class _Filling:
             self.flags.append((Column(flag, absent.astype(np.float32)), after_flag))
         return replace(now, values=values, missing=_NONE), then and replace(then, values=later, missing=self._open)
 
-    def _words(self, now: Column, then: Column | None, absent: Values, after: Values, rule: str) -> Filled:
+    def _codes(self, now: Column, then: Column | None, absent: Values, after: Values, rule: str) -> Filled:
         """Fill codes: the empty text becomes a category, or the last known value of the episode is used."""
         if rule == "forward":
-            values, was_filled = self._carried(now.values, absent)
-            self._say(now, was_filled, f"{int(was_filled.sum()):,} empty cells, filled by the rule 'forward'")
+            values, was_filled = self._carry_forward(now.values, absent)
+            self._note(now, was_filled, f"{int(was_filled.sum()):,} empty cells, filled by the rule 'forward'")
             left = absent & ~was_filled
             later, unknown = self._after(values, left, then, after, 0.0, rule)
             open_end = np.flatnonzero(unknown | ~self.followed)
             now = replace(now, values=values, missing=np.flatnonzero(left))
             return now, then and replace(then, values=later, missing=open_end)
-        words = ("", *(now.words or ()))
+        words = ("", *(now.vocabulary or ()))
         values = np.where(absent, 0, now.values + 1).astype(np.int32)
         shifted = then and replace(then, values=np.where(self._empty(then), 0, then.values + 1).astype(np.int32))
         later, _ = self._after(values, absent, shifted, after, 0.0, rule)
-        self._say(now, absent, f"{int(absent.sum() + after.sum()):,} empty cells, which form a separate category")
+        self._note(now, absent, f"{int(absent.sum() + after.sum()):,} empty cells, which form a separate category")
         return (
-            replace(now, values=values, words=words, missing=_NONE),
-            then and replace(then, values=later, words=words, missing=self._open),
+            replace(now, values=values, vocabulary=words, missing=_NONE),
+            then and replace(then, values=later, vocabulary=words, missing=self._open),
         )
 
     @property
@@ -141,7 +141,7 @@ class _Filling:
         """Rows without a known next observation."""
         return np.flatnonzero(~self.followed)
 
-    def _carried(self, values: Values, absent: Values) -> tuple[Values, Values]:
+    def _carry_forward(self, values: Values, absent: Values) -> tuple[Values, Values]:
         """The last known value within the episode, and a mask of the cells it fills."""
         rows, empty = self.order.rows, absent[self.order.rows]
         places = np.arange(len(rows))
@@ -176,7 +176,7 @@ class _Filling:
             still[ends] = absent[ends]
         return later, still
 
-    def _say(self, column: Column, at: Values, found: str) -> None:
+    def _note(self, column: Column, at: Values, found: str) -> None:
         advice = "nothing, if the cells are empty for a reason; else change the rule `missing` in the mapping"
         finding = Finding(column.name, np.flatnonzero(at), found, "a value in every row", advice)
         self.found.append(("filled", finding))

@@ -13,12 +13,11 @@ import polars as pl
 from tidelog.data.core.columns import LEAVES, Bounds, Columns, declared_actions, names
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Feature, Finding, Kind, RawAction, RawLog
-from tidelog.data.core.registry import refusal
+from tidelog.data.core.registry import unreadable
 from tidelog.data.parsing import column as parse
-from tidelog.data.parsing.missing import filled
-from tidelog.data.parsing.pictures import read_pictures
+from tidelog.data.parsing.missing import fill_missing
 from tidelog.data.validation.clusters import unused_names
-from tidelog.errors import LogError, nearest
+from tidelog.errors import nearest
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,16 +64,14 @@ class Table:
         try:
             return data.collect()
         except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            found, advice = said(error), "export or copy the file again"
-            report = refusal(self.source, "unreadable file", found, "a whole table", advice)
-            raise LogError(report.text(), report) from error
+            raise unreadable(self.source, first_error_line(error), "a whole table") from error
 
     def has(self, name: str) -> bool:
         """Whether the column was read."""
         return name in self.names
 
 
-def said(error: BaseException) -> str:
+def first_error_line(error: BaseException) -> str:
     """The first line of an error's message; a fixed text for a panic, whose message names threads."""
     return "damaged contents" if isinstance(error, pl.exceptions.PanicException) else str(error).split("\n")[0]
 
@@ -84,6 +81,10 @@ def from_table(table: Table, columns: Columns) -> RawLog:
     observation, following, image_findings = _features(table, columns)
     action = _action(table, columns)
     rewards = [parse.narrow(series) for series in _present(table, columns.reward)]
+    roles = {name: role for role, several in columns.used().items() for name in several}
+    found = table.found + [(check, one) for check, one in duplicates(table.columns) if one.column in roles]
+    roles |= dict.fromkeys(names(columns.categorical), "categorical")
+    found += [("missing column", finding) for finding in absent(table, roles)]
     raw = RawLog(
         source=table.source,
         rows=table.rows,
@@ -107,13 +108,9 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         unused=_unused(table, columns),
         terminations=columns.terminations,
         always_terminated=columns.terminated is True,
-        found=(
-            *_relevant(table, columns),
-            *(("missing column", finding) for finding in _absent(table, columns)),
-            *image_findings,
-        ),
+        found=(*found, *image_findings),
     )
-    return filled(_report_unknown_values(raw), columns.rules)
+    return fill_missing(_report_unknown_values(raw), columns.rules)
 
 
 def unique(header: Sequence[str]) -> list[str]:
@@ -131,29 +128,13 @@ def duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
     ]
 
 
-def _relevant(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
-    """The findings of the reader, and duplicate names that the mapping uses."""
-    used = {name for several in columns.used().values() for name in several}
-    return table.found + [(check, finding) for check, finding in duplicates(table.columns) if finding.column in used]
-
-
-def _absent(table: Table, columns: Columns) -> list[Finding]:
-    missing = {name: role for role, used in columns.used().items() for name in used if name not in table.columns}
-    missing |= {name: "categorical" for name in names(columns.categorical) if name not in table.columns}
-    return _missing_columns(table, missing)
-
-
-def absent(table: Table, used: Mapping[str, str]) -> list[Finding]:
-    """Missing columns of roles, as findings."""
-    return _missing_columns(table, {name: role for role, name in used.items() if name not in table.columns})
-
-
-def _missing_columns(table: Table, missing: Mapping[str, str]) -> list[Finding]:
+def absent(table: Table, roles: Mapping[str, str]) -> list[Finding]:
+    """The columns with a role that the table does not have, as findings; `roles` maps columns to roles."""
     shown = ", ".join(map(repr, list(table.columns)[:8])) + (", ..." if len(table.columns) > 8 else "")
     return [
         Finding(name, None, f"no column '{name}' for {role}; the columns are {shown}", f"a column '{name}'",
                 f"correct the mapping: {nearest(name, table.columns)}")
-        for name, role in missing.items()
+        for name, role in roles.items() if name not in table.columns
     ]  # fmt: skip
 
 
@@ -215,7 +196,7 @@ def _action(table: Table, columns: Columns) -> RawAction | None:
     if len(series) != len(selected):
         return None
     sizes, bounds = declared_actions(columns.actions, columns.bounds)
-    words = columns.words.get(selected[0])
+    words = columns.vocabulary_of.get(selected[0])
     if len(series) == 1 and (words or (sizes is None and bounds is None and _is_word(series[0], columns))):
         count = None if words is None else (len(words),)
         return RawAction("discrete", tuple(parse.categories(series[0], words=words)), count)
@@ -255,10 +236,10 @@ def _features(
         pair = [*_present(table, name), *_present(table, following.get(name))]
         if not table.has(name):
             continue
-        words = columns.words.get(name)
+        words = columns.vocabulary_of.get(name)
         if name in names(columns.image):
-            pictures, wrong = read_pictures(pair, Path(table.source).parent)
-            kinds[name] = [pictures]
+            images, wrong = parse.read_images(pair, Path(table.source).parent)
+            kinds[name] = [images]
             found += wrong
         elif words or _is_word(pair[0], columns):
             kinds["categorical"].append(parse.categories(*pair, words=words))
@@ -274,7 +255,7 @@ class _Block:
     """One array [N, D] for numeric columns, filled while they are read; avoids a second copy."""
 
     def __init__(self, table: Table, columns: Columns) -> None:
-        other = {*names(columns.categorical), *names(columns.image), *columns.words}
+        other = {*names(columns.categorical), *names(columns.image), *columns.vocabulary_of}
         schema = table.data.collect_schema()
         self.names = [
             name
@@ -309,15 +290,15 @@ def _side(kinds: dict[str, list[list[Column]]], side: int) -> dict[str, Feature]
 
 
 def _report_unknown_values(raw: RawLog) -> RawLog:
-    """Report values outside a declared vocabulary as unknown words instead of as text among numbers."""
+    """Report values outside a declared vocabulary as unknown categories instead of as text among numbers."""
     found = list(raw.found)
 
     def known(column: Column) -> Column:
-        if column.words is None or not len(column.unreadable):
+        if column.vocabulary is None or not len(column.unreadable):
             return column
-        texts, expected = ", ".join(map(repr, column.texts)), f"one of {', '.join(map(repr, column.words[:8]))}"
+        texts, expected = ", ".join(map(repr, column.texts)), f"one of {', '.join(map(repr, column.vocabulary[:8]))}"
         advice = "correct the cells, or add the values to vocabularies="
-        found.append(("unknown word", Finding(column.name, column.unreadable, texts, expected, advice)))
+        found.append(("unknown category", Finding(column.name, column.unreadable, texts, expected, advice)))
         return replace(column, unreadable=np.zeros(0, np.int64))
 
     sides = [

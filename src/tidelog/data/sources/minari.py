@@ -12,18 +12,25 @@ import numpy as np
 
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Finding, RawLog
-from tidelog.data.core.registry import refusal
+from tidelog.data.core.registry import unreadable
 from tidelog.data.parsing.arrays import from_arrays
-from tidelog.errors import LogError
 
 _BROKEN = (OSError, ValueError, KeyError, TypeError, AssertionError, RuntimeError, json.JSONDecodeError)
+_DATA_SET = "a Minari data set"
+_FIELDS = {"reward": "rewards", "terminated": "terminations", "truncated": "truncations"}
+_INFO_NAMES = ("propensity", "weight", "cluster", "action_mask")
 
 
 def raw_minari(source: Any) -> RawLog:
     """Read all episodes of a data set as arrays; LogError if it is missing, broken, or of an unsupported kind."""
     dataset = _dataset(source)
     spaces = dict(_flat_space("", dataset.observation_space, str(source)))
-    _check_action(dataset.action_space, str(source))
+    space = dataset.action_space
+    kind = type(space).__name__
+    box = kind == "Box" and len(space.shape) <= 1 and space.dtype.kind == "f"
+    if not (box or kind == "Discrete" or (kind == "MultiDiscrete" and space.nvec.ndim == 1)):
+        fix = "use Discrete, MultiDiscrete, or a flat Box of floats"
+        raise unreadable(source, f"actions of type {kind}", _DATA_SET, fix)
     try:
         episodes = list(dataset.iterate_episodes())
         if not episodes:
@@ -37,8 +44,9 @@ def raw_minari(source: Any) -> RawLog:
         }
         columns |= _infos(episodes, lengths)
     except _BROKEN as error:
-        raise _refused(str(source), f"episodes that cannot be read ({error})", "download or create it again") from error
-    declared, action, note = _action(dataset.action_space, actions)
+        found = f"episodes that cannot be read ({error})"
+        raise unreadable(source, found, _DATA_SET, "download or create it again") from error
+    declared, action, note = _action(space, actions)
     raw = from_arrays(
         f"minari data set {dataset.id}",
         observation=observation,
@@ -50,12 +58,6 @@ def raw_minari(source: Any) -> RawLog:
         **columns,
     )
     return raw if note is None else replace(raw, found=(*raw.found, ("converted", note)))
-
-
-_FIELDS = {"reward": "rewards", "terminated": "terminations", "truncated": "truncations"}
-
-
-_INFO_NAMES = ("propensity", "weight", "cluster", "action_mask")
 
 
 class _Leaf:
@@ -92,12 +94,11 @@ def _dataset(source: Any) -> Any:
             return minari.MinariDataset(inner if inner.is_dir() else Path(source))
         return minari.load_dataset(str(source))
     except FileNotFoundError as error:
-        advice = f"run `minari download {source}`, set MINARI_DATASETS_PATH, or pass the path of the folder"
-        raise _refused(str(source), f"the data set does not exist ({error})", advice) from error
+        fix = f"run `minari download {source}`, set MINARI_DATASETS_PATH, or pass the path of the folder"
+        raise unreadable(source, f"the data set does not exist ({error})", _DATA_SET, fix) from error
     except _BROKEN as error:
-        raise _refused(
-            str(source), f"a data set that cannot be opened ({error})", "download or create it again"
-        ) from error
+        found = f"a data set that cannot be opened ({error})"
+        raise unreadable(source, found, _DATA_SET, "download or create it again") from error
 
 
 def _flat_space(name: str, space: Any, source: str) -> Iterator[tuple[str, _Leaf]]:
@@ -117,11 +118,8 @@ def _flat_space(name: str, space: Any, source: str) -> Iterator[tuple[str, _Leaf
         yield name or "observation", _Leaf()
     else:
         shape = f" of shape {list(space.shape)}" if getattr(space, "shape", None) else ""
-        raise _refused(
-            source,
-            f"observations of type {kind}{shape}",
-            "use a flat Box, Discrete, Dict, Tuple, or images [H, W, C] of uint8",
-        )
+        fix = "use a flat Box, Discrete, Dict, Tuple, or images [H, W, C] of uint8"
+        raise unreadable(source, f"observations of type {kind}{shape}", _DATA_SET, fix)
 
 
 def _flat_values(name: str, values: Any) -> Iterator[tuple[str, Values]]:
@@ -161,13 +159,6 @@ def _infos(episodes: list[Any], lengths: list[int]) -> dict[str, Values]:
     return columns
 
 
-def _check_action(space: Any, source: str) -> None:
-    kind = type(space).__name__
-    box = kind == "Box" and len(space.shape) <= 1 and space.dtype.kind == "f"
-    if not (box or kind == "Discrete" or (kind == "MultiDiscrete" and space.nvec.ndim == 1)):
-        raise _refused(source, f"actions of type {kind}", "use Discrete, MultiDiscrete, or a flat Box of floats")
-
-
 def _action(space: Any, values: Values) -> tuple[dict[str, Any], Values, Finding | None]:
     """The declared sizes or bounds of the action, its values counted from 0, and a note if they were not."""
     if type(space).__name__ == "Box":
@@ -183,8 +174,3 @@ def _action(space: Any, values: Values) -> tuple[dict[str, Any], Values, Finding
 def _joined(parts: Any) -> Values:
     listed = [np.asarray(part) for part in parts]
     return np.concatenate(listed) if listed else np.zeros(0)
-
-
-def _refused(source: str, found: str, advice: str) -> LogError:
-    report = refusal(source, "unreadable file", found, "a Minari data set", advice)
-    return LogError(report.text(), report)

@@ -27,10 +27,9 @@ import polars as pl
 from tidelog.data.core.columns import Columns
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Finding, RawLog
+from tidelog.data.core.registry import conversion_note, unread_note, unreadable
 from tidelog.data.parsing.tables import Table, from_table
-from tidelog.data.sources.content import unreadable
-from tidelog.data.sources.lines import objects
-from tidelog.data.sources.segments import converted, passed_over
+from tidelog.data.sources.tables import read_objects
 from tidelog.data.validation.errors import differences
 
 _MASKS = ("possible_actions_mask", "possible_actions")
@@ -51,7 +50,7 @@ def raw_reagent(path: str | Path, missing: str = "mean+flag") -> RawLog:
             ignored.add(key)
         return key in _KEYS
 
-    table = objects(Path(path), read)
+    table = read_objects(Path(path), read)
     _check_keys(path, table.frame, ignored)
     frame, features = _same_features(_ordered(table.frame))
     frame, notes = _with_ends(frame, features)
@@ -59,7 +58,7 @@ def raw_reagent(path: str | Path, missing: str = "mean+flag") -> RawLog:
     if mapping.action_mask is None:
         ignored.update(key for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns)
     raw = from_table(Table(table.source, frame, table.numbers, frame.columns), mapping)
-    return replace(raw, found=(*raw.found, *notes, *passed_over(ignored)))
+    return replace(raw, found=(*raw.found, *notes, *unread_note(ignored)))
 
 
 def _check_keys(path: str | Path, frame: pl.DataFrame, ignored: set[str]) -> None:
@@ -115,10 +114,10 @@ def _with_ends(frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFra
     notes = []
     if broken.any():
         found = f"{int(broken.sum()):,} next states differ from the state of the mdp_id's next line: episodes end there"
-        notes.append(converted(found, "consecutive lines", "nothing, if the lines were sampled"))
+        notes.append(conversion_note(found, "consecutive lines", "nothing, if the lines were sampled"))
     if (ends & ~known).any():
         found = f"{int((ends & ~known).sum()):,} episodes end without a next state, which ReAgent counts as terminated"
-        notes.append(converted(found, "explicit ends", "add next_state_features where the episode was truncated"))
+        notes.append(conversion_note(found, "explicit ends", "add next_state_features where the episode was truncated"))
     flags = {"episode": episode, "terminated": pl.Series(ends & ~known), "truncated": pl.Series(ends & known)}
     return frame.with_columns(**flags), notes
 

@@ -47,7 +47,9 @@ def table_of(source: Any, columns: Sequence[str] | None = None) -> Table:
     if kind.__module__.split(".")[0] == "pandas" and kind.__name__ == "DataFrame":  # without importing pandas
         return Table.of(_from_pandas(source), "the frame", [str(label) for label in source.columns])
     if not isinstance(source, str | Path):
-        raise _not_a_table(repr(kind.__name__), "neither a path nor a frame", "pass a path, or a Polars or pandas frame")
+        raise _not_a_table(
+            repr(kind.__name__), "neither a path nor a frame", "pass a path, or a Polars or pandas frame"
+        )
     path = Path(source)
     ending = ending_of(path, SOURCES)
     try:
@@ -55,8 +57,8 @@ def table_of(source: Any, columns: Sequence[str] | None = None) -> Table:
             raise _not_a_table(str(path), "a saved log, which needs no mapping", "use tidelog.open_log")
         if ending is None:
             unknown = "".join(path.suffixes[-2:]) or path.name
-            advice = f"{nearest(unknown, SOURCES)}; tidelog.read_npz and read_minari read arrays"
-            raise _not_a_table(str(path), f"an unknown file ending: '{unknown}'", advice)
+            fix = f"{nearest(unknown, SOURCES)}; tidelog.read_npz and read_minari read arrays"
+            raise _not_a_table(str(path), f"an unknown file ending: '{unknown}'", fix)
         if not path.is_file():
             raise _not_a_table(str(path), "the file does not exist", "check the path")
         return SOURCES[ending](path, columns)
@@ -70,8 +72,8 @@ def ending_of(path: str | Path, known: Iterable[str]) -> str | None:
     return max((ending for ending in known if name.endswith(ending)), key=len, default=None)
 
 
-def _not_a_table(source: str, found: str, advice: str) -> LogError:
-    return unreadable(source, found, f"a table: {', '.join(SOURCES)}, or a frame", advice)
+def _not_a_table(source: str, found: str, fix: str) -> LogError:
+    return unreadable(source, found, f"a table: {', '.join(SOURCES)}, or a frame", fix)
 
 
 def _from_pandas(frame: Any) -> pl.DataFrame:

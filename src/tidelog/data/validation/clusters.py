@@ -89,7 +89,7 @@ def cluster_candidates(log: LogColumns) -> list[ClusterCandidate]:
     firsts, used = log.starts[:-1], _names_of(log)
     columns = []
     for name, values in log.extra.items():
-        kind = kind_of(name, words=values.dtype.kind == "U")
+        kind = kind_of(name, is_text=values.dtype.kind == "U")
         if kind is not None and name not in used and constant(values, log.episode, firsts):
             columns.append(Labels(name, kind, codes_of(values[firsts]), fix_of(name)))
     if log.time is not None:
@@ -167,7 +167,7 @@ def permutation_moments(values: Values, sizes: Values) -> tuple[float, float]:
     return expected, square - expected**2
 
 
-def kind_of(name: str, words: bool = False) -> Kind | None:
+def kind_of(name: str, is_text: bool = False) -> Kind | None:
     """The kind of a column by its name; columns of text count as identifiers whatever their name."""
     parts = name_words(name)
     rest = [part.removesuffix("s") for part in parts if part not in _IDENTITY | _NUMBER]
@@ -179,7 +179,7 @@ def kind_of(name: str, words: bool = False) -> Kind | None:
         return "group"
     if last in _PERIODS and len(parts) <= 2:
         return "period"
-    return "identity" if marked or words else None
+    return "identity" if marked or is_text else None
 
 
 def name_words(name: str) -> list[str]:

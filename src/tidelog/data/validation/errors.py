@@ -93,7 +93,7 @@ def not_finite(raw: RawLog) -> Iterable[Finding]:
         finite = ~np.isnat(column.values) if column.values.dtype.kind == "M" else np.abs(column.values) <= _LARGEST
         bad = ~finite.reshape(raw.rows, -1).all(axis=1) & column.usable
         if bad.any():
-            found = some(column.values[bad][~finite[bad]])
+            found = first_values(column.values[bad][~finite[bad]])
             advice = "correct the values or their export"
             yield Finding(column.name, np.flatnonzero(bad), found, "finite numbers", advice)
 
@@ -108,7 +108,7 @@ def bad_flag(raw: RawLog) -> Iterable[Finding]:
         bad = ~np.isin(values, (0, 1)).all(axis=1) & np.isfinite(values.astype(np.float64)).all(axis=1) & column.usable
         if bad.any():
             odd = values[bad][~np.isin(values[bad], (0, 1))]
-            yield Finding(column.name, np.flatnonzero(bad), some(odd), "0 or 1", "give flags, not counts")
+            yield Finding(column.name, np.flatnonzero(bad), first_values(odd), "0 or 1", "give flags, not counts")
 
 
 @check("code out of range", "error")
@@ -121,7 +121,7 @@ def code_out_of_range(raw: RawLog) -> Iterable[Finding]:
                 top = np.asarray(feature.sizes or (np.iinfo(np.int32).max,))
                 bad = ((values < 0) | (values >= top)).any(axis=1)
                 if bad.any():
-                    found = some(values[bad].min(axis=1))
+                    found = first_values(values[bad].min(axis=1))
                     yield Finding(
                         column.name, np.flatnonzero(bad), found, "codes from 0", "recode, or categorical=False"
                     )
@@ -133,15 +133,19 @@ def action_out_of_range(raw: RawLog) -> Iterable[Finding]:
     if raw.action is None or raw.action.kind == "continuous" or raw.rows == 0:
         return
     values = clip_finite(raw.action.values)
-    sizes = _sizes(raw)
+    sizes = np.asarray([np.iinfo(np.int32).max])  # unlimited
+    if raw.action.sizes is not None:
+        sizes = np.asarray(raw.action.sizes)
+    elif raw.action.kind == "discrete" and raw.action_mask is not None:
+        sizes = np.asarray([action_count(raw)])
     if sizes.size not in (1, values.shape[1]):
         return
     bad = ((values % 1 != 0) | (values < 0) | (values >= sizes)).any(axis=1) & raw.action.usable
     if bad.any():
         declared = raw.action.sizes is not None or raw.action_mask is not None
-        expected = f"whole numbers from 0 to {some(sizes - 1)}" if declared else "whole numbers from 0"
+        expected = f"whole numbers from 0 to {first_values(sizes - 1)}" if declared else "whole numbers from 0"
         advice = "count actions from 0 and declare actions=n; for continuous actions declare bounds=(low, high)"
-        yield Finding(_action_name(raw), np.flatnonzero(bad), some(values[bad]), expected, advice)
+        yield Finding(action_name(raw), np.flatnonzero(bad), first_values(values[bad]), expected, advice)
 
 
 @check("action out of bounds", "error")
@@ -154,8 +158,11 @@ def action_out_of_bounds(raw: RawLog) -> Iterable[Finding]:
     outside = (values < low) | (values > high)
     bad = outside.any(axis=1) & raw.action.usable
     if bad.any():
-        found, expected = some(values[bad][outside[bad]]), f"between {some(low)} and {some(high)}"
-        yield Finding(_action_name(raw), np.flatnonzero(bad), found, expected, "widen bounds= or correct the actions")
+        found, expected = (
+            first_values(values[bad][outside[bad]]),
+            f"between {first_values(low)} and {first_values(high)}",
+        )
+        yield Finding(action_name(raw), np.flatnonzero(bad), found, expected, "widen bounds= or correct the actions")
 
 
 @check("logged action masked out", "error")
@@ -169,7 +176,7 @@ def action_masked_out(raw: RawLog) -> Iterable[Finding]:
     chosen = np.where(within, action.values[:, 0], 0).astype(np.int64)
     bad = within & (mask.values[np.arange(raw.rows), chosen] == 0)
     if bad.any():
-        found = f"actions {some(action.values[bad])} where the mask forbids them"
+        found = f"actions {first_values(action.values[bad])} where the mask forbids them"
         yield Finding(
             mask.name, np.flatnonzero(bad), found, "a mask that allows the logged action", "align mask and actions"
         )
@@ -181,7 +188,9 @@ def mask_allows_nothing(raw: RawLog) -> Iterable[Finding]:
     for name, mask in _masks(raw):
         bad = (mask.values == 0).reshape(len(mask.values), -1).all(axis=1) & mask.usable
         if name == "next_action_mask":
-            bad &= ~_terminated_rows(raw)
+            terminated = np.zeros(raw.rows, bool)
+            terminated[raw.order.rows] = raw.flags.terminated
+            bad &= ~terminated
         if bad.any():
             yield Finding(mask.name, np.flatnonzero(bad), "no action allowed", "at least one", "correct the mask")
 
@@ -197,7 +206,7 @@ def propensity_out_of_range(raw: RawLog) -> Iterable[Finding]:
     if bad.any():
         expected = "above 0 and at most 1" if discrete else "above 0"
         advice = "log the probability of the logged action under the logging policy"
-        yield Finding(raw.propensity.name, np.flatnonzero(bad), some(values[bad]), expected, advice)
+        yield Finding(raw.propensity.name, np.flatnonzero(bad), first_values(values[bad]), expected, advice)
 
 
 @check("negative weight", "error")
@@ -206,7 +215,7 @@ def negative_weight(raw: RawLog) -> Iterable[Finding]:
     if raw.weight is not None:
         bad = (raw.weight.values < 0) & raw.weight.usable
         if bad.any():
-            found = some(raw.weight.values[bad])
+            found = first_values(raw.weight.values[bad])
             yield Finding(raw.weight.name, np.flatnonzero(bad), found, "0 or more", "correct the weights")
 
 
@@ -215,7 +224,7 @@ def duplicate_step(raw: RawLog) -> Iterable[Finding]:
     """Two rows of one episode have the same step."""
     if raw.step is not None and raw.order.tied.any():
         at = raw.order.rows[raw.order.tied]
-        found = f"step {some(raw.step.values[at])} repeated in the same episode"
+        found = f"step {first_values(raw.step.values[at])} repeated in the same episode"
         yield Finding(
             raw.step.name, at, found, "one row per step", "remove copies, or name a column that distinguishes them"
         )
@@ -246,9 +255,11 @@ def cluster_changes(raw: RawLog) -> Iterable[Finding]:
     bad = (values != values[firsts]) & usable & usable[firsts]
     bad &= values == values  # NaN has its own check
     if bad.any():
-        words = np.asarray(raw.cluster.words) if raw.cluster.words is not None else None
-        later, first = (some(one if words is None else words[one]) for one in (values[bad], values[firsts[bad]]))
-        found = f"{later} in episodes whose first row has {first}"
+        later, first = values[bad], values[firsts[bad]]
+        if raw.cluster.vocabulary is not None:
+            names = np.asarray(raw.cluster.vocabulary)
+            later, first = names[later], names[first]
+        found = f"{first_values(later)} in episodes whose first row has {first_values(first)}"
         advice = "correct the cells, or use a column that is constant within an episode"
         yield Finding(raw.cluster.name, raw.order.rows[bad], found, "one cluster for all rows of an episode", advice)
 
@@ -291,18 +302,8 @@ def action_count(raw: RawLog) -> int:
         return action.sizes[0]
     if raw.action_mask is not None and raw.action_mask.values.ndim == 2:
         return int(raw.action_mask.values.shape[1])
-    words = action.columns[0].words
+    words = action.columns[0].vocabulary
     return len(words) if words is not None else int(clip_finite(action.values).max(initial=0)) + 1
-
-
-def _sizes(raw: RawLog) -> Values:
-    unlimited = np.asarray([np.iinfo(np.int32).max])
-    if raw.action is None or raw.action.kind == "continuous":
-        return unlimited
-    if raw.action.sizes is not None:
-        return np.asarray(raw.action.sizes)
-    known = raw.action.kind == "discrete" and raw.action_mask is not None
-    return np.asarray([action_count(raw)]) if known else unlimited
 
 
 def _ended_early(raw: RawLog, column: Column | None, flags: Values) -> Iterable[Finding]:
@@ -328,7 +329,7 @@ def _contradictions(raw: RawLog, now: Column, following: Column, known: Values) 
         shown = np.flatnonzero(bad)[:10]
         stated, actual = clip_finite(following.values[rows[shown]]), clip_finite(now.values[after[shown]])
         differs = stated != actual
-        found = f"{some(stated[differs])}, but the following row has {some(actual[differs])}"
+        found = f"{first_values(stated[differs])}, but the following row has {first_values(actual[differs])}"
         advice = "correct step=, episode= or the columns; or drop next_observation="
         yield Finding(following.name, rows[bad], found, "the following row's value", advice)
 
@@ -341,12 +342,6 @@ def differences(stated: Values, actual: Values) -> Values:
     return rows
 
 
-def _terminated_rows(raw: RawLog) -> Values:
-    rows = np.zeros(raw.rows, bool)
-    rows[raw.order.rows] = raw.flags.terminated
-    return rows
-
-
 def _masks(raw: RawLog) -> Iterable[tuple[str, Column]]:
     both = (("action_mask", raw.action_mask), ("next_action_mask", raw.next_action_mask))
     return [(name, mask) for name, mask in both if mask is not None]
@@ -356,7 +351,8 @@ def _next_columns(raw: RawLog) -> Iterable[Column]:
     return [column for feature in raw.next_observation.values() for column in feature.columns]
 
 
-def _action_name(raw: RawLog) -> str:
+def action_name(raw: RawLog) -> str:
+    """The names of the action's columns as text."""
     return ", ".join(column.name for column in raw.action.columns) if raw.action else "action"
 
 
@@ -365,7 +361,7 @@ def clip_finite(values: Values) -> Values:
     return np.clip(np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0), -_LARGEST, _LARGEST)
 
 
-def some(values: Values) -> str:
+def first_values(values: Values) -> str:
     """The first three different values as text."""
     flat = np.asarray(values).reshape(-1)
     distinct = list(dict.fromkeys(flat[:1000].tolist()))

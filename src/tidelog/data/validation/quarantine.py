@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tidelog.data import assemble as build  # noqa: F401 (importing it registers every check)
 from tidelog.data.core.columns import Columns
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Finding
@@ -19,6 +18,7 @@ from tidelog.data.core.registry import Check, findings, report_of
 from tidelog.data.core.report import Report
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import table_of
+from tidelog.data.validation import warnings  # noqa: F401 (importing it registers every check)
 from tidelog.errors import ConfigError, LogError
 
 ROW, LINE, PROBLEMS = "quarantine_row", "quarantine_line", "quarantine_problems"

@@ -8,20 +8,69 @@ from datetime import timedelta
 import numpy as np
 
 from tidelog.data.core.order import Values
-from tidelog.data.core.raw import Column, Finding, RawLog
+from tidelog.data.core.raw import Column, Finding, RawLog, side_by_side
 from tidelog.data.core.registry import check
-from tidelog.data.validation.errors import action_count, clip_finite, some
+from tidelog.data.validation.clusters import Labels, candidates, codes_of, constant, day_labels, fix_of, kind_of
+from tidelog.data.validation.duplicates import find_copies
+from tidelog.data.validation.errors import action_count, action_name, clip_finite, first_values
 
 _FEW_EPISODES = 10
 _LARGE = 1e4
 _SMALL = 1e-4
-_MANY_WORDS = 100
+_MANY_CATEGORIES = 100
 _MOST_ACTIONS = 2**31
 _RARE_ROWS = 10
 _RARE_SHARE = 0.001
 _LONG = 10.0
 _ENOUGH = 10
 _SAMPLE = 1_000
+
+
+@check("duplicated rows", "warning")
+def duplicated_rows(raw: RawLog) -> Iterable[Finding]:
+    """Rows of a one-step log, or whole episodes, are exact copies of others more often than by chance."""
+    copies = find_copies(raw)
+    if copies is None:
+        return
+    units = "rows" if copies.total == raw.rows else "episodes"
+    often = f"most repeated {units} occur {copies.often} times"
+    found = f"{copies.units:,} of {copies.total:,} {units} are exact copies of earlier ones; {often}"
+    advice = f"remove the copies; if such {units} are dependent, set cluster= to the column of their group"
+    yield Finding(None, copies.rows, found, f"independent {units}", advice)
+
+
+@check("possible cluster column", "warning")
+def possible_cluster(raw: RawLog) -> Iterable[Finding]:
+    """A column looks like clusters of episodes (persons, sessions, stores or days), but is not named as cluster."""
+    if raw.cluster is not None or not (raw.unused or raw.extra or raw.time):
+        return
+    firsts = np.flatnonzero(np.append(True, raw.order.last[:-1]))
+    used = {column.name for feature in raw.observation.values() for column in feature.columns}
+    used |= {column.name for column in (*(raw.action.columns if raw.action else ()), *(raw.reward or ()))}
+    labels = []
+    for column in (*raw.unused, *raw.extra):
+        kind = kind_of(column.name, is_text=column.vocabulary is not None)
+        if kind is None or column.name in used or column.values.ndim != 1 or column.values.dtype.kind not in "iufM":
+            continue
+        values = raw.order.sort(column.values)
+        if constant(values, raw.order.episode, firsts):
+            codes, usable = codes_of(values[firsts]), raw.order.sort(column.usable)[firsts]
+            codes = codes if usable.all() else np.where(usable, codes, -1)
+            labels.append(Labels(column.name, kind, codes, fix_of(column.name)))
+    if raw.time is not None and raw.time.usable.all():
+        labels += day_labels(raw.time.name, raw.time.values[raw.order.rows[firsts]])
+    returns = None  # [E, K] sums of the rewards of each episode; unusable rewards count as 0
+    if raw.reward:
+        rewards = side_by_side(raw.reward)
+        rewards = raw.order.sort(rewards.astype(np.float64) if np.isfinite(rewards).all() else clip_finite(rewards))
+        returns = rewards if len(firsts) == raw.rows else np.add.reduceat(rewards, firsts, axis=0)
+    actions = None  # [E] discrete actions of a one-step log
+    if raw.action is not None and raw.action.kind == "discrete" and len(raw.order.ids) == raw.rows:
+        action = raw.action.values[:, 0]
+        ordered = raw.order.sort(action if action.dtype.kind in "iu" else clip_finite(action))
+        actions = np.asarray(ordered.astype(np.int64))
+    for one in candidates(labels, returns, actions):
+        yield Finding(one.name, None, one.found, "independent episodes, or a cluster column", one.fix)
 
 
 @check("both flags set", "warning")
@@ -104,7 +153,7 @@ def equal_returns(raw: RawLog) -> Iterable[Finding]:
         sizes = np.add.reduceat(np.abs(rewards), starts, axis=0).max(axis=0)
         same = np.ptp(returns, axis=0) <= 1e-9 * sizes
         if (same & (np.ptp(rewards, axis=0) > 0)).any():
-            found = f"all {count:,} episodes have the return {some(returns[0])}"
+            found = f"all {count:,} episodes have the return {first_values(returns[0])}"
             advice = "check the reward: with equal returns, only the timing of rewards carries information"
             yield Finding(column.name, None, found, "different returns", advice)
 
@@ -133,7 +182,8 @@ def duplicated_columns(raw: RawLog) -> Iterable[Finding]:
     groups: dict[bytes, list[tuple[str, Values]]] = {}
     for name, values in _observed(raw):
         if not _constant(values):
-            groups.setdefault(_sample(values).tobytes(), []).append((name, values))
+            sample = values[:: max(1, len(values) // _SAMPLE)].astype(np.float64)  # equal for equal columns
+            groups.setdefault(sample.tobytes(), []).append((name, values))
     for (original, first), *others in groups.values():
         copies = [name for name, values in others if np.array_equal(values, first)]
         if copies:
@@ -144,7 +194,8 @@ def duplicated_columns(raw: RawLog) -> Iterable[Finding]:
 @check("extreme scale", "warning")
 def extreme_scale(raw: RawLog) -> Iterable[Finding]:
     """The largest magnitude of an observation column is above 10,000 or below 0.0001."""
-    reach = {name: _reach(values) for name, values in _observed(raw, codes=False)}
+    observed = _observed(raw, codes=False)
+    reach = {name: max(-float(one.min()), float(one.max())) if len(one) else 0.0 for name, one in observed}
     large = [name for name, top in reach.items() if top > _LARGE]
     small = [name for name, top in reach.items() if 0 < top < _SMALL]
     for names, size in ((large, f"above {_LARGE:,.0f}"), (small, f"below {_SMALL:g}")):
@@ -159,7 +210,7 @@ def suspicious_leak(raw: RawLog) -> Iterable[Finding]:
     before = np.flatnonzero(~raw.order.last)
     expected = "only information from before the action"
     for role, outcome, column in _outcomes(raw):
-        for name, values in _whole(one for one in _observed_columns(raw) if one.words == column.words):
+        for name, values in _whole(one for one in _observed_columns(raw) if one.vocabulary == column.vocabulary):
             if _equal(values, outcome, raw.order.rows, raw.order.rows):
                 found = f"the same values as {role} '{column.name}' of the same row"
                 yield Finding(name, None, found, expected, "drop the column")
@@ -179,7 +230,7 @@ def unbalanced_actions(raw: RawLog) -> Iterable[Finding]:
         size = sizes[place] if sizes and place < len(sizes) else int(known.max(initial=0)) + 1
         codes = known[(known >= 0) & (known < min(size, _MOST_ACTIONS))].astype(np.int64)
         if len(codes) and codes.min() < codes.max():
-            yield from _unbalanced(name, *np.unique(codes, return_counts=True), size, raw.action.columns[0].words)
+            yield from _unbalanced(name, *np.unique(codes, return_counts=True), size, raw.action.columns[0].vocabulary)
 
 
 @check("few episodes", "warning")
@@ -201,7 +252,7 @@ def gap_in_steps(raw: RawLog) -> Iterable[Finding]:
     usual = np.median(jump[inside]) if inside.any() else 0.0
     gap = inside & (jump > 1.5 * usual)
     if gap.any():
-        found, expected = f"jumps of {some(jump[gap])}", f"steps of {usual:g}"
+        found, expected = f"jumps of {first_values(jump[gap])}", f"steps of {usual:g}"
         advice = "add the missing rows; the row after a gap counts as the next observation"
         yield Finding(raw.step.name, raw.order.rows[1:][gap], found, expected, advice)
 
@@ -228,13 +279,13 @@ def time_backwards(raw: RawLog) -> Iterable[Finding]:
         yield Finding(raw.time.name, raw.order.rows[1:][back], "earlier than the row before", "rising times", advice)
 
 
-@check("many words", "warning")
-def many_words(raw: RawLog) -> Iterable[Finding]:
+@check("many categories", "warning")
+def many_categories(raw: RawLog) -> Iterable[Finding]:
     """A categorical column has almost as many different values as rows."""
     for feature in raw.observation.values():
         for column in feature.columns:
-            count = len(column.words or ())
-            if count > _MANY_WORDS and count > raw.rows / 2:
+            count = len(column.vocabulary or ())
+            if count > _MANY_CATEGORIES and count > raw.rows / 2:
                 found, expected = f"{count:,} different values in {raw.rows:,} rows", "values that repeat"
                 yield Finding(column.name, None, found, expected, "drop identifiers, dates and free text")
 
@@ -247,9 +298,7 @@ def actions_inferred(raw: RawLog) -> Iterable[Finding]:
     values = clip_finite(raw.action.values)
     sizes = [action_count(raw)] if raw.action.kind == "discrete" else (values.max(axis=0).astype(int) + 1).tolist()
     found = f"{', '.join(map(str, sizes))} actions, inferred from the log"
-    yield Finding(
-        _action_columns(raw), None, found, "a declared number of actions", "declare actions= if there are more"
-    )
+    yield Finding(action_name(raw), None, found, "a declared number of actions", "declare actions= if there are more")
 
 
 @check("bounds inferred", "note")
@@ -258,10 +307,8 @@ def bounds_inferred(raw: RawLog) -> Iterable[Finding]:
     if raw.action is None or raw.action.bounds is not None or raw.action.kind != "continuous" or raw.rows == 0:
         return
     values = clip_finite(raw.action.values)
-    found = f"actions from {some(values.min(axis=0))} to {some(values.max(axis=0))}, used as the bounds"
-    yield Finding(
-        _action_columns(raw), None, found, "declared bounds", "declare bounds=(low, high) if more is possible"
-    )
+    found = f"actions from {first_values(values.min(axis=0))} to {first_values(values.max(axis=0))}, used as the bounds"
+    yield Finding(action_name(raw), None, found, "declared bounds", "declare bounds=(low, high) if more is possible")
 
 
 @check("rounded to 32 bits", "note")
@@ -269,7 +316,9 @@ def rounded(raw: RawLog) -> Iterable[Finding]:
     """Arrays of 64-bit numbers were rounded to 32 bits."""
     if raw.from_table:
         return
-    wide = [column.name for column in _float_columns(raw) if column.values.dtype == np.float64]
+    columns = [column for feature in raw.observation.values() for column in feature.columns]
+    columns += [*(raw.action.columns if raw.action is not None else ()), *(raw.reward or ())]
+    wide = [column.name for column in columns if column.values.dtype == np.float64]
     if wide:
         found = "64-bit numbers, rounded to 32 bits"
         yield Finding(_named(wide), None, found, "32-bit numbers", "nothing, unless digits beyond the seventh matter")
@@ -326,13 +375,6 @@ def _spoken(raw: RawLog, elapsed: float) -> str:
     return str(timedelta(microseconds=elapsed)) if dates else f"{elapsed:g}"
 
 
-def _float_columns(raw: RawLog) -> Iterator[Column]:
-    for feature in raw.observation.values():
-        yield from feature.columns
-    yield from raw.action.columns if raw.action is not None else ()
-    yield from raw.reward or ()
-
-
 def _observed(raw: RawLog, codes: bool = True) -> Iterator[tuple[str, Values]]:
     yield from _numbers(_observed_columns(raw, codes))
 
@@ -362,15 +404,6 @@ def _whole(columns: Iterable[Column]) -> Iterator[tuple[str, Values]]:
             yield f"{column.name}[{place}]" if wide.shape[1] > 1 else column.name, wide[:, place]
 
 
-def _reach(values: Values) -> float:
-    return max(-float(values.min()), float(values.max())) if len(values) else 0.0
-
-
-def _sample(values: Values) -> Values:
-    """About a thousand evenly spaced values as float64: equal for equal columns."""
-    return values[:: max(1, len(values) // _SAMPLE)].astype(np.float64)
-
-
 def _constant(values: Values) -> bool:
     return len(values) > 1 and bool(values.min() == values.max())
 
@@ -378,7 +411,3 @@ def _constant(values: Values) -> bool:
 def _named(names: list[str], count: int | None = None) -> str:
     more = (count or len(names)) - 5
     return ", ".join(names[:5]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _action_columns(raw: RawLog) -> str:
-    return ", ".join(column.name for column in raw.action.columns) if raw.action else "action"

@@ -1,1 +1,5 @@
-"""Tests of the estimators' assumptions, and bounds where no test is possible."""
+"""What the estimators assume: tests on the log, and bounds where it cannot decide.
+
+`independence` (Markov state, constant logger, dependent episodes), `partial_identification` (decisions that the log
+does not show), `sensitivity` (an unrecorded cause of the logger's decisions).
+"""

@@ -12,18 +12,15 @@ from typing import Any
 import numpy as np
 
 from tidelog.data.log import Log
-from tidelog.errors import ConfigError, LogError, SpecError, nearest
+from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.ope.estimators import bandit, sequential
 from tidelog.ope.estimators.intervals import METHODS, MOST_GROUPS, Confidence, interval
 from tidelog.ope.estimators.ratios import Ratios, means, required_part
+from tidelog.ope.estimators.support import Estimate, Estimates, Support, occupancy_support, support_of
+from tidelog.ope.evidence.episodes import check_kind, check_seed
 from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.evidence.external_policies import ExternalPolicy, as_policy
-from tidelog.ope.evidence.folds import check_seed
 from tidelog.ope.evidence.gather import gather
-from tidelog.ope.evidence.occupancy import occupancy_support
-from tidelog.ope.evidence.weights import support_of
-from tidelog.ope.models import density_ratios as marginal
-from tidelog.ope.verdict.results import Estimate, Estimates, Support
+from tidelog.ope.evidence.target import ExternalPolicy, as_policy
 
 IMPOSSIBLE = "outside the range that an episode can earn"
 CLIP = 10.0  # largest weight of the estimators that clip weights
@@ -88,7 +85,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "wdr": Estimator(sequential.weighted_dr, "dr, each step over its sum", "Thomas & Brunskill 2016", _Q, vetoes=True),
     "fqe": Estimator(fqe, "the model's value of initial states", "Le, Voloshin & Yue 2019", _Q, "several", True),
     "mwl": Estimator(
-        marginal.marginal_importance,
+        sequential.marginal_importance,
         "rewards weighted by occupancy ratios",
         "Uehara, Huang & Jiang 2020",
         ("occupancy",),
@@ -96,7 +93,7 @@ ESTIMATORS: dict[str, Estimator] = {
         uses_occupancy=True,
     ),
     "drl": Estimator(
-        marginal.double_reinforcement,
+        sequential.double_reinforcement,
         "model, corrected by occupancy ratios",
         "Kallus & Uehara 2020",
         _VISITS,
@@ -218,12 +215,6 @@ def check_names(names: Sequence[str] | None) -> list[str] | None:
     if not names:
         raise ConfigError(f"no estimator was named: expected one or more of {', '.join(ESTIMATORS)}")
     return list(dict.fromkeys(names))
-
-
-def check_kind(log: Any) -> None:
-    """Raise LogError if this is not a log."""
-    if not isinstance(log, Log):
-        raise LogError(f"expected a log, found {type(log).__name__}. fix: read it with tl.read_log(path, columns)")
 
 
 def obstacle_of(name: str, evidence: Evidence) -> str | None:

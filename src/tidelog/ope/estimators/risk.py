@@ -36,10 +36,8 @@ from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.estimators.intervals import MOST_GROUPS, Confidence, resampled_counts
 from tidelog.ope.estimators.sequential import LARGEST_LOG, log_weights, returns
 from tidelog.ope.evidence.evidence import Evidence, Floats
-from tidelog.ope.verdict.limits import Limits
 from tidelog.policies.statistics import Interval
 
-UNSUPPORTED = "the verdict is unsupported: a log that cannot show the mean cannot show the worst episodes either"
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 ALPHA = 0.1
 PSEUDO = 4.0  # pseudo-episodes that shrink local effective sample sizes towards the overall one
@@ -189,14 +187,18 @@ def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | Non
     """CVaR, quantiles and a bad outcome's probability from the bands; the chart has at most about a hundred points."""
     bad = None if bad_outcome is None else int(np.searchsorted(sample.values, _shortened(bad_outcome), side="right"))
     shown = _picture_levels(sample, bad)
-    pictures = [Band(*(part[shown] for part in band)) for band in (bands.policy, bands.logger, bands.difference)]
+    curves = (bands.policy, bands.logger, bands.difference)
+    pictures = [Band(*(part[shown] for part in band)) for band in curves]
+    probability = None
+    if bad is not None:
+        probability = Compared(*(Interval(*(float(part[bad]) for part in band)) for band in curves))
     return Risk(
         alpha=float(alpha),
         level=level,
         cvar=_cvar(sample, bands, alpha),
         quantiles=tuple((share, _quantile(sample, bands, share)) for share in QUANTILES),
         bad_outcome=None if bad_outcome is None else float(bad_outcome),
-        probability=None if bad is None else Compared(*(_at(band, bad) for band in bands[:3])),
+        probability=probability,
         points=sample.values[shown - 1],
         policy=pictures[0],
         logger=pictures[1],
@@ -480,10 +482,6 @@ def _missing_weight(logs: Floats, unit: Integers) -> float:
     return 1.0 - mean if 1.0 - mean > max(CHANCE * error, 1e-6) else 0.0
 
 
-def _at(band: Band, level: int) -> Interval:
-    return Interval(*(float(part[level]) for part in band))
-
-
 def _quantile(sample: Sample, bands: Bands, share: float) -> Compared:
     """Smallest return that a share of episodes does not exceed; a high curve means a low quantile."""
     policy, logger = (
@@ -559,37 +557,6 @@ def _numbers(values: Any, count: int | None = None) -> Floats:
     if not isinstance(values, list) or (count is not None and len(values) != count):
         raise TypeError(f"expected a list of {'' if count is None else f'{count} '}numbers")
     return np.array([_number(value) for value in values])
-
-
-def verdict_risk(
-    evidence: Evidence,
-    decision: str,
-    *,
-    visits: bool,
-    alpha: float,
-    bad_outcome: float | None,
-    limits: Limits,
-    seed: int,
-) -> tuple[Risk | None, str | None]:
-    """The risk for a verdict, or None and the reason; `visits`: occupancy ratios decided."""
-    if decision == "unsupported":
-        return None, UNSUPPORTED
-    if visits:
-        reason = (
-            f"episodes have up to {evidence.horizon:,} decisions; the distribution of returns needs products of ratios "
-            f"over whole episodes, which carry no information beyond {limits.horizon} decisions"
-        )
-        return None, reason
-    confidence = Confidence(limits.level, limits.replicates, seed)
-    risk = risk_of(
-        evidence,
-        alpha=alpha,
-        bad_outcome=bad_outcome,
-        clusters=evidence.clusters,
-        confidence=confidence,
-        groups=limits.groups,
-    )
-    return risk, None
 
 
 def tail_sentence(decision: str, risk: Risk | None) -> str:

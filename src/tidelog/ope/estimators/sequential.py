@@ -4,7 +4,10 @@
 - trajectory importance sampling `rho_T-1 G`, and weighted (self-normalised over episodes);
 - per decision, `sum_t gamma^t rho_t r_t`, and weighted step by step (Precup, Sutton & Singh 2000);
 - doubly robust, `sum_t gamma^t (rho_t (r_t - Q_t) + rho_t-1 V_t)` (Jiang & Li 2016, arXiv:1511.03722), and weighted
-  (Thomas & Brunskill 2016, arXiv:1604.00923).
+  (Thomas & Brunskill 2016, arXiv:1604.00923);
+- by occupancy ratios w of each step instead of `rho_t`: marginal importance `sum_t w_t r_t`, and double reinforcement
+  learning (Kallus and Uehara 2020, "Double Reinforcement Learning for Efficient Off-Policy Evaluation in Markov
+  Decision Processes"), in which correct ratios repair wrong values and the reverse.
 
 In the weighted forms an ended episode keeps its last weight at later steps, with a reward of 0, because it earned
 nothing there. Otherwise long episodes would represent all episodes.
@@ -68,6 +71,22 @@ def weighted_dr(evidence: Evidence) -> Ratios:
     return _weighted(
         evidence, evidence.reward - required_part(evidence, "model"), required_part(evidence, "model_target")
     )
+
+
+def marginal_importance(evidence: Evidence) -> Ratios:
+    """Mean over episodes of `sum_t w r`."""
+    steps = required_part(evidence, "occupancy") * np.asarray(evidence.reward, np.float64)
+    return means(np.add.reduceat(steps, evidence.starts[:-1]))
+
+
+def double_reinforcement(evidence: Evidence) -> Ratios:
+    """Mean over episodes of `V(s0) + sum_t w (r + discount V(s') - Q(s, a))`, with V = 0 after the recorded end."""
+    value, rated = required_part(evidence, "model_target"), required_part(evidence, "model")
+    after = np.append(value[1:], 0.0)
+    after[evidence.starts[1:] - 1] = 0.0
+    gap = np.asarray(evidence.reward, np.float64) + evidence.discount * after - rated
+    corrections = np.add.reduceat(required_part(evidence, "occupancy") * gap, evidence.starts[:-1])
+    return means(value[evidence.starts[:-1]] + corrections)
 
 
 SEQUENTIAL: dict[str, Callable[[Evidence], Ratios]] = {

@@ -1,1 +1,5 @@
-"""Evidence for estimators: target policy and logger on a log, folds, weights."""
+"""What a log says about a policy, as the estimators read it.
+
+`gather` (common function: the evidence about a policy), `evidence` (its arrays), `episodes` (checks, folds, clusters,
+ends of a log), `target` (the judged policy on the log), `propensities` (the logger on the log).
+"""

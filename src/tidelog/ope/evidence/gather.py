@@ -20,15 +20,19 @@ import numpy as np
 
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError, nearest
-from tidelog.ope.assumptions.assumptions import LOGGER, Dependence, history_dependence, relative_time, time_dependence
-from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.evidence.external_policies import check_log
-from tidelog.ope.evidence.folds import Ordinals, clusters_of, episode_folds
-from tidelog.ope.evidence.propensities import Propensities, with_time, out_of_fold, propensities_of
-from tidelog.ope.evidence.target import Floats, Target, target_of
-from tidelog.ope.models.density_ratios import feature_ratios, tabular_ratios
-from tidelog.ope.models.tabular import States, Values, number_observations, is_tabular, tabular_values
-from tidelog.ope.models.value_models import network_values
+from tidelog.ope.assumptions.independence import (
+    LOGGER,
+    Dependence,
+    history_dependence,
+    relative_time,
+    time_dependence,
+)
+from tidelog.ope.evidence.episodes import Ordinals, check_log, clusters_of, episode_folds, out_of_fold
+from tidelog.ope.evidence.evidence import Evidence, Floats
+from tidelog.ope.evidence.propensities import Propensities, propensities_of, with_time
+from tidelog.ope.evidence.target import Target, target_of
+from tidelog.ope.models.function_approximation import feature_ratios, network_values
+from tidelog.ope.models.tabular import States, Values, is_tabular, number_observations, tabular_ratios, tabular_values
 from tidelog.policies.policy import Policy
 from tidelog.types import Continuous, Discrete, MultiDiscrete
 
@@ -105,7 +109,10 @@ def gather(
     values = _values(log, plan, candidates + exact, discount, seed, tell)
     pairs = zip(candidates, values, strict=False)
     evidence = [_evidence(log, plan, targets, known, value, discount, seed) for targets, value in pairs]
-    smoothing = _gap(log, values[0], values[-1]) if exact else None
+    smoothing = None
+    if exact and values[0] is not None and values[-1] is not None:
+        first = np.asarray(log.starts[:-1])
+        smoothing = float(np.mean(values[0].target[first] - values[-1].target[first]))
     tell("models", 1.0)
     cloned = evidence[1] if len(evidence) > 1 else None
     notes = _notes(log, target, smoothing, weighted)
@@ -179,10 +186,19 @@ def choose_model(log: Log, model: str | None, folds: int | None, seed: int) -> M
 def _values(
     log: Log, plan: ModelChoice, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
 ) -> list[Values | None]:
+    """Cross-fitted values of each candidate, a target for each fold; None without a model."""
     if plan.model == "none":
         return [None] * len(candidates)
     log, known = _centred(log, discount)
-    return [_plus(values, known) for values in _fitted(log, plan, candidates, discount, seed, tell)]
+    if plan.states is not None:
+        values = [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in candidates]
+    else:
+        values = network_values(
+            log, plan.folds, candidates, discount, seed, lambda share: tell("values", 0.4 + 0.6 * share)
+        )
+    by_action = [None if one.all_actions is None else one.all_actions + np.reshape(known, (-1, 1)) for one in values]
+    pairs = zip(values, by_action, strict=True)
+    return [Values(one.logged + known, one.target + known, all_actions) for one, all_actions in pairs]
 
 
 def _centred(log: Log, discount: float) -> tuple[Log, Floats | float]:
@@ -196,22 +212,6 @@ def _centred(log: Log, discount: float) -> tuple[Log, Floats | float]:
     reward = np.asarray(log.reward, np.float64)
     left = np.cumsum(float(discount) ** np.arange(lengths[0]))[::-1]
     return replace(log, reward=(reward - reward.mean()).astype(np.float32)), np.tile(left * reward.mean(), len(lengths))
-
-
-def _plus(values: Values, known: Floats | float) -> Values:
-    every = None if values.all_actions is None else values.all_actions + np.reshape(known, (-1, 1))
-    return Values(values.logged + known, values.target + known, every)
-
-
-def _fitted(
-    log: Log, plan: ModelChoice, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
-) -> list[Values]:
-    if plan.states is not None:
-        return [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in candidates]
-    values = network_values(
-        log, plan.folds, candidates, discount, seed, lambda share: tell("values", 0.4 + 0.6 * share)
-    )
-    return list(values)
 
 
 def _evidence(
@@ -259,14 +259,6 @@ def _occupancy(
     if plan.states is not None:
         return tabular_ratios(log, plan.states, plan.folds, targets, known.logged, discount)
     return feature_ratios(log, plan.folds, targets, known.logged, discount, seed)
-
-
-def _gap(log: Log, one: Values | None, two: Values | None) -> float | None:
-    """Mean first value of `one` minus that of `two`; None without a model."""
-    if one is None or two is None:
-        return None
-    first = np.asarray(log.starts[:-1])
-    return float(np.mean(one.target[first] - two.target[first]))
 
 
 def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool) -> tuple[str, ...]:

@@ -38,9 +38,10 @@ from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError
 from tidelog.networks.actor import state_gaussian
 from tidelog.networks.distributions import Gaussian
-from tidelog.ope.assumptions.assumptions import time_basis
-from tidelog.ope.evidence.folds import Ordinals, fold_of_steps, without
-from tidelog.ope.evidence.target import DRAWS, Floats, Target, common_bounds, with_kernel
+from tidelog.ope.assumptions.independence import time_basis
+from tidelog.ope.evidence.episodes import Ordinals, fold_of_steps, out_of_fold, without
+from tidelog.ope.evidence.evidence import Floats
+from tidelog.ope.evidence.target import DRAWS, Target, common_bounds, with_kernel
 from tidelog.ope.models.tabular import States
 from tidelog.policies.policy import CHUNK, Policy
 from tidelog.training.fit import fit
@@ -123,9 +124,9 @@ def propensities_of(
 ) -> Propensities:
     """Recorded or estimated propensities; with `states` by tables of counts, None: by networks.
 
-    `source`: None uses recorded propensities if there are any; "logged" requires them, "estimated" ignores them; numbers
-    [N] and earlier `Propensities` of this log with the same folds are used unchanged. Raises ConfigError for anything
-    else, SpecError if it is not possible.
+    `source`: None uses recorded propensities if there are any; "logged" requires them, "estimated" ignores them;
+    numbers [N] and earlier `Propensities` of this log with the same folds are used unchanged. Raises ConfigError for
+    anything else, SpecError if it is not possible.
     """
     if isinstance(source, Propensities):
         return source
@@ -187,18 +188,6 @@ def with_time(
     tables = [binned(bins) for bins in TIME_BINS]
     best = max(range(len(tables)), key=lambda place: likelihood(tables[place]))
     return log, next((table for table in tables[best:] if suffices(table)), tables[best])
-
-
-def out_of_fold(log: Log, folds: Ordinals, found: Sequence[NDArray[Any]], at: NDArray[Any] | None = None) -> Any:
-    """Values of each step from its own fold: a list over folds of [N, ...], or of [M, ...] read `at` [N] -> [N, ...].
-
-    Numbers are returned as float64, booleans as booleans.
-    """
-    of, where = fold_of_steps(log, folds), np.arange(log.steps) if at is None else np.asarray(at)
-    joined = np.empty((log.steps, *found[0].shape[1:]), bool if found[0].dtype == bool else np.float64)
-    for fold, values in enumerate(found):
-        joined[of == fold] = values[where[of == fold]]
-    return joined
 
 
 def _recorded(log: Log, source: Any) -> Floats | None:
@@ -297,7 +286,9 @@ def clone_by_network(log: Log, learnt: Ordinals, seed: int) -> Clone:
         factor = 1.0 if held is None else best_factor(there[0], there[1], space.to_unit(np.asarray(held.action)))
         spread = np.maximum(spread * factor, LEAST_SCALE)
         half = np.exp(space.log_volume())
-        likely = _normal_density(mean[position], spread[position], space.to_unit(action)) / half
+        z = (space.to_unit(action) - mean[position]) / spread[position]
+        normal = np.exp(-0.5 * np.square(z).sum(1)) / (spread[position] * np.sqrt(2.0 * np.pi)).prod(1)
+        likely = np.asarray(normal) / half
         middle = np.clip(space.from_unit(mean), space.low, space.high).astype(np.float32)
         own = spread * (space.from_unit(np.ones(space.size)) - space.from_unit(np.zeros(space.size)))
         return Clone(np.maximum(likely, LEAST_DENSITY / half), mode=middle, spread=own, rows=mine.steps)
@@ -327,11 +318,6 @@ def tempered(logits: Floats, temperature: float) -> Floats:
 def best_factor(mean: Floats, spread: Floats, action: NDArray[Any]) -> float:
     """Maximum-likelihood factor on the standard deviations of independent normals, all [N, A]."""
     return float(np.sqrt(np.mean(np.square((action - mean) / spread))))
-
-
-def _normal_density(mean: Floats, spread: Floats, action: NDArray[Any]) -> Floats:
-    z = (action - mean) / spread
-    return np.asarray(np.exp(-0.5 * np.square(z).sum(1)) / (spread * np.sqrt(2.0 * np.pi)).prod(1))
 
 
 def _cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:

@@ -11,13 +11,16 @@ truncated at the bounds and renormalised, which is a policy of its own (kernel s
 smaller bandwidth differs less and has fewer logged actions nearby. Without a bandwidth the density of every logged
 action is 0: the log has no information about the policy.
 
-Letters: `N` steps, `M` stored observations, `A` number of actions or action size, `K` draws.
+Any object with probabilities of discrete actions is a policy too (`ExternalPolicy`).
+
+Letters: `N` steps, `M` stored observations, `B` batch, `A` number of actions or action size, `K` draws.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +28,12 @@ from scipy.special import ndtr, ndtri
 
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError
+from tidelog.ope.evidence.evidence import Floats
 from tidelog.policies.action_mapping import action_orders, leaf_translations
 from tidelog.policies.policy import Policy
 from tidelog.policies.replay_policy import Leaves, answers_along, log_probability_along, replay_actions
-from tidelog.types import Continuous, Discrete, MultiDiscrete
+from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
-Floats = NDArray[np.float64]
 DRAWS = 8  # sampled actions that represent a continuous action distribution
 
 
@@ -55,7 +58,13 @@ def target_of(
         return Target(probabilities[np.asarray(log.position), np.asarray(log.action)], probabilities)
     here = {name: leaf[log.position] for name, leaf in leaves.items()}
     if isinstance(space, MultiDiscrete):
-        return _several(policy, log, here)
+        likely = log_probability_along(policy, here, np.asarray(log.action), log.starts)
+        if likely is None:
+            raise SpecError(
+                "the policy makes several simultaneous choices and has no probabilities for them. fix: judge a policy "
+                "with probabilities, or one choice at a time"
+            )
+        return Target(np.exp(likely.astype(np.float64)))
     bounds, likely = common_bounds(policy.spec.action, space), None
     if sample:
         likely = log_probability_along(policy, here, np.asarray(log.action), log.starts)
@@ -69,22 +78,6 @@ def stored_starts(log: Log) -> NDArray[np.int64]:
     """[E + 1]: index of each episode's first stored observation, then M."""
     count = len(next(iter(log.observation.values())))
     return np.append(np.asarray(log.position)[log.starts[:-1]], count).astype(np.int64)
-
-
-def elapsed_share(log: Log) -> NDArray[np.float32]:
-    """[M, 1]: elapsed steps at each stored observation, as a share of the longest episode."""
-    share = np.zeros((len(next(iter(log.observation.values()))), 1), np.float32)
-    longest = np.diff(log.starts).max()
-    share[np.asarray(log.next_position), 0] = (np.asarray(log.step) + 1) / longest
-    share[np.asarray(log.position), 0] = np.asarray(log.step) / longest
-    return share
-
-
-def ends_by_clock(log: Log) -> bool:
-    """Whether episodes end by a time limit: some are truncated, or all have the same length."""
-    lengths = np.diff(log.starts)
-    last = np.asarray(log.starts[1:]) - 1
-    return bool(not np.asarray(log.terminated)[last].all() or (lengths.max() > 1 and lengths.min() == lengths.max()))
 
 
 def common_bounds(one: Any, two: Any) -> Continuous:
@@ -134,32 +127,28 @@ def kernel_draws(
 
 
 def _probabilities(policy: Policy, log: Log, leaves: Leaves, starts: Any, sample: bool) -> Floats:
-    """[M, A] in the log's order of actions."""
+    """[M, A] in the log's order of actions; those of a sampled feed-forward policy are uniform at an episode's end."""
     to_policy, to_log = action_orders(policy.spec, log.spec, "this log")
     mask = None if log.action_mask is None else np.asarray(log.action_mask)
     allowed = mask if mask is None or to_log is None else mask[:, to_log]
+    actions = cast("Discrete", policy.spec.action).n
     if sample and policy.is_recurrent:
-        probabilities = answers_along(
+        answers = answers_along(
             policy, leaves, starts, allowed, lambda seen, may, _, m: policy.probabilities(seen, may, m)
         )
-        probabilities = _normalised(cast("NDArray[Any]", probabilities))
-    elif sample:
-        probabilities = _at_decisions(policy, log, leaves, allowed)
+        probabilities = _normalised(cast("NDArray[Any]", answers))
+    elif sample:  # computed only at decisions, because nothing reads the others
+        count = len(next(iter(leaves.values())))
+        decisions = np.zeros(count, bool)
+        decisions[log.position] = True
+        may = np.ones((count, actions), bool) if allowed is None else allowed
+        probabilities = np.asarray(may / np.maximum(may.sum(1, keepdims=True), 1))
+        seen = {name: leaf[decisions] for name, leaf in leaves.items()}
+        chances = policy.probabilities(seen, None if allowed is None else allowed[decisions])
+        probabilities[decisions] = _normalised(chances)
     else:
-        probabilities = np.eye(cast("Discrete", policy.spec.action).n)[replay_actions(policy, leaves, starts, allowed)]
+        probabilities = np.eye(actions)[replay_actions(policy, leaves, starts, allowed)]
     return probabilities if to_policy is None else probabilities[:, to_policy]
-
-
-def _at_decisions(policy: Policy, log: Log, leaves: Leaves, allowed: NDArray[np.bool_] | None) -> Floats:
-    """[M, A], computed only at decisions; uniform elsewhere, where nothing reads it."""
-    count = len(next(iter(leaves.values())))
-    decisions = np.zeros(count, bool)
-    decisions[log.position] = True
-    may = np.ones((count, cast("Discrete", policy.spec.action).n), bool) if allowed is None else allowed
-    probabilities = np.asarray(may / np.maximum(may.sum(1, keepdims=True), 1))
-    seen = {name: leaf[decisions] for name, leaf in leaves.items()}
-    probabilities[decisions] = _normalised(policy.probabilities(seen, None if allowed is None else allowed[decisions]))
-    return probabilities
 
 
 def _normalised(probabilities: NDArray[Any]) -> Floats:
@@ -168,26 +157,15 @@ def _normalised(probabilities: NDArray[Any]) -> Floats:
     return np.asarray(probabilities / probabilities.sum(1, keepdims=True))
 
 
-def _several(policy: Policy, log: Log, leaves: Leaves) -> Target:
-    likely = log_probability_along(policy, leaves, np.asarray(log.action), log.starts)
-    if likely is None:
-        raise SpecError(
-            "the policy makes several simultaneous choices and has no probabilities for them. fix: judge a policy with "
-            "probabilities, or one choice at a time"
-        )
-    return Target(np.exp(likely.astype(np.float64)))
-
-
 def _drawn(policy: Policy, leaves: Leaves, starts: Any, seed: int) -> NDArray[np.float32]:
+    """Sampled actions [M, K, A]."""
     generator = np.random.default_rng([seed, 4])
 
     def ask(seen: Any, allowed: Any, rows: Any, memory: Any) -> NDArray[Any]:
         before = None if memory is None else memory.of(slice(None))
-        several = [policy.sample(seen, int(s), allowed, before and before.of(slice(None))) for s in seeds()]
+        seeds = generator.integers(2**31, size=DRAWS)
+        several = [policy.sample(seen, int(one), allowed, before and before.of(slice(None))) for one in seeds]
         return np.stack(several, axis=1)
-
-    def seeds() -> NDArray[Any]:
-        return generator.integers(2**31, size=DRAWS)
 
     return np.asarray(answers_along(policy, leaves, starts, None, ask), np.float32)
 
@@ -209,3 +187,65 @@ def _translated(policy: Policy, log: Log) -> Leaves:
         action_orders(policy.spec, log.spec, "this log")
     shown = leaf_translations(policy.spec, log.spec, "this log")
     return {name: translate(np.asarray(log.observation[name])) for name, translate in shown.items()}
+
+
+@runtime_checkable
+class ProbabilityPolicy(Protocol):
+    """An external policy: `probabilities(observation, mask)` [B, A] for observations by leaf and a mask or None."""
+
+    def probabilities(self, observation: Mapping[str, NDArray[Any]], mask: NDArray[np.bool_] | None) -> NDArray[Any]:
+        """Probability of each action in each row."""
+        ...
+
+
+class ExternalPolicy:
+    """An external policy with the interface of a tidelog policy; it is judged by its unchanged probabilities."""
+
+    is_recurrent = False
+
+    def __init__(self, tells: ProbabilityPolicy, spec: Spec) -> None:
+        if not isinstance(spec.action, Discrete):
+            raise SpecError(
+                f"an external policy supports only discrete actions; this log has {type(spec.action).__name__} actions"
+            )
+        self._tells, self.spec, self.origin = tells, spec, dict[str, Any]()
+        self.actions, self.kind = spec.action.n, type(tells).__name__
+
+    def probabilities(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, memory: Any = None) -> NDArray[Any]:
+        """The external policy's probabilities [B, A]; SpecError if they are invalid."""
+        chances = np.asarray(self._tells.probabilities(leaves, mask), np.float64)
+        expected = (len(next(iter(leaves.values()))), self.actions)
+        if chances.shape != expected:
+            raise SpecError(
+                f"the policy's probabilities have shape {chances.shape}: expected [rows, actions] = {expected}"
+            )
+        sums = chances.sum(axis=1)
+        if not (chances >= 0).all() or not np.allclose(sums, 1.0, atol=1e-3):
+            row = int(np.flatnonzero(~((chances >= 0).all(axis=1) & np.isclose(sums, 1.0, atol=1e-3)))[0])
+            raise SpecError(
+                f"the policy's probabilities in row {row} are {chances[row]}: expected numbers of at least 0 that add "
+                "up to 1"
+            )
+        return chances
+
+    def __call__(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, memory: Any = None) -> NDArray[Any]:
+        """The most likely action [B]."""
+        return np.asarray(self.probabilities(leaves, mask).argmax(axis=1))
+
+
+def as_policy(policy: Any, spec: Spec) -> Any:
+    """The policy itself, or an external policy wrapped as `ExternalPolicy`; SpecError if it is not a policy."""
+    if isinstance(policy, Policy):
+        return policy
+    if isinstance(policy, type) or not isinstance(policy, ProbabilityPolicy):
+        kind = policy.__name__ if isinstance(policy, type) else type(policy).__name__
+        raise SpecError(
+            f"expected a policy, found {kind}. fix: pass run.policy(), tl.load_policy(...), or an object with "
+            "probabilities(observation, mask)"
+        )
+    return ExternalPolicy(policy, spec)
+
+
+def check_fit(policy: Any, log: Log) -> None:
+    """Raise SpecError if the policy's observations or actions differ from the log's; checks the first episode."""
+    target_of(policy, log.take_episodes([0]))

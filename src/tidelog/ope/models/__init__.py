@@ -1,1 +1,5 @@
-"""Models of values and density ratios: exact tables for few states, networks otherwise."""
+"""Cross-fitted models of action values and occupancy ratios.
+
+`tabular` (exact, for few different observations), `function_approximation` (networks and random features, for all
+others), `fqe` (fitted Q evaluation, which trains those networks).
+"""

@@ -10,10 +10,10 @@ Off-Policy Policy Evaluation for Reinforcement Learning". One update trains one 
 
 `V_p(s')` is the mean of `Qtarget_p(s', a')` over the actions `a'` that policy `p` takes in `s'`.
 
-Each policy's actions are computed in advance for every stored observation and stored as an additional leaf of a derived
-log: probabilities of discrete actions, or `K` continuous actions (each update reads one of them).
+Each policy's actions are computed in advance for every stored observation and stored as an additional leaf of a
+prepared log: probabilities of discrete actions, or `K` continuous actions (each update reads one of them).
 
-`ope/models/value_models.py` computes values from a log and defines the estimand.
+`function_approximation.py` prepares that log, trains on it, and defines the estimand.
 
 Letters: `B` batch, `A` number of actions or action size, `P` policies, `K` draws.
 """
@@ -46,7 +46,7 @@ from tidelog.networks.encode import EncoderConfig
 from tidelog.networks.mlp import host_generator
 from tidelog.types import Continuous, Discrete, Observation, Spec, Transition
 
-POLICY_ACTIONS = "what the policies do"  # leaf of the derived log
+POLICY_ACTIONS = "what the policies do"  # leaf of the prepared log
 
 
 class State(NamedTuple):
@@ -149,7 +149,7 @@ class FQE:
         return {"log": StoreSpec(("reward", "terminated"))}
 
     def phases(self) -> tuple[Phase, ...]:
-        """One phase over transitions of the derived log."""
+        """One phase over transitions of the prepared log."""
         return (Phase("fqe", Sampler("log", self.batch_size, NStep(1, self.discount)), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:

@@ -15,6 +15,17 @@ Unseen cases of a fold use pooled values: an action not seen in a state uses the
 mean step of the log. A recurrent policy may act differently in the same state; beyond the first step the model uses its
 average behaviour there.
 
+Occupancy ratios are visits of the target to a state and action over those of the log, one ratio per step. Over long
+episodes, products of probability ratios put all weight on a few episodes; a marginal ratio does not grow with the
+horizon (Liu et al. 2018, "Breaking the Curse of Horizon"). Here
+
+    w(s, a) = sum_t discount^t P_target(s_t = s, a_t = a) / sum_t P_log(s_t = s, a_t = a),
+
+with visits of an episode up to its recorded end, unnormalised; a discount of 1 needs no special case. The mean over
+logged episodes of `sum_t w r` is the target's value. Both occupancies are those of the model, `d = start + discount
+P' d` (a sparse solve), times the ratio of the action's probabilities. If episodes are truncated, occupancies and ratios
+also depend on time.
+
 Letters: `N` steps, `M` stored observations, `S` states, `A` actions, `R = S * A + S + 1` rows of the model (pairs, then
 states pooled over actions, then everything pooled), `T` steps of the longest episode.
 """
@@ -22,7 +33,7 @@ states pooled over actions, then everything pooled), `T` steps of the longest ep
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,11 +44,11 @@ from scipy.sparse import csgraph
 from scipy.sparse.linalg import spsolve
 
 from tidelog.data.log import Log
-from tidelog.ope.evidence.folds import Ordinals, fold_of_steps, without
-from tidelog.ope.evidence.target import Target, ends_by_clock
+from tidelog.ope.evidence.episodes import Ordinals, ends_by_clock, fold_of_steps, without
+from tidelog.ope.evidence.evidence import Floats
+from tidelog.ope.evidence.target import Target
 from tidelog.types import Discrete
 
-Floats = NDArray[np.float64]
 VISITS_A_STATE, VISITS_A_PAIR = 20, 5  # smallest mean visits of a tabular log
 LARGEST = 20_000  # states of the largest table
 
@@ -234,6 +245,66 @@ def _fold_values(log: Log, states: States, rows: Ordinals, learnt: Ordinals, pol
         now = step == t
         result[now] = values[model.row[here[now]]]
     return result
+
+
+# Table.
+
+
+def tabular_ratios(
+    log: Log, states: States, folds: Ordinals, targets: Sequence[Target], behaviour: Floats, discount: float = 1.0
+) -> Floats:
+    """Cross-fitted ratios [N]; `targets` has one for each fold, `behaviour` [N] the propensities."""
+    of, ratios = fold_of_steps(log, folds), np.zeros(log.steps)
+    for fold, target in enumerate(targets):
+        rows = np.flatnonzero(of == fold)
+        state = _state_ratios(log, states, without(folds, fold), target, discount, rows)
+        ratios[rows] = state * target.logged[rows] / behaviour[rows]
+    return ratios
+
+
+def _state_ratios(
+    log: Log, states: States, learnt: Ordinals, target: Target, discount: float, rows: Ordinals
+) -> Floats:
+    """Ratios of visits to the states of some rows; 1 if the model has no logged visit to a state."""
+    longest = int(np.diff(log.starts).max())
+    model, cut = count_model(log, states, learnt), truncations(log, learnt, longest)
+    policy, logger = (
+        by_state(target, states, log.position),
+        model.visits / np.maximum(model.visits.sum(1, keepdims=True), 1.0),
+    )
+    here = states.stored[np.asarray(log.position)]
+    start = np.bincount(here[log.starts[:-1][learnt]], minlength=states.size) / len(learnt)
+    if cut is None:
+        by_target, by_log = (flow(model, p, start, g, longest) for p, g in ((policy, discount), (logger, 1.0)))
+        return _over(by_target[here[rows]], by_log[here[rows]])
+    step, ratios = np.asarray(log.step)[rows], np.ones(len(rows))
+    flows = (layered_flow(model, p, start, g, cut) for p, g in ((policy, discount), (logger, 1.0)))
+    for t, (by_target, by_log) in enumerate(zip(*flows, strict=True)):
+        now = step == t
+        ratios[now] = _over(by_target[here[rows[now]]], by_log[here[rows[now]]])
+    return ratios
+
+
+def flow(model: Counts, policy: Floats, start: Floats, discount: float, horizon: int) -> Floats:
+    """Expected visits [S] of an episode with initial distribution `start` [S]; `horizon` visits if it never ends."""
+    leads = model.chosen(policy) @ model.moves
+    if discount == 1.0 and not ends(leads):
+        return np.asarray(np.sum(list(layered_flow(model, policy, start, discount, np.zeros(horizon))), axis=0))
+    visits = spsolve((sparse.eye_array(len(start)) - discount * leads.T).tocsc(), start)
+    return np.asarray(np.maximum(np.atleast_1d(visits), 0.0))
+
+
+def layered_flow(model: Counts, policy: Floats, start: Floats, discount: float, cut: Floats) -> Any:
+    """Yield the visits [S] at each decision; `cut` [T] is the share truncated after each decision."""
+    leads = (model.chosen(policy) @ model.moves).T.tocsr()
+    visits = start
+    for share in cut:
+        yield visits
+        visits = discount * (1.0 - share) * (leads @ visits)
+
+
+def _over(visits: Floats, logged: Floats) -> Floats:
+    return np.asarray(np.divide(visits, logged, out=np.ones(len(visits)), where=logged > 1e-12))
 
 
 def _actions(log: Log) -> int:

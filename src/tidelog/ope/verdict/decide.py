@@ -11,21 +11,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidelog.ope.assumptions.action_counts import unusual_action_count
-from tidelog.ope.assumptions.assumptions import Dependence
-from tidelog.ope.assumptions.partial_identification import excess_unshown, extreme_values, unshown_share
+from tidelog.ope.assumptions.independence import Dependence
+from tidelog.ope.assumptions.partial_identification import (
+    excess_unshown,
+    extreme_values,
+    unshown_share,
+    unusual_action_count,
+)
 from tidelog.ope.assumptions.sensitivity import with_weight_factors, worst_factors
 from tidelog.ope.estimators.estimate import ESTIMATORS, Supports, is_listed, row
 from tidelog.ope.estimators.intervals import Confidence, interval
 from tidelog.ope.estimators.ratios import Ratios
 from tidelog.ope.estimators.sequential import CELLS, logged_return
+from tidelog.ope.estimators.support import Estimates, Support, effective_number, episode_weights
 from tidelog.ope.evidence.evidence import Evidence, Floats
-from tidelog.ope.evidence.weights import effective_number, episode_weights
-from tidelog.ope.verdict.held_out_reuse import Reuse
-from tidelog.ope.verdict.limits import Limits
-from tidelog.ope.verdict.results import Decision, Estimates, Support
-from tidelog.ope.verdict.support_checks import (
+from tidelog.ope.verdict.checks import (
     Finding,
+    Reuse,
     assumption_findings,
     chosen_finding,
     earning_finding,
@@ -35,6 +37,8 @@ from tidelog.ope.verdict.support_checks import (
     support_findings,
     unshown_finding,
 )
+from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.verdict.results import Decision
 from tidelog.policies.statistics import Interval
 
 METHOD = "bca"

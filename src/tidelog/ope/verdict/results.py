@@ -1,4 +1,4 @@
-"""Results of judging: estimates with their support, and the verdict; all can be written as JSON.
+"""Results of judging: the verdict on one policy, and the table of verdicts on several; all can be written as JSON.
 
 Letters: `E` episodes.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,86 +15,10 @@ from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, nearest
 from tidelog.ope.estimators.risk import Risk
+from tidelog.ope.estimators.support import Estimates, Support
 from tidelog.policies.statistics import Interval
 
 Decision = Literal["better", "worse", "no difference shown", "unsupported"]
-
-
-@dataclass(frozen=True)
-class Support:
-    """How much information the log has about the target policy."""
-
-    episodes: int
-    effective_sample_size: float  # (sum w)**2 / sum w**2 over episode weights
-    largest_weight: float  # the largest share of one episode in the sum of weights
-    mean_weight: float  # close to 1 if propensities are right and support is complete
-    mean_weight_error: float  # its standard error
-    pareto_k: float  # tail index of the weights; above 1/2 they have no variance, above 0.7 no useful mean
-    clipped_share: float  # share of episodes whose weight was clipped
-    unsupported_mass: float | None  # mean share of the target's actions that the logger (nearly) never took
-    horizon: int  # steps of the longest episode
-
-
-@dataclass(frozen=True, eq=False)
-class Estimate:
-    """Result of one estimator; the mean of `contributions` [E] is the estimate."""
-
-    name: str
-    estimate: float
-    low: float
-    high: float
-    method: str  # of the interval
-    level: float
-    support: Support
-    estimated: bool  # whether propensities were estimated
-    contributions: NDArray[np.float64]
-    note: str = ""
-
-    @property
-    def interval(self) -> Interval:
-        """The estimate with the ends of its interval."""
-        return Interval(self.estimate, self.low, self.high)
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields except the contributions."""
-        content = asdict(self)
-        del content["contributions"]
-        return content
-
-
-class Estimates(Sequence[Estimate]):
-    """Table of estimates, by position or by name."""
-
-    def __init__(self, rows: Sequence[Estimate]) -> None:
-        self._rows = tuple(rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[Estimate]:
-        return iter(self._rows)
-
-    def __getitem__(self, which: Any) -> Any:
-        if not isinstance(which, str):
-            return self._rows[which]
-        by_name = {row.name: row for row in self._rows}
-        if which not in by_name:
-            raise ConfigError(f"unknown estimate '{which}': {nearest(which, by_name)}")
-        return by_name[which]
-
-    def rows(self) -> list[list[str]]:
-        """Cells of a printed table: name, estimate, interval, effective sample size, largest weight, note."""
-        return [
-            [
-                row.name,
-                f"{row.estimate:.4g}",
-                f"{row.low:.4g} to {row.high:.4g}",
-                f"{row.support.effective_sample_size:,.1f}",
-                f"{row.support.largest_weight:.1%}",
-                row.note,
-            ]
-            for row in self._rows
-        ]
 
 
 OVERLAP_UNKNOWN = (
@@ -194,3 +118,88 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.integer):
         return int(value)
     return value
+
+
+@dataclass(frozen=True, eq=False)
+class Verdicts(Sequence[Verdict]):
+    """Verdicts in the order of the policies, by position or by name."""
+
+    names: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
+    level: float  # confidence with which the intervals cover all differences simultaneously
+
+    def __len__(self) -> int:
+        return len(self.verdicts)
+
+    def __iter__(self) -> Iterator[Verdict]:
+        return iter(self.verdicts)
+
+    def __getitem__(self, which: Any) -> Any:
+        if not isinstance(which, str):
+            return self.verdicts[which]
+        if which not in self.names:
+            raise ConfigError(f"unknown policy '{which}': {nearest(which, self.names)}")
+        return self.verdicts[self.names.index(which)]
+
+    def items(self) -> Iterator[tuple[str, Verdict]]:
+        """Pairs of name and verdict."""
+        return zip(self.names, self.verdicts, strict=True)
+
+    @property
+    def better(self) -> tuple[str, ...]:
+        """Policies that are better than the logger, simultaneously."""
+        return tuple(name for name, one in self.items() if one.decision == "better")
+
+    @property
+    def best(self) -> str | None:
+        """Supported policy with the highest lower end of the difference from the logger; None if there is none."""
+        low = {name: one.difference.low for name, one in self.items() if one.decision != "unsupported"}
+        return max(low, key=lambda name: low[name]) if low else None
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """One row per policy: name, decision, difference from the logger with its simultaneous interval."""
+        return [table_row(name, one) for name, one in self.items()]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists: level, best, better and every verdict."""
+        return {
+            "level": self.level,
+            "best": self.best,
+            "better": list(self.better),
+            "verdicts": {name: one.to_json() for name, one in self.items()},
+        }
+
+
+def table_row(name: str, verdict: Verdict) -> dict[str, Any]:
+    """Row of one policy in the table of several."""
+    return {
+        "name": name,
+        "decision": verdict.decision,
+        "difference": verdict.difference.estimate,
+        "low": verdict.difference.low,
+        "high": verdict.difference.high,
+        "effective_sample_size": verdict.support.effective_sample_size,
+    }
+
+
+def combine_verdicts(names: tuple[str, ...], verdicts: Sequence[Verdict], level: float) -> Verdicts:
+    """Combine verdicts; each one stores the table in its context."""
+    rows = [table_row(name, one) for name, one in zip(names, verdicts, strict=True)]
+    combined = [replace(one, context={**one.context, "together": {"level": level, "rows": rows}}) for one in verdicts]
+    return Verdicts(names, tuple(combined), level)
+
+
+def named_policies(policy: Any) -> dict[str, Any] | None:
+    """Several policies by name, None for one policy; sequences are named by position. ConfigError for equal names."""
+    if isinstance(policy, Mapping):
+        policies = {str(name): one for name, one in policy.items()}
+    elif isinstance(policy, list | tuple):
+        policies = {f"policy {position}": one for position, one in enumerate(policy)}
+    else:
+        return None
+    if not policies:
+        raise ConfigError("no policy to judge: expected one policy, or a list or mapping with at least one")
+    if len(policies) < len(policy):
+        raise ConfigError(f"policy names = {list(policy)}: expected names that differ as text")
+    return policies

@@ -1,4 +1,7 @@
-"""The verdict as text, for a decision maker."""
+"""The verdict as text, for a decision maker: reasons, a paragraph, and the assumptions that no test can rule out.
+
+Letters: `E` episodes, `N` steps, `A` actions.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tidelog.data.log import Log
+from tidelog.ope.assumptions.independence import ENDS, NEXT, REWARDS, failing
+from tidelog.ope.assumptions.partial_identification import extreme_returns, unusual_action_count
+from tidelog.ope.estimators.sequential import returns
+from tidelog.ope.verdict.checks import Finding
+from tidelog.ope.verdict.decide import Case, Outcome
 from tidelog.ope.verdict.results import OVERLAP_UNKNOWN, Decision, percent
-from tidelog.ope.verdict.support_checks import Finding
 from tidelog.policies.statistics import Interval
 
 HOW = {
@@ -37,8 +44,11 @@ class VerdictFacts(NamedTuple):
 
 def paragraph(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
     """Paragraph with the comparison, its result, its reliability and the next step."""
-    parts = [_comparison(facts), _outcome(decision, findings, facts), *_reliability(decision, facts)]
-    parts += [f"Next: {_listed(advice)}." for advice in [_next(decision, findings, facts)] if advice]
+    decisions = f" ({facts.steps:,} decisions)" if facts.steps != facts.episodes else ""
+    comparison = f"The policy was compared with the logger on {facts.episodes:,} recorded episodes{decisions}."
+    parts = [comparison, _outcome(decision, findings, facts), *_reliability(decision, facts)]
+    advice = _next(decision, findings, facts)
+    parts += [f"Next: {'; '.join(advice)}."] if advice else []
     return " ".join(part for part in parts if part)
 
 
@@ -51,10 +61,8 @@ def reasons(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts
     return (f"the {percent(facts.level)} interval of the difference, {_span(facts.difference)}, lies {where}", *assumed)
 
 
-def estimand(log: Log, discount: float, sample: bool, bandwidth: float | None) -> str:
-    """Description of the estimated quantity."""
-    lengths = np.diff(log.starts)
-    cut = int(np.asarray(log.truncated)[log.starts[1:] - 1].sum())
+def estimand(lengths: NDArray[np.int64], cut: int, discount: float, sample: bool, bandwidth: float | None) -> str:
+    """Description of the estimated quantity; `lengths` [E] of the episodes, `cut` of them truncated."""
     what = "the sum of an episode's rewards" if discount == 1.0 else f"the sum of rewards discounted by {discount:g}"
     until = (
         "from its one decision" if lengths.max() == 1 else f"up to its recorded end ({lengths.max():,} steps at most)"
@@ -63,11 +71,6 @@ def estimand(log: Log, discount: float, sample: bool, bandwidth: float | None) -
     acts = "samples its actions" if sample else "always takes its most likely action"
     noise = f", with noise of {bandwidth:g} of half of each action's range" if bandwidth is not None else ""
     return f"mean of {what} {until}{after}; the policy {acts}{noise}"
-
-
-def _comparison(facts: VerdictFacts) -> str:
-    decisions = f" ({facts.steps:,} decisions)" if facts.steps != facts.episodes else ""
-    return f"The policy was compared with the logger on {facts.episodes:,} recorded episodes{decisions}."
 
 
 def _outcome(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
@@ -83,7 +86,7 @@ def _outcome(decision: Decision, findings: Sequence[Finding], facts: VerdictFact
     if decision == "no difference shown":
         gap = f"The estimated difference is {facts.difference.estimate:+.3g} per episode ({number})"
         sentences = [finding.sentence for finding in findings]
-        return f"{gap}. {_sentence(_listed(sentences))}." if sentences else f"{gap}, which chance alone can explain."
+        return f"{gap}. {_sentence('; '.join(sentences))}." if sentences else f"{gap}, which chance alone can explain."
     return (
         f"The policy would earn about {abs(facts.difference.estimate):.3g} {sides[decision]} per episode than the "
         f"logger did (difference {number})."
@@ -136,9 +139,97 @@ def _span(interval: Interval) -> str:
     return f"between {interval.low:+.3g} and {interval.high:+.3g}"
 
 
-def _listed(sentences: Sequence[str]) -> str:
-    return "; ".join(sentences)
-
-
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+FEWEST = 0.001  # smallest share of unshown decisions that is reported
+RULE_OF_THREE = 3.0  # an event that does not occur in n cases has a probability below 3 / n, at 95 %
+
+
+def caveats(case: Case, outcome: Outcome) -> tuple[str, ...]:
+    """Sentences without a full stop, the most important first; only those that concern this verdict."""
+    if outcome.decision == "unsupported":
+        return ()
+    sentences = [*_unshown(case, outcome), *_markov(case), *_drift(case)]
+    sentences += [] if outcome.decision == "no difference shown" else [_rare_outcome(case, outcome)]
+    return (*sentences, _assumptions(case))
+
+
+def _unshown(case: Case, outcome: Outcome) -> list[str]:
+    """Share of the policy's decisions that the log does not show, and the assumption about them."""
+    share = outcome.unshown or 0.0
+    if outcome.bound is None or share < FEWEST:
+        return []
+    limits, unclear = case.limits, "are missing from"
+    if case.policy.supported is None or share == 1.0:
+        unclear = "cannot be seen in"
+    assumed = []
+    if outcome.decision != "worse":
+        assumed.append(_extreme("less than", case, limits.lowest_return, "worst", "lowest_return"))
+    if outcome.decision != "better":
+        assumed.append(_extreme("more than", case, limits.highest_return, "best", "highest_return"))
+    fields = ", ".join(f"{field}=..." for _, field in assumed)
+    return [
+        f"{share:.1%} of the policy's decisions {unclear} the log, and the answer assumes that none of them returns "
+        f"{' or '.join(text for text, _ in assumed)}; if one can, set Limits({fields})"
+    ]
+
+
+def _extreme(than: str, case: Case, known: float | None, end: str, field: str) -> tuple[str, str]:
+    """One end of the assumed returns of unshown decisions, and the field of `Limits` that states it."""
+    limit = float(extreme_returns(case.policy, end == "best")[0]) if known is None else known
+    source = f"the {end} in the log" if known is None else f"the stated {field}"
+    return f"{than} {limit:.3g} ({source})", field
+
+
+def _markov(case: Case) -> list[str]:
+    """Whether an observation is a Markov state: result of the tests, and how far the policy leaves the log."""
+    past = failing(case.history, (REWARDS, NEXT, ENDS))
+    if case.deciding != "drl":
+        names = "'fqe', 'mwl' and 'drl'"
+        return [f"the observation is not a Markov state, so do not rely on {names}: {past[0].sentence}"] if past else []
+    sentences = [
+        "the answer assumes that the observation contains everything that affects later events (a Markov state); the "
+        "tests on this log found no effect of the history of an episode, but they can miss weak effects"
+    ]
+    habit = unusual_action_count(case.policy)
+    if habit.outside:
+        sentences.append(
+            f"the policy takes action {habit.action} about {habit.mean:.3g} times per episode, logged episodes "
+            f"{habit.low:.0f} to {habit.high:.0f} times: the effect of this is assumed, not observed"
+        )
+    return sentences
+
+
+def _drift(case: Case) -> list[str]:
+    """Rewards that changed during the time of the log."""
+    changed = failing(case.drift, (REWARDS,))
+    if not changed:
+        return []
+    return [
+        f"rewards changed during the time of the log ({changed[0].sentence}): the answer is an average over that time"
+    ]
+
+
+def _rare_outcome(case: Case, outcome: Outcome) -> str:
+    """Outcomes that are too rare for a log of this size to exclude them."""
+    earned = returns(case.policy)
+    effective = max(min(outcome.support.effective_sample_size, float(case.policy.units)), 1.0)
+    harm, gain = f"less than {earned.min():.3g}; rare harm", f"more than {earned.max():.3g}; rare gain"
+    beyond = harm if outcome.decision == "better" else gain
+    return (
+        f"no recorded episode returned {beyond} beyond that, with a probability of up to "
+        f"{min(RULE_OF_THREE / effective, 1.0):.2g} per episode (3 / effective sample size), cannot be excluded"
+    )
+
+
+def _assumptions(case: Case) -> str:
+    """Assumptions that no log can test."""
+    units = "episodes" if case.policy.clusters is None else "clusters"
+    propensities = "" if case.policy.estimated else "the recorded propensities are right, "
+    return (
+        f"no log can confirm these assumptions of the answer: {propensities}nothing unrecorded affects both decisions "
+        f"and rewards, observations were recorded before the decision, {units} are independent and do not affect one "
+        "another, and no episodes are missing or cut off because of their outcome"
+    )

@@ -13,8 +13,7 @@ from tidelog.algorithms.core.hyperparameters import to_config
 from tidelog.errors import ExportError
 from tidelog.networks.recipe import named
 from tidelog.policies.named_arrays import array_file
-from tidelog.runtime.artefact_files import WEIGHTS
-from tidelog.runtime.specs import described
+from tidelog.runtime.artefact_files import WEIGHTS, described
 
 PACKAGES = ("tidelog", "jax", "equinox", "numpy")
 

@@ -10,7 +10,7 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Finding
 from tidelog.data.core.registry import CHECKS, Check, check, report_of
 from tidelog.data.core.report import Report
-from tidelog.data.validation.errors import some
+from tidelog.data.validation.errors import first_values
 from tidelog.recommend.interactions.tables import RawInteractions
 
 INTERACTION_CHECKS: dict[str, Check] = {}
@@ -77,7 +77,7 @@ def number_not_finite(raw: RawInteractions) -> Iterable[Finding]:
         bad = ~finite & column.usable
         if bad.any():
             advice = "correct the values or their export"
-            yield Finding(column.name, np.flatnonzero(bad), some(column.values[bad]), "finite numbers", advice)
+            yield Finding(column.name, np.flatnonzero(bad), first_values(column.values[bad]), "finite numbers", advice)
 
 
 @check("times in mixed units", "error", INTERACTION_CHECKS)
@@ -92,7 +92,7 @@ def mixed_units(raw: RawInteractions) -> Iterable[Finding]:
     unit = np.round(np.log10(np.where(large, values, 1.0) / 1e9) / 3.0)  # 0 for seconds, 1 for milliseconds, ...
     kinds, counts = np.unique(unit[large], return_counts=True)
     odd = large & (unit != kinds[counts.argmax()])
-    found = f"{some(raw.time.values[odd])} among times such as {some(raw.time.values[large & ~odd])}"
+    found = f"{first_values(raw.time.values[odd])} among times such as {first_values(raw.time.values[large & ~odd])}"
     advice = "convert all times to one unit: seconds, milliseconds, or dates"
     yield Finding(raw.time.name, np.flatnonzero(odd), found, "one unit for all times", advice)
 
@@ -100,11 +100,11 @@ def mixed_units(raw: RawInteractions) -> Iterable[Finding]:
 @check("unknown event", "error", INTERACTION_CHECKS)
 def unknown_event(raw: RawInteractions) -> Iterable[Finding]:
     """The log has a kind of event that the rewards do not name."""
-    if raw.event is None or raw.event.words is None or not isinstance(raw.roles.reward, Mapping):
+    if raw.event is None or raw.event.vocabulary is None or not isinstance(raw.roles.reward, Mapping):
         return
-    unknown = [word for word in raw.event.words if word not in raw.roles.reward]
+    unknown = [word for word in raw.event.vocabulary if word not in raw.roles.reward]
     if unknown:
-        codes = [raw.event.words.index(word) for word in unknown]
+        codes = [raw.event.vocabulary.index(word) for word in unknown]
         at = np.flatnonzero(np.isin(raw.event.values, codes) & raw.event.usable)
         found, expected = ", ".join(map(repr, unknown[:5])), f"one of {', '.join(map(repr, raw.roles.reward))}"
         yield Finding(raw.event.name, at, found, expected, "set its reward in reward= (0 for none)")
@@ -118,7 +118,7 @@ def bad_propensity(raw: RawInteractions) -> Iterable[Finding]:
         bad = ((values <= 0) | (values > 1)) & raw.propensity.usable & np.isfinite(values)
         if bad.any():
             advice = "log the probability of showing this item"
-            found = some(values[bad])
+            found = first_values(values[bad])
             yield Finding(raw.propensity.name, np.flatnonzero(bad), found, "above 0 and at most 1", advice)
 
 
@@ -129,7 +129,7 @@ def item_not_shown(raw: RawInteractions) -> Iterable[Finding]:
         return
     bad = ~(raw.slate == raw.item.values[:, None] + 1).any(axis=1) & raw.item.usable
     if bad.any():
-        found = f"item {some(raw.catalogue[raw.item.values[bad]])} is not in its slate"
+        found = f"item {first_values(raw.catalogue[raw.item.values[bad]])} is not in its slate"
         advice = "align items and slates; a slate holds all shown items, including the chosen one"
         yield Finding(raw.roles.slate, np.flatnonzero(bad), found, "the item among the shown items", advice)
 
@@ -226,10 +226,10 @@ def rewards_all_equal(raw: RawInteractions) -> Iterable[Finding]:
 @check("worth of no event", "warning", INTERACTION_CHECKS)
 def worth_of_no_event(raw: RawInteractions) -> Iterable[Finding]:
     """The rewards name a kind of event that the log does not have."""
-    if isinstance(raw.roles.reward, Mapping) and raw.event is not None and raw.event.words is not None:
-        unseen = [kind for kind in raw.roles.reward if kind not in raw.event.words]
+    if isinstance(raw.roles.reward, Mapping) and raw.event is not None and raw.event.vocabulary is not None:
+        unseen = [kind for kind in raw.roles.reward if kind not in raw.event.vocabulary]
         if unseen:
-            expected = f"kinds of the log: {', '.join(map(repr, raw.event.words[:8]))}"
+            expected = f"kinds of the log: {', '.join(map(repr, raw.event.vocabulary[:8]))}"
             yield Finding(raw.event.name, None, f"no event {', '.join(map(repr, unseen))}", expected, "check its name")
 
 
@@ -263,9 +263,9 @@ def event_reward(raw: RawInteractions) -> Values | None:
         return None if raw.reward is None else raw.reward.values.astype(np.float32)
     if raw.roles.reward is None:
         return np.ones(raw.rows, np.float32)
-    if raw.event is None or raw.event.words is None or not raw.event.words:
+    if raw.event is None or raw.event.vocabulary is None or not raw.event.vocabulary:
         return None
-    table = np.asarray([raw.roles.reward.get(word, 0.0) for word in raw.event.words], np.float32)
+    table = np.asarray([raw.roles.reward.get(word, 0.0) for word in raw.event.vocabulary], np.float32)
     worth: Values = table[raw.event.values]
     return worth
 
@@ -286,4 +286,4 @@ def _reward_name(raw: RawInteractions) -> str | None:
 def _users(raw: RawInteractions) -> Values:
     if raw.user is None:
         return np.zeros(0, np.int64)
-    return np.unique(raw.user.values) if raw.user.words is None else np.asarray(raw.user.words)
+    return np.unique(raw.user.values) if raw.user.vocabulary is None else np.asarray(raw.user.vocabulary)

@@ -76,7 +76,7 @@ def _build(raw: RawInteractions, report: Report) -> Interactions:
     order, worth = raw.order, event_reward(raw)
     if raw.item is None or raw.time is None or worth is None:
         raise LogError("the interactions have no user, item or time. fix: name all three columns", report)
-    kinds = ONE_KIND if raw.event is None else raw.event.words or ()
+    kinds = ONE_KIND if raw.event is None else raw.event.vocabulary or ()
     event = np.ones(raw.rows, np.int32) if raw.event is None else order.sort(raw.event.values) + 1
     terminated = _session_ends(raw)
     time = order.sort(raw.time.values)

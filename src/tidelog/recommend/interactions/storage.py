@@ -19,7 +19,7 @@ ARRAYS = (
     "item_features", "user_features", "scored",
 )  # fmt: skip
 OPTIONAL = ("propensity", "slate", "item_features", "user_features", "scored")
-INTERACTIONS = Kind("interactions", 2, LogError)
+INTERACTIONS = Kind("interactions", 3, LogError)
 
 
 def save(columns: dict[str, Values], names: dict[str, Any], report: Report, path: Path, overwrite: bool) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 
-from tidelog.data.core.order import Order, Values, arrange
+from tidelog.data.core.order import Order, Values, episode_order
 from tidelog.data.core.raw import Column, Finding
 from tidelog.data.parsing import column as parse
 from tidelog.data.parsing.tables import Table, absent, duplicates
@@ -72,13 +72,14 @@ class RawInteractions:
         usable = self.time is not None and bool(self.time.usable.all())
         key = self.time.values if usable and self.time is not None else None
         users = None if self.user is None else self.user.values
-        return arrange(self.rows, users, None if self.user is None else self.user.words, key)
+        return episode_order(self.rows, users, None if self.user is None else self.user.vocabulary, key)
 
 
 def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
     """Parse the columns of the roles; LogError if a source cannot be read."""
     table = table_of(source, list(roles.used().values()))
-    found = [*table.found, *(("missing column", one) for one in absent(table, roles.used()))]
+    columns = {name: role for role, name in roles.used().items()}
+    found = [*table.found, *(("missing column", one) for one in absent(table, columns))]
     found += [(name, one) for name, one in duplicates(table.columns) if one.column in roles.used().values()]
     described = _described(roles.item_features, roles.item, found)
     item, slate, catalogue = _items(table, roles, described)
@@ -158,7 +159,7 @@ def _items(table: Table, roles: Roles, described: Described | None) -> tuple[Col
     if described is not None:
         parts.append(described.ids.rename("word"))
     known = parse.identity(pl.concat(parts).drop_nulls())
-    catalogue = np.unique(known.values) if known.words is None else np.asarray(known.words)
+    catalogue = np.unique(known.values) if known.vocabulary is None else np.asarray(known.vocabulary)
     words = pl.Series([str(word) for word in catalogue.tolist()], dtype=pl.String)
     missing = np.flatnonzero(chosen.is_null().to_numpy())
     column = Column(roles.item, _codes(chosen, words).fill_null(0).to_numpy(), missing=missing)

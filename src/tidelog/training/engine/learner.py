@@ -17,7 +17,7 @@ import numpy as np
 from tidelog.algorithms.core.contract import Algorithm, Phase
 from tidelog.algorithms.core.sampling import Sampler, Samples, Stored
 from tidelog.algorithms.core.segments import Segments, drawn
-from tidelog.recommend.windows import StoredInteractions
+from tidelog.recommend.next_item import StoredInteractions
 from tidelog.training.engine.log_streaming import Stream
 from tidelog.training.engine.segment_offload import OffloadedStore
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.algorithms.core.sampling import Sampler, Stored
-from tidelog.recommend.windows import StoredInteractions
+from tidelog.recommend.next_item import StoredInteractions
 from tidelog.training.engine.learner import as_arrays
 
 MOST_BATCHES = 64

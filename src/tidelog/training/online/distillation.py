@@ -24,6 +24,7 @@ from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.members import Member
 from tidelog.training.online.env_assignment import EnvAssignment
 from tidelog.training.runs.options import whole
+from tidelog.training.runs.record import Distillation
 from tidelog.training.runs.run import Run
 
 SEED = 0  # of the start policy's collection, for all members
@@ -73,7 +74,7 @@ def check_begins(algorithm: Any) -> None:
 
 def begun_as(
     start: Start, members: Sequence[Member], learners: Sequence[LearnerState], assignment: EnvAssignment
-) -> tuple[list[LearnerState], dict[str, Any]]:
+) -> tuple[list[LearnerState], Distillation]:
     """Distill fresh learners from the start policy; return them, and the facts for the record.
 
     ConfigError for recurrent learners, because the distillation reads single decisions. DivergenceError if the
@@ -100,12 +101,12 @@ def begun_as(
                 f"the divergence of {type(first).__name__} with seed {member.seed} from the start policy became NaN or "
                 "infinite, expected a finite number. fix: check the start policy and the environment's observations"
             )
-    facts = {
-        "algorithm": type(start.policy.algorithm).__name__,
-        "decisions": int(np.shape(jax.tree.leaves(target.observation)[0])[0]),
-        "updates": start.updates,
-        "divergence": divergences,
-    }
+    facts = Distillation(
+        algorithm=type(start.policy.algorithm).__name__,
+        decisions=int(np.shape(jax.tree.leaves(target.observation)[0])[0]),
+        updates=start.updates,
+        divergence=divergences,
+    )
     return distilled, facts
 
 

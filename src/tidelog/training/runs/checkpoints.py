@@ -13,7 +13,7 @@ from tidelog.policies.named_arrays import Named, array_file, fill, read_arrays
 from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.members import Position
 
-CHECKPOINT = Kind("checkpoint", 1)
+CHECKPOINT = Kind("checkpoint", 2)
 
 
 class Checkpoint(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -135,16 +135,6 @@ class Options:
             raise ConfigError(f"save_seconds = {self.save_seconds}: expected 0 or more seconds between checkpoints")
         if self.keep < 1:
             raise ConfigError(f"keep = {self.keep}: expected at least 1 checkpoint")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values that `from_json` reads."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Options:
-        """Rebuild the options from `to_json`."""
-        lists = {name: tuple(data[name]) for name in ("seeds", "own_evaluators")}
-        return cls(**{**data, **lists})
 
 
 def options_of(verb: str) -> list[Any]:

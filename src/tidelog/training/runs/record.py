@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -10,9 +9,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax
+import msgspec
+import numpy as np
 
 from tidelog.algorithms import algorithm_class, algorithm_name
 from tidelog.algorithms.core.hyperparameters import from_config, to_config
@@ -27,6 +28,50 @@ SCHEMA = 2
 PACKAGES = ("tidelog", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Distillation:
+    """How a policy that was given as `start` was distilled into the members."""
+
+    algorithm: str  # of the start policy
+    decisions: int  # of the start policy, which the members imitate
+    updates: int
+    divergence: list[float]  # of each member from the start policy, in nats
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingData:
+    """What a run learns from: a log, an environment, or an environment after a log (fine-tuning)."""
+
+    fingerprint: str | None = None  # of the log
+    origin: dict[str, Any] | None = None  # of the log: its source and how it was read; None for a log in memory
+    steps: int = 0  # of the log
+    episodes: int = 0  # of the log
+    environment: str | None = None
+    named: bool = False  # whether the environment was given by its name
+    start: Distillation | None = None
+    finetuned: bool = False
+    finetuned_from: str | None = None  # the folder of the run over the log, if it had one
+
+
+class _Schema(msgspec.Struct):
+    schema: int
+
+
+class RunFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The JSON form of a record."""
+
+    schema: int
+    algorithm: str
+    configs: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    options: Options
+    spec: dict[str, Any]
+    scaler: dict[str, Any]
+    data: TrainingData
+    held_out_episodes: list[Any]
+    machine: dict[str, Any]
+    sketches: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class Record:
     """The content of `run.json`."""
@@ -36,8 +81,7 @@ class Record:
     options: Options
     spec: Spec
     scaler: Scaler
-    # data of a log: fingerprint, origin, steps, episodes; of an environment: environment, named, start, finetuned_from
-    data: dict[str, Any]
+    data: TrainingData
     held_out: list[Any]  # ids of the held-out episodes
     machine: dict[str, Any]
     # sketches of the training and the held-out episodes; absent in old runs
@@ -54,62 +98,62 @@ class Record:
         sketches: dict[str, Any],
     ) -> Record:
         """Create the record of a run that learns from a log."""
-        data = {
-            "fingerprint": log.fingerprint(),
-            "origin": None if log.origin is None else dict(log.origin),
-            "steps": log.steps,
-            "episodes": len(log.episodes),
-        }
+        data = TrainingData(
+            fingerprint=log.fingerprint(),
+            origin=None if log.origin is None else dict(log.origin),
+            steps=log.steps,
+            episodes=len(log.episodes),
+        )
         configs = [to_config(algorithm) for algorithm in algorithms]
         name, machine = algorithm_name(algorithms[0]), this_machine()
         return cls(name, configs, options, log.spec, scaler, data, held_out, machine, sketches)
 
     @classmethod
-    def online(cls, algorithms: Sequence[Any], options: Options, spec: Spec, data: Mapping[str, Any]) -> Record:
-        """Create the record of a run that learns in an environment; `data` has the keys `environment` and `named`."""
+    def online(cls, algorithms: Sequence[Any], options: Options, spec: Spec, data: TrainingData) -> Record:
+        """Create the record of a run that learns in an environment."""
         configs = [to_config(algorithm) for algorithm in algorithms]
         name = algorithm_name(algorithms[0])
-        return cls(name, configs, options, spec, Scaler(), dict(data), [], this_machine())
+        return cls(name, configs, options, spec, Scaler(), data, [], this_machine())
 
     @property
     def environment(self) -> str | None:
         """The name of the run's environment, or None if it learns from a log."""
-        return self.data.get("environment")
+        return self.data.environment
 
     @property
     def is_finetuned(self) -> bool:
         """Whether the run learned from a log and continues in an environment."""
-        return "finetuned_from" in self.data
+        return self.data.finetuned
 
     @property
     def beginning(self) -> str | None:
         """A sentence about the distillation from the start policy, or None without one."""
-        start = self.data.get("start")
+        start = self.data.start
         if start is None:
             return None
         return (
-            f"distilled from the {start['algorithm']} start policy: mean divergence {max(start['divergence']):.3g} "
-            f"nats after {start['updates']:,} updates on {start['decisions']:,} of its decisions"
+            f"distilled from the {start.algorithm} start policy: mean divergence {max(start.divergence):.3g} "
+            f"nats after {start.updates:,} updates on {start.decisions:,} of its decisions"
         )
 
     def write(self, folder: Path) -> None:
         """Write `run.json` into a new run folder, completely or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
-        content = {
-            "schema": SCHEMA,
-            "algorithm": self.algorithm,
-            "configs": self.configs,
-            "options": self.options.to_json(),
-            "spec": self.spec.to_json(),
-            "scaler": self.scaler.to_json(),
-            "data": self.data,
-            "held_out_episodes": self.held_out,
-            "machine": self.machine,
-            "sketches": self.sketches,
-        }
+        content = RunFile(
+            schema=SCHEMA,
+            algorithm=self.algorithm,
+            configs=self.configs,
+            options=self.options,
+            spec=self.spec.to_json(),
+            scaler=self.scaler.to_json(),
+            data=self.data,
+            held_out_episodes=self.held_out,
+            machine=self.machine,
+            sketches=self.sketches,
+        )
         aside = folder / ".run.json"
-        with aside.open("w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1)
+        with aside.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(content, enc_hook=_plain), indent=1))
             file.flush()
             os.fsync(file.fileno())
         aside.replace(folder / "run.json")
@@ -121,28 +165,28 @@ class Record:
         if not path.exists():
             raise CheckpointError(f"{folder} is no run folder: it has no run.json. fix: pass the folder of a run")
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content["schema"] != SCHEMA:
+            text = path.read_bytes()
+            schema = msgspec.json.decode(text, type=_Schema).schema
+            if schema != SCHEMA:
                 raise CheckpointError(
-                    f"{path} has schema {content['schema']!r}, expected {SCHEMA}. fix: read it with the version of "
-                    "tidelog that wrote it"
+                    f"{path} has schema {schema}, expected {SCHEMA}. fix: read it with the version of tidelog that "
+                    "wrote it"
                 )
-            configs = [dict(config) for config in content["configs"]]
-            if not configs:
-                raise ValueError("configs is empty")
-            return cls(
-                content["algorithm"],
-                configs,
-                Options.from_json(content["options"]),
-                Spec.from_json(content["spec"]),
-                Scaler.from_json(content["scaler"]),
-                content["data"],
-                content["held_out_episodes"],
-                content["machine"],
-                content.get("sketches", {}),
-            )
+            file = msgspec.json.decode(text, type=RunFile)
+            spec, scaler = Spec.from_json(file.spec), Scaler.from_json(file.scaler)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{path} cannot be read: {error!r}. fix: restore the file") from error
+            raise CheckpointError(f"{path} cannot be read: {error}. fix: restore the file") from error
+        return cls(
+            file.algorithm,
+            file.configs,
+            file.options,
+            spec,
+            scaler,
+            file.data,
+            file.held_out_episodes,
+            file.machine,
+            file.sketches,
+        )
 
     def algorithms(self, given: Any = None) -> list[Any]:
         """Return the algorithms of the run; `given` replaces them if the run has custom parts."""
@@ -158,7 +202,7 @@ class Record:
         """
         metric = (self.options.best or "").removeprefix("max:").removeprefix("min:")
         chosen = metric.startswith("held_out/") and (best or self.options.patience is not None)
-        return {**facts, "data": self.data.get("fingerprint"), "chosen_by": metric if chosen else None, **self.sketches}
+        return {**facts, "data": self.data.fingerprint, "chosen_by": metric if chosen else None, **self.sketches}
 
     def differences(self) -> list[str]:
         """Return the differences of this machine; with any of them a resumed run may not be bit-equal."""
@@ -175,6 +219,13 @@ def this_machine() -> dict[str, Any]:
         "device": f"{jax.default_backend()} ({jax.devices()[0].device_kind})",
         "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     }
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy number as a Python number."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} has no JSON form")
 
 
 @cache

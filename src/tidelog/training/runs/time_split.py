@@ -16,7 +16,7 @@ from tidelog.data.scaling import Scaler
 from tidelog.errors import ConfigError, LogError
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.recommend.windows import StoredInteractions, visits
+from tidelog.recommend.next_item import StoredInteractions, store_interactions
 from tidelog.runtime.ranking import MARKS, Found, ordered
 from tidelog.training.engine.learner import Stores
 
@@ -72,7 +72,7 @@ class TimeSplit:
 def _stored(log: Interactions, store_spec: StoreSpec) -> StoredInteractions:
     if len(log) < 2:
         raise LogError(f"the log has {len(log)} event(s), expected at least 2. fix: use a longer log", log.report)
-    return visits(log, store_spec.targets, "slate" in store_spec.columns, "user" in store_spec.columns)
+    return store_interactions(log, store_spec.targets, "slate" in store_spec.columns, "user" in store_spec.columns)
 
 
 def check_list_options(scale: str | None, split_seed: int, episodes: Mapping[str, int]) -> None:

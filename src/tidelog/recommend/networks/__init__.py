@@ -1,1 +1,0 @@
-"""Networks over a catalogue of items and over histories."""

@@ -1,1 +1,0 @@
-"""Ranked lists from a policy: compiled ranking, approximate search, tables of users."""
