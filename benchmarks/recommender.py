@@ -157,7 +157,7 @@ def differences(found: Comparison) -> dict[str, Any]:
 
 def logged_visits(seed: int) -> Any:
     """A log of the editor's, with what it showed and how likely that was."""
-    seen = world.visits(world.policy_of_histories(world.editor()), VISITS, seed=1_000 + seed)
+    seen = world.simulate_visits(world.policy_of_histories(world.logging_policy()), VISITS, seed=1_000 + seed)
     return tl.read_interactions(
         pl.DataFrame(
             {
@@ -189,7 +189,7 @@ def satiation_seed(name: str, seed: int) -> dict[str, float]:
     for learn in LEARNT:
         rankers |= learn(log, name, seed)
     found = {
-        called: float(world.visits(shown_first(ranker, log), PLAYED, seed=2_000 + seed).returns.mean())
+        called: float(world.simulate_visits(shown_first(ranker, log), PLAYED, seed=2_000 + seed).returns.mean())
         for called, ranker in rankers.items()
     }
     print(f"{name}, seed {seed}: { {called: round(value, 2) for called, value in found.items()} }", flush=True)
@@ -198,12 +198,12 @@ def satiation_seed(name: str, seed: int) -> dict[str, float]:
 
 def satiation_study(name: str, found: list[dict[str, float]]) -> dict[str, Any]:
     """What the seeds found, together and beside exact values."""
-    problem, editor = world.satiation(), world.editor()
+    problem, editor = world.satiation(), world.logging_policy()
     exact = {
         "logger": world.exact_value(editor),
         "its commonest choice": world.exact_value(editor.argmax(1)),
         "likeliest click": world.exact_value(world.clicks().argmax(1)),
-        **{f"best within support {t:g}": problem.optimal(allowed=world.within(editor, t))[0] for t in THRESHOLDS},
+        **{f"best within support {t:g}": problem.optimal(allowed=world.support(editor, t))[0] for t in THRESHOLDS},
         "optimal": problem.optimal()[0],
     }
     values = {called: [one[called] for one in found] for called in found[0]}

@@ -52,7 +52,7 @@ def play(tank: Filling, copies: int, steps: int, key: jax.Array) -> tuple[jax.Ar
         seen, _ = look(tank, worlds)
         action = (seen["observation"][:, 0] < 0.5).astype(jnp.int32)
         moved = advance(tank, worlds, action, key)
-        return moved.world, (moved.reward.mean(), moved.following["observation"].mean())
+        return moved.world, (moved.reward.mean(), moved.next_observation["observation"].mean())
 
     starting, stepping = jax.random.split(key)
     _, (reward, level) = jax.lax.scan(one, begin(tank, copies, starting), jax.random.split(stepping, steps))

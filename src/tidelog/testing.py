@@ -53,9 +53,14 @@ def check_algorithm(algorithm: Any, *, log: Log | None = None, without_effect: I
             f"check_algorithm: {type(algorithm).__name__} is no offline algorithm. fix: register it with "
             "@tl.register('name'), above @tl.hyperparameters"
         )
+    logs = {"given": log} if log is not None else _logs(algorithm.takes)
+    if not logs:
+        raise ConfigError(
+            f"check_algorithm: no random log has actions that {type(algorithm).__name__} takes. fix: pass log="
+        )
     passed: list[str] = []
     failed: list[str] = []
-    for kind, one in {"given": log}.items() if log is not None else _logs(algorithm.takes).items():
+    for kind, one in logs.items():
         with tempfile.TemporaryDirectory() as folder:
             for name, check in _checks(algorithm, one, Path(folder), tuple(without_effect)):
                 try:

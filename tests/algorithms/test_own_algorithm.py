@@ -68,7 +68,7 @@ def test_the_short_form_learns_and_is_what_optax_does_by_hand(table):
     log = world("continuous")
     algorithm, spec = cls(), log.spec
     state = algorithm.init(spec, jax.random.key(0))
-    assert state._fields == ("actor", "target_actor", "opt_states", "step", "key")
+    assert state._fields == ("actor", "target_actor", "opt_states", "step", "updates", "key")
     action = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (8, 2)), jnp.float32)
     batch = Batch(tl.types.Decision({}, action, None), jnp.arange(8))
     (phase,) = algorithm.phases()
@@ -174,6 +174,33 @@ def test_a_state_of_other_things_is_refused(table):
         with pytest.raises(tl.ConfigError, match=told):
             cls().init(log.spec, jax.random.key(0))
         table.pop("mean-action")
+
+
+def test_a_policy_without_a_distribution_has_no_probabilities(table):
+    def first(self, params, observation, mask=None):
+        return jnp.zeros(len(next(iter(observation.values()))), int)
+
+    def init(self, spec, key):
+        return Weights(jnp.zeros(2), jnp.zeros(2))
+
+    cls = tl.register("mean-action")(mean_action(act=first, init=init, takes=(tl.Discrete,)))
+    log = world("discrete")
+    policy = tl.fit(cls(), log, 1, train=False).policy()
+    with pytest.raises(tl.SpecError, match=r"MeanAction has no probabilities of actions. fix: give it a method"):
+        policy.probabilities({name: leaf[:1] for name, leaf in log.observation.items()})
+
+
+def test_an_algorithm_in_the_short_form_is_fine_tuned(table):
+    cls = tl.register("mean-action")(mean_action())
+    log = tl.collect("Pendulum-v1", episodes=2, seed=0)
+    run = tl.finetune(tl.fit(cls(), log, 4, progress=False), "Pendulum-v1", 20, progress=False)
+    assert run.finished
+
+
+def test_an_algorithm_of_other_actions_needs_a_log(table):
+    cls = tl.register("mean-action")(mean_action(takes=(tl.MultiDiscrete,)))
+    with pytest.raises(tl.ConfigError, match=r"no random log has actions that MeanAction takes. fix: pass log="):
+        tl.testing.check_algorithm(cls)
 
 
 def test_a_policy_that_reads_no_mask_refuses_a_log_with_masks(table):

@@ -51,7 +51,7 @@ class Restarting(PointMass):
             return Outcome(none, never, never, seen, seen, never)
         outcome = super().step(action)
         self.pause = bool(outcome.truncated[0])
-        return outcome._replace(current=outcome.following) if self.pause else outcome
+        return outcome._replace(current_observation=outcome.next_observation) if self.pause else outcome
 
 
 def played(h, state, source):

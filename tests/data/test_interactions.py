@@ -19,9 +19,8 @@ from tests.shared import shared
 from tidelog.data.core.registry import as_table
 from tidelog.errors import ConfigError, LogError
 from tidelog.recommend.interactions.checks import INTERACTION_CHECKS
-from tidelog.recommend.interactions.readers import validate_by_roles
-from tidelog.recommend.interactions.reopen import reopen_any
-from tidelog.recommend.interactions.roles import Roles
+from tidelog.recommend.interactions.readers import reopen_any, validate_by_roles
+from tidelog.recommend.interactions.tables import Roles
 from tidelog.runtime.recommender import Profiles
 from tidelog.types import Spec
 

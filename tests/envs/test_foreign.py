@@ -95,9 +95,9 @@ def test_getting_there_and_running_out_of_time_are_told_apart(source):
     assert [one.terminated.tolist() for one in outcomes[2:]] == [[True, False, False], [False, False, True]]
     assert [one.truncated.tolist() for one in outcomes[2:]] == [[False, False, False], [False, True, True]]
     assert outcomes[2].reward.tolist() == [2, 0, 2]
-    assert outcomes[2].following.observation["observation"].tolist() == [[3, 3], [0, 3], [2, 3]]
-    assert outcomes[2].current.observation["observation"].tolist() == [[0, 0], [0, 3], [2, 3]]
-    assert outcomes[3].following.observation["observation"].tolist() == [[0, 1], [0, 4], [3, 4]]
+    assert outcomes[2].next_observation.observation["observation"].tolist() == [[3, 3], [0, 3], [2, 3]]
+    assert outcomes[2].current_observation.observation["observation"].tolist() == [[0, 0], [0, 3], [2, 3]]
+    assert outcomes[3].next_observation.observation["observation"].tolist() == [[0, 1], [0, 4], [3, 4]]
 
 
 class Many(OldGymnax):
@@ -192,9 +192,9 @@ def test_brax_is_cut_off_by_the_clock_and_ended_by_the_world(functional):
     assert [one.terminated.tolist() for one in outcomes] == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
     assert [one.truncated.tolist()[:2] for one in outcomes] == [[0, 0], [0, 0], [0, 1]]
     np.testing.assert_allclose(outcomes[1].reward, [-2.0, -0.5, -0.8])
-    np.testing.assert_allclose(outcomes[1].following.observation["observation"][0], [2, 1])
-    np.testing.assert_allclose(outcomes[1].current.observation["observation"][0], [0, 0])
-    np.testing.assert_allclose(outcomes[2].following.observation["observation"][:, 0], [1, 0.75, 1.2], rtol=1e-6)
+    np.testing.assert_allclose(outcomes[1].next_observation.observation["observation"][0], [2, 1])
+    np.testing.assert_allclose(outcomes[1].current_observation.observation["observation"][0], [0, 0])
+    np.testing.assert_allclose(outcomes[2].next_observation.observation["observation"][:, 0], [1, 0.75, 1.2], rtol=1e-6)
     played = play(environment, lambda observed, _: (np.full((3, 1), 0.1), None), episodes=6)
     assert played.lengths.tolist() == [3] * 6
     assert not played.terminated.any()

@@ -11,11 +11,8 @@ import numpy as np
 import pytest
 
 from tidelog.envs import Tabular, make, play
-from tidelog.envs.classic import Cart, CartPole, Pendulum, Swing
-from tidelog.envs.finite import Finite, Place
-from tidelog.envs.functional import CopyStep, Functional, advance, begin, look
-from tidelog.envs.hosted import Hosted
-from tidelog.envs.maze import TMaze
+from tidelog.envs.functional import CopyStep, Functional, Hosted, advance, begin, look
+from tidelog.envs.functional_problems import Cart, CartPole, Finite, Pendulum, Place, Swing, TMaze
 from tidelog.envs.registry import functional
 from tidelog.envs.toys import chain
 from tidelog.envs.treatment import treatment
@@ -207,7 +204,9 @@ def test_every_copy_and_every_step_draws_for_itself():
         assert 16 < (np.asarray(moved.world.state) == 5).sum() < 48
     environment = make(finite, copies)
     environment.reset(0)
-    rights = [environment.step(np.ones(copies, int)).following.observation["observation"][:, 0] for _ in range(4)]
+    rights = [
+        environment.step(np.ones(copies, int)).next_observation.observation["observation"][:, 0] for _ in range(4)
+    ]
     moves = np.diff(np.stack(rights), axis=0)
     assert not np.array_equal(moves[0], moves[1])
 
@@ -227,8 +226,8 @@ def test_horizons_rewards_by_action_and_masks_are_kept():
     assert second.reward.tolist() == [3, 3]
     assert second.truncated.all()
     assert not second.terminated.any()
-    assert second.following.observation["observation"].tolist() == [[2], [2]]
-    assert second.current.observation["observation"].tolist() == [[0], [0]]
+    assert second.next_observation.observation["observation"].tolist() == [[2], [2]]
+    assert second.current_observation.observation["observation"].tolist() == [[0], [0]]
 
 
 class Age(NamedTuple):
@@ -284,9 +283,9 @@ def test_what_followed_is_kept_apart_from_what_to_act_on(how):
     assert last.valid is None
     assert (last.terminated == (how != "truncated")).all()
     assert (last.truncated == (how != "terminated")).all()
-    np.testing.assert_array_equal(last.following.observation["observation"], np.stack([first[:, 0], [2] * 3], 1))
-    assert last.current.observation["observation"][:, 1].tolist() == [0, 0, 0]
-    assert not set(last.current.observation["observation"][:, 0]) & set(first[:, 0])
+    np.testing.assert_array_equal(last.next_observation.observation["observation"], np.stack([first[:, 0], [2] * 3], 1))
+    assert last.current_observation.observation["observation"][:, 1].tolist() == [0, 0, 0]
+    assert not set(last.current_observation.observation["observation"][:, 0]) & set(first[:, 0])
 
 
 def test_seeds_repeat_and_differ():

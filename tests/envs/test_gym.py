@@ -3,12 +3,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tidelog.envs.checks import Batch
-from tidelog.envs.gym import Gymnasium
+from tidelog.envs.gym import Gymnasium, action_space, readers
 from tidelog.envs.play import play
+from tidelog.envs.protocol import Batch
 from tidelog.envs.registry import make
-from tidelog.envs.spaces import action_space, readers
-from tidelog.envs.tabular_environment import TabularEnvironment
+from tidelog.envs.tabular import TabularEnvironment
 from tidelog.envs.toys import chain
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Vector
@@ -60,13 +59,13 @@ def test_what_followed_is_kept_apart_from_what_to_act_on(how):
     assert second.reward.tolist() == [6, 7]  # actions start at 5 there, at 0 here
     assert second.terminated.tolist() == [False, "terminated" in how]
     assert second.truncated.tolist() == [False, "truncated" in how]
-    np.testing.assert_array_equal(shown(second.following), np.stack([first[:, 0], [2, 2]], 1))
-    assert shown(second.current)[:, 1].tolist() == [2, 0]
-    assert shown(second.current)[1, 0] != first[1, 0]
-    assert shown(second.current).dtype == np.float32
+    np.testing.assert_array_equal(shown(second.next_observation), np.stack([first[:, 0], [2, 2]], 1))
+    assert shown(second.current_observation)[:, 1].tolist() == [2, 0]
+    assert shown(second.current_observation)[1, 0] != first[1, 0]
+    assert shown(second.current_observation).dtype == np.float32
     third = environment.step(np.array([1, 1]))
-    assert shown(third.following)[:, 1].tolist() == [3, 1]
-    assert shown(third.current)[:, 1].tolist() == [0, 1]
+    assert shown(third.next_observation)[:, 1].tolist() == [3, 1]
+    assert shown(third.current_observation)[:, 1].tolist() == [0, 1]
 
 
 def test_seeds_repeat_and_copies_differ():
@@ -161,7 +160,7 @@ def test_mappings_become_leaves_and_masks_are_passed_on():
     assert [leaf.dtype for leaf in observed.observation.values()] != [np.int64] * 3
     assert observed.observation["ward"].dtype == np.int32
     assert observed.action_mask.tolist() == [[True, False, True]] * 2
-    assert environment.step(np.array([0, 2])).following.action_mask.dtype == bool
+    assert environment.step(np.array([0, 2])).next_observation.action_mask.dtype == bool
 
 
 def test_a_mask_that_goes_missing_is_a_failure():
@@ -242,7 +241,7 @@ def test_an_episode_is_what_gymnasium_itself_plays():
     observed = [shown(environment.reset(7))[0]]
     for step in range(5):
         expected.append(alone.step(step % 2)[0])
-        observed.append(shown(environment.step(np.array([step % 2])).following)[0])
+        observed.append(shown(environment.step(np.array([step % 2])).next_observation)[0])
     np.testing.assert_array_equal(observed, expected)
     alone.close()
     environment.close()

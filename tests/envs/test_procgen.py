@@ -27,7 +27,9 @@ def taken(environment, actions):
 
 
 def same(one, other):
-    np.testing.assert_array_equal(one.current.observation["observation"], other.current.observation["observation"])
+    np.testing.assert_array_equal(
+        one.current_observation.observation["observation"], other.current_observation.observation["observation"]
+    )
     np.testing.assert_array_equal(one.reward, other.reward)
     np.testing.assert_array_equal(one.terminated, other.terminated)
 
@@ -65,7 +67,7 @@ def test_it_shows_bytes_and_takes_fifteen_actions():
     with pytest.raises(SpecError, match="0 up to 14"):
         environment.step(np.full(3, 15))
     outcome = environment.step(np.full(3, 7))
-    assert (outcome.current.observation["observation"] != seen).any()
+    assert (outcome.current_observation.observation["observation"] != seen).any()
     assert not outcome.truncated.any()
     assert not any(name in sys.modules for name in procgen._STAND_INS)
 
@@ -94,7 +96,9 @@ def test_it_goes_on_exactly_where_it_was_across_ends_of_episodes():
         same(a, b)
         ends += a.terminated.sum()
         if a.terminated.any():
-            before, after = (shown.observation["observation"][a.terminated] for shown in (a.following, a.current))
+            before, after = (
+                shown.observation["observation"][a.terminated] for shown in (a.next_observation, a.current_observation)
+            )
             assert (before != after).any()
     assert ends > 8
     with pytest.raises(ConfigError, match="saved games have"):

@@ -45,11 +45,11 @@ def future(environment, steps, seed):
         rows.append(
             [
                 *(outcome.reward.tobytes(), outcome.terminated.tobytes(), outcome.truncated.tobytes()),
-                *(leaf.tobytes() for leaf in outcome.following.observation.values()),
-                *(leaf.tobytes() for leaf in outcome.current.observation.values()),
+                *(leaf.tobytes() for leaf in outcome.next_observation.observation.values()),
+                *(leaf.tobytes() for leaf in outcome.current_observation.observation.values()),
             ]
         )
-    return rows, outcome.current
+    return rows, outcome.current_observation
 
 
 def same_future(name, before, after):

@@ -17,9 +17,9 @@ from tidelog.envs.vault import (
     NICHES,
     NOTHING,
     RED,
-    CriticInputs,
+    Scene,
     after,
-    picture,
+    image,
     starts,
     vault,
 )
@@ -54,7 +54,7 @@ def test_its_best_value_is_that_of_the_shortest_ways():
 def test_chance_seldom_reaches_the_goal_and_the_wrong_key_never():
     problem = vault()
     assert problem.value_of(np.full((problem.states, 4), 0.25)) == pytest.approx(0.0468, abs=5e-4)
-    wrong = CriticInputs((2, 1), RED, (), BLUE)
+    wrong = Scene((2, 1), RED, (), BLUE)
     with pytest.raises(AssertionError, match="no way"):
         fewest(wrong)
     assert after(wrong._replace(cell=(DOOR[0], DOOR[1] - 1)), 3).cell == (DOOR[0], DOOR[1] - 1)
@@ -63,8 +63,8 @@ def test_chance_seldom_reaches_the_goal_and_the_wrong_key_never():
 
 
 def test_the_first_key_is_taken_and_the_other_vanishes():
-    scene = CriticInputs((2, 1), RED, (NICHES[1], NICHES[0]))
-    assert after(scene, 0) == CriticInputs(NICHES[0], RED, (), BLUE)
+    scene = Scene((2, 1), RED, (NICHES[1], NICHES[0]))
+    assert after(scene, 0) == Scene(NICHES[0], RED, (), BLUE)
     assert after(scene, 2) == scene  # a wall
     assert after(scene, 1) == scene._replace(cell=(3, 1))
 
@@ -76,9 +76,9 @@ def test_every_state_has_a_picture_of_its_own():
     pictures = problem.observations()["observation"]
     assert pictures.dtype == np.uint8
     assert len(np.unique(pictures.reshape(len(pictures), -1), axis=0)) == problem.states == 289
-    shown = picture(CriticInputs((2, 1), RED, (), NOTHING))
+    shown = image(Scene((2, 1), RED, (), NOTHING))
     assert (shown[4:6, 2:4] == 255).all()
-    assert (picture(CriticInputs((2, 1), RED, (), BLUE)) != shown).any()
+    assert (image(Scene((2, 1), RED, (), BLUE)) != shown).any()
 
 
 @pytest.mark.parametrize("name", ["vault", "jax:vault"])
@@ -105,7 +105,8 @@ def test_it_goes_on_where_it_was():
         for action in (2, 3, 1, 1, 3) * 14:
             first, second = one.step(np.full(3, action)), other.step(np.full(3, action))
             np.testing.assert_array_equal(
-                first.current.observation["observation"], second.current.observation["observation"]
+                first.current_observation.observation["observation"],
+                second.current_observation.observation["observation"],
             )
         assert seen.shape == (3, 16, 16, 3)
 

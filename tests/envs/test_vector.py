@@ -103,7 +103,7 @@ def test_next_step_restarts_are_rows_of_no_decision(how):
     restarted = outcomes[2]
     assert restarted.reward.tolist() == [0, 103]
     assert not (restarted.terminated | restarted.truncated)[0]
-    assert restarted.current.observation["observation"].tolist() == [[0, 1, 0], [1, 0, 3]]
+    assert restarted.current_observation.observation["observation"].tolist() == [[0, 1, 0], [1, 0, 3]]
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
@@ -112,8 +112,8 @@ def test_the_other_modes_restart_in_the_same_step(mode):
     environment.reset(0)
     outcome = environment.step(np.zeros(2, int))
     assert outcome.valid is None
-    assert outcome.following.observation["observation"].tolist() == [[0, 0, 1], [1, 0, 1]]
-    assert outcome.current.observation["observation"].tolist() == [[0, 1, 0], [1, 0, 1]]
+    assert outcome.next_observation.observation["observation"].tolist() == [[0, 0, 1], [1, 0, 1]]
+    assert outcome.current_observation.observation["observation"].tolist() == [[0, 1, 0], [1, 0, 1]]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -123,12 +123,12 @@ def test_masks_belong_to_what_is_shown(mode):
     assert environment.spec.masked
     for _ in range(12):
         outcome = environment.step(np.zeros(4, int))
-        age = outcome.following.observation["observation"][:, 2]
-        np.testing.assert_array_equal(outcome.following.action_mask[:, 1], age % 2 == 0)
+        age = outcome.next_observation.observation["observation"][:, 2]
+        np.testing.assert_array_equal(outcome.next_observation.action_mask[:, 1], age % 2 == 0)
         waits = (outcome.terminated | outcome.truncated) & (mode is AutoresetMode.NEXT_STEP)
-        age = outcome.current.observation["observation"][:, 2]
-        np.testing.assert_array_equal(outcome.current.action_mask[:, 1], (age % 2 == 0) | waits)
-        observed = outcome.current
+        age = outcome.current_observation.observation["observation"][:, 2]
+        np.testing.assert_array_equal(outcome.current_observation.action_mask[:, 1], (age % 2 == 0) | waits)
+        observed = outcome.current_observation
     assert observed.action_mask.dtype == bool
 
 
@@ -201,7 +201,7 @@ def test_gymnasiums_own_is_what_the_copies_are_one_by_one(mode, how, copied):
 def keep(rows, outcome):
     for row, own in enumerate(rows):
         if outcome.valid is None or outcome.valid[row]:
-            followed = {name: leaf[row].tolist() for name, leaf in outcome.following.observation.items()}
+            followed = {name: leaf[row].tolist() for name, leaf in outcome.next_observation.observation.items()}
             own.append((outcome.reward[row], *(outcome.terminated[row], outcome.truncated[row]), followed))
 
 
@@ -376,11 +376,11 @@ def test_vectorised_cartpole_is_the_copies_one_by_one():
         assert found.valid is None
         for one in ("reward", "terminated", "truncated"):
             np.testing.assert_array_equal(getattr(found, one), getattr(wanted, one), err_msg=f"{one}, step {step}")
-        np.testing.assert_allclose(shown(found.following), shown(wanted.following), rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(shown(found.next_observation), shown(wanted.next_observation), rtol=1e-6, atol=1e-7)
         ended = found.terminated | found.truncated
-        seen = shown(found.current)
+        seen = shown(found.current_observation)
         assert (np.abs(seen[ended]) <= 0.05).all()
-        np.testing.assert_array_equal(seen[~ended], shown(found.following)[~ended])
+        np.testing.assert_array_equal(seen[~ended], shown(found.next_observation)[~ended])
         ends += [found.terminated.sum(), found.truncated.sum()]
     assert (ends > 3).all(), ends
 

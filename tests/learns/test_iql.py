@@ -5,7 +5,7 @@ import pytest
 
 from tidelog import BC, IQL, Log, fit
 from tidelog.envs.play import play
-from tidelog.envs.tabular_environment import TabularEnvironment
+from tidelog.envs.tabular import TabularEnvironment
 from tidelog.envs.toys import chain
 
 TINY = {"hidden": (32, 32), "batch_size": 64}

@@ -8,7 +8,7 @@ import tidelog as tl
 from tests.algorithms.worlds import world
 from tidelog import SpecError
 from tidelog.policies.batch_inference import act_on_table
-from tidelog.policies.replay_policy import log_probability_along, replay_actions
+from tidelog.policies.policy import log_probability_along, replay_actions
 from tidelog.training.runs.agreement import agreement
 
 

@@ -9,7 +9,7 @@ from tests.algorithms.recommenders import described
 from tests.runtime.cases import LISTS, ONNX, WITHOUT, listing
 from tests.runtime.test_hostile import ODD, places_of, read, replaced, zipped
 from tidelog import CheckpointError, SpecError, load_policy, runtime
-from tidelog.policies.export import onnx_lists
+from tidelog.policies.export import onnx
 from tidelog.policies.export.artefact import Logged, export, recheck
 from tidelog.policies.export.parity import random_masks, random_observations
 from tidelog.runtime.artefact_files import MANIFEST, POLICY, WEIGHTS, Saved, write
@@ -148,7 +148,7 @@ def test_unsupported_items_come_last_in_the_file_as_they_do_here():
     wanted, scores = ordered(Found(found, likelihood, rating, first), 12, 2.0)
     assert (np.diff(scores, axis=1) <= 0).all()
     score = likelihood + np.where(first, np.float32(2.0) * rating, 0.0).astype(np.float32)
-    items, made = onnx_lists._ordered(found, score, first, np.ones_like(first), 12)
+    items, made = onnx._order_lists(found, score, first, np.ones_like(first), 12)
     np.testing.assert_array_equal(items, wanted)
     np.testing.assert_allclose(made, scores, atol=1e-5)
     assert (np.diff(made, axis=1) <= 0).all()

@@ -17,14 +17,13 @@ from tidelog.algorithms.core.contract import DistillationTarget
 from tidelog.algorithms.phasic import clone_loss
 from tidelog.cli import main
 from tidelog.envs import registry
-from tidelog.envs.hosted import Hosted
+from tidelog.envs.functional import Hosted
 from tidelog.envs.play import play
 from tidelog.envs.registry import make
 from tidelog.networks.distributions import Categorical
 from tidelog.policies.action_mapping import MappedPolicy
-from tidelog.policies.distillation import distillation_target
 from tidelog.policies.named_arrays import fingerprint
-from tidelog.policies.rollout import log_of
+from tidelog.policies.rollout import distillation_target, log_of
 from tidelog.training import learn as learn_module
 from tidelog.training.learn import learn
 from tidelog.types import Continuous, MultiDiscrete

@@ -348,8 +348,8 @@ class PPG:
         """Return the store of the current rollout, and with an auxiliary phase the store of a whole policy phase."""
         mask = ("mask",) if spec.masked else ()
         begins: tuple[str, ...] = () if self.recurrent_size is None else ("first", "carry")
-        step_columns = ("action", "log_probability", "reward", "terminated", "truncated", "following")
-        fresh = StoreSpec(("observation", "valid", *mask, *step_columns, *begins), self.environments)
+        decisions = ("action", "log_probability", "reward", "terminated", "truncated", "following")
+        fresh = StoreSpec(("observation", "valid", *mask, *decisions, *begins), self.environments)
         if not self.auxiliary_epochs:
             return {"fresh": fresh}
         capacity = self.environments * self.policy_iterations

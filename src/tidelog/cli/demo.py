@@ -18,7 +18,7 @@ import polars as pl
 import tidelog as tl
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import say, table
-from tidelog.envs import Observed, TabularEnvironment, clinician, play, treatment
+from tidelog.envs import BatchObservation, TabularEnvironment, clinician, play, treatment
 from tidelog.envs.play import Episodes
 from tidelog.envs.treatment import exact_value
 from tidelog.errors import ConfigError
@@ -122,13 +122,13 @@ def _create_log(folder: Path, patients: int) -> tl.Log:
     return log
 
 
-def _clinician_policy(observed: Observed, generator: np.random.Generator) -> tuple[Any, Any]:
+def _clinician_policy(observed: BatchObservation, generator: np.random.Generator) -> tuple[Any, Any]:
     probabilities = clinician()[_states(observed)]
     action = (probabilities.cumsum(axis=1) > generator.random((len(probabilities), 1))).argmax(axis=1)
     return action.astype(np.int32), probabilities[np.arange(len(action)), action]
 
 
-def _states(observed: Observed) -> Any:
+def _states(observed: BatchObservation) -> Any:
     shown = treatment().observations()
     rows = np.concatenate([shown["numeric"], shown["categorical"]], axis=1)[: len(shown["numeric"])]
     index = {row.tobytes(): state for state, row in reversed(list(enumerate(rows.astype(np.float32))))}

@@ -15,7 +15,7 @@ from tidelog.cli.tables import say, table
 from tidelog.errors import ConfigError, LogError
 from tidelog.policies.export.artefact import Logged, export, export_onnx, has_onnx, recheck
 from tidelog.policies.policy import Policy
-from tidelog.recommend.interactions.reopen import reopen_any
+from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.sinks import rows_until
 

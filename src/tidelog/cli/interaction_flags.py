@@ -10,10 +10,9 @@ from tidelog.cli.flags import pairs
 from tidelog.data.io.readers import is_table
 from tidelog.errors import ConfigError
 from tidelog.folders import MANIFEST
-from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions.log import INTERACTIONS, Interactions
 from tidelog.recommend.interactions.readers import open_interactions, read_by_roles
-from tidelog.recommend.interactions.roles import NAMED, Roles
-from tidelog.recommend.interactions.storage import INTERACTIONS
+from tidelog.recommend.interactions.tables import NAMED, Roles
 
 
 @dataclass(kw_only=True)

@@ -19,14 +19,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.envs.functional import CopyStep
-from tidelog.envs.spaces import bounds
+from tidelog.envs.gym import bounds
 from tidelog.errors import ConfigError, SpecError
 from tidelog.types import ActionSpace, Array, Codes, Continuous, Discrete, Leaf, Observation, Spec, Vector
 
 _OUT_OF_REACH = 2**30
 
 
-class Held(NamedTuple):
+class ForeignState(NamedTuple):
     """The state and observation of a foreign environment, and the age of the episode."""
 
     state: Any
@@ -58,19 +58,19 @@ class FromGymnax:
             {name: _leaf(name, space) for name, space in spaces.items()}, _action(env.action_space(self._params))
         )
 
-    def start(self, key: Array) -> Held:
+    def start(self, key: Array) -> ForeignState:
         seen, state = self._env.reset_env(key, self._params)
-        return Held(_as_arrays(state), _as_arrays(seen), jnp.zeros((), jnp.int32))
+        return ForeignState(_as_arrays(state), _as_arrays(seen), jnp.zeros((), jnp.int32))
 
-    def observe(self, world: Held) -> Observation:
+    def observe(self, world: ForeignState) -> Observation:
         return _leaves(self.spec, world.seen if self._nested else {"observation": world.seen})
 
-    def mask(self, world: Held) -> None:
+    def mask(self, world: ForeignState) -> None:
         return None
 
-    def step(self, world: Held, action: Array, key: Array) -> CopyStep:
+    def step(self, world: ForeignState, action: Array, key: Array) -> CopyStep:
         seen, state, reward, ended, _ = self._env.step_env(key, world.state, action, self._params)
-        moved = Held(_like(state, world.state), _like(seen, world.seen), world.age + 1)
+        moved = ForeignState(_like(state, world.state), _like(seen, world.seen), world.age + 1)
         terminated, truncated = self._ends(state, jnp.asarray(ended, bool))
         return CopyStep(moved, jnp.asarray(reward, jnp.float32).reshape(()), terminated, truncated)
 
@@ -112,17 +112,17 @@ class FromBrax:
             _vectors(jax.eval_shape(env.reset, jax.random.key(0)).obs), Continuous((-1.0,) * size, (1.0,) * size)
         )
 
-    def start(self, key: Array) -> Held:
+    def start(self, key: Array) -> ForeignState:
         state = _as_arrays(self._env.reset(key))
-        return Held(state, state.obs, jnp.zeros((), jnp.int32))
+        return ForeignState(state, state.obs, jnp.zeros((), jnp.int32))
 
-    def observe(self, world: Held) -> Observation:
+    def observe(self, world: ForeignState) -> Observation:
         return _leaves(self.spec, world.seen if isinstance(world.seen, dict) else {"observation": world.seen})
 
-    def mask(self, world: Held) -> None:
+    def mask(self, world: ForeignState) -> None:
         return None
 
-    def step(self, world: Held, action: Array, key: Array) -> CopyStep:
+    def step(self, world: ForeignState, action: Array, key: Array) -> CopyStep:
         state = self._env.step(world.state, action)
         age = world.age + 1
         cut = jnp.asarray(state.info.get("truncation", 0)).reshape(()) > 0
@@ -130,7 +130,7 @@ class FromBrax:
         terminated = (jnp.asarray(state.done).reshape(()) > 0) & ~cut
         state = _like(state, world.state)
         return CopyStep(
-            Held(state, state.obs, age), jnp.asarray(state.reward, jnp.float32).reshape(()), terminated, late
+            ForeignState(state, state.obs, age), jnp.asarray(state.reward, jnp.float32).reshape(()), terminated, late
         )
 
 

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.protocol import Environment, Leaves, Observed, Outcome
+from tidelog.envs.protocol import BatchObservation, Environment, Leaves, Outcome
 from tidelog.errors import ConfigError
 
-Actor: TypeAlias = Callable[[Observed, np.random.Generator], tuple[NDArray[Any], NDArray[Any] | None]]
+Actor: TypeAlias = Callable[[BatchObservation, np.random.Generator], tuple[NDArray[Any], NDArray[Any] | None]]
 Progress: TypeAlias = Callable[[int, int], None]
 _Row: TypeAlias = dict[str, Any]
 
@@ -61,7 +61,11 @@ def play(
     `progress(done, wanted)` counts episodes, or decisions if `steps` is set. ConfigError unless exactly one of
     `episodes` and `steps` is set; errors of the environment are not caught.
     """
-    target = _target(episodes, steps)
+    if (episodes is None) == (steps is None):
+        raise ConfigError("expected exactly one of episodes and steps. fix: set only one of them")
+    target = episodes if steps is None else steps
+    if target is None or target < 1:
+        raise ConfigError(f"episodes or steps = {target}: expected at least 1")
     generator = np.random.default_rng([seed, 1])
     tally = _Tally(environment.count)
     rows: list[_Row] = []
@@ -75,26 +79,14 @@ def play(
         if keep:
             rows.append(_rows(active, tally.episode, observed, action, propensity, outcome))
         tally.add(outcome, active)
-        observed = outcome.current._replace(first=_begins(outcome))
+        ended = outcome.terminated | outcome.truncated
+        first = ended if outcome.valid is None else ended | ~outcome.valid
+        observed = outcome.current_observation._replace(first=first)
         done, count = tally.progress(steps)
         if progress is not None:
             progress(min(done, target), target)
         if done >= target:
             return _gather(tally, count if episodes is None else episodes, rows)
-
-
-def _begins(outcome: Outcome) -> NDArray[np.bool_]:
-    ended = outcome.terminated | outcome.truncated
-    return ended if outcome.valid is None else ended | ~outcome.valid
-
-
-def _target(episodes: int | None, steps: int | None) -> int:
-    if (episodes is None) == (steps is None):
-        raise ConfigError("expected exactly one of episodes and steps. fix: set only one of them")
-    target = episodes if steps is None else steps
-    if target is None or target < 1:
-        raise ConfigError(f"episodes or steps = {target}: expected at least 1")
-    return target
 
 
 class _Tally:
@@ -118,7 +110,9 @@ class _Tally:
         self.ended[self.episode[ended]] = True
         self.episode[ended] += self.count
         if self.episode.max() >= len(self.ended):
-            self._grow()
+            self.returns, self.lengths, self.ended = (
+                np.concatenate([old, np.zeros_like(old)]) for old in (self.returns, self.lengths, self.ended)
+            )
 
     def progress(self, steps: int | None) -> tuple[int, int]:
         """Episodes or decisions in the unbroken run of ended episodes, and the fewest episodes that hold `steps`."""
@@ -129,23 +123,18 @@ class _Tally:
             self._complete += 1
         return (self._complete if steps is None else self._decisions), self._complete
 
-    def _grow(self) -> None:
-        self.returns, self.lengths, self.ended = (
-            np.concatenate([old, np.zeros_like(old)]) for old in (self.returns, self.lengths, self.ended)
-        )
-
 
 def _rows(
     active: NDArray[np.bool_],
     episode: NDArray[np.int64],
-    observed: Observed,
+    observed: BatchObservation,
     action: NDArray[Any],
     propensity: NDArray[Any] | None,
     outcome: Outcome,
 ) -> _Row:
     row = {
         "observation": observed.observation,
-        "next_observation": outcome.following.observation,
+        "next_observation": outcome.next_observation.observation,
         "action": np.asarray(action),
         "reward": outcome.reward,
         "terminated": outcome.terminated,
@@ -153,7 +142,7 @@ def _rows(
         "episode": episode,
         "propensity": None if propensity is None else np.asarray(propensity, np.float64),
         "action_mask": observed.action_mask,
-        "next_action_mask": outcome.following.action_mask,
+        "next_action_mask": outcome.next_observation.action_mask,
     }
     return {name: _select(value, active) for name, value in row.items()}
 

@@ -3,8 +3,8 @@
 The package requires NumPy below 2 and `gym`, which is discontinued. It runs without either: a temporary stub replaces
 `gym` during the import and ignores its registrations.
 
-A copy that ends is restarted within the same step, and its last image is not available; `following` repeats the image
-before it. Procgen does not separate terminations from time limits: every end is a termination, as in the
+A copy that ends is restarted within the same step, and its last image is not available; `next_observation` repeats the
+image before it. Procgen does not separate terminations from time limits: every end is a termination, as in the
 published results.
 """
 
@@ -21,9 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.checks import Batch
-from tidelog.envs.protocol import Observed, Outcome, check_action, positive
-from tidelog.envs.saving import Saved, checked
+from tidelog.envs.protocol import Batch, BatchObservation, Outcome, Saved, check_action, check_saved, positive
 from tidelog.errors import ConfigError, EnvironmentFailure
 from tidelog.types import Discrete, Image, Spec
 
@@ -43,9 +41,9 @@ class Procgen:
         self._game, self._mode = game, mode
         self._source: Any = None
         self._steps = 0
-        self._shown = Observed({})
+        self._shown = BatchObservation({})
 
-    def reset(self, seed: int) -> Observed:
+    def reset(self, seed: int) -> BatchObservation:
         """Restart every copy, in levels that depend only on this seed."""
         self._begin(int(np.random.SeedSequence(seed).generate_state(1)[0]) % 2**31)
         return self._look()
@@ -60,7 +58,7 @@ class Procgen:
         ended = self._batch().flags("the first steps of episodes", first)
         shown = self._look()
         last = np.where(ended[:, None, None, None], before.observation["observation"], shown.observation["observation"])
-        following = Observed({"observation": last}) if ended.any() else shown
+        following = BatchObservation({"observation": last}) if ended.any() else shown
         return Outcome(reward, ended, np.zeros(self.count, bool), following, shown)
 
     def close(self) -> None:
@@ -77,10 +75,10 @@ class Procgen:
             "steps": np.asarray(self._steps),
         }
 
-    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
+    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> BatchObservation:
         """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
         like = {"games": None, "lengths": np.zeros(self.count, np.int64), "steps": np.asarray(0)}
-        arrays = checked(saved, like, self.name)
+        arrays = check_saved(saved, like, self.name)
         ends = np.cumsum(arrays["lengths"])
         if (arrays["lengths"] <= 0).any() or ends[-1] != arrays["games"].size:
             total = int(ends[-1])
@@ -99,10 +97,10 @@ class Procgen:
         )
         self._steps = 0
 
-    def _look(self) -> Observed:
+    def _look(self) -> BatchObservation:
         _, shown, _ = self._started().observe()
         image = self._batch().leaf("the observation", shown["rgb"], PICTURE).copy()
-        self._shown = Observed({"observation": image})
+        self._shown = BatchObservation({"observation": image})
         return self._shown
 
     def _started(self) -> Any:

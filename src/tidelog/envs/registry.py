@@ -7,13 +7,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tidelog.envs.icu import icu_sepsis
 from tidelog.envs.protocol import Environment, positive
 from tidelog.envs.satiation import satiation
-from tidelog.envs.tabular import Tabular
-from tidelog.envs.tabular_environment import TabularEnvironment
+from tidelog.envs.tabular import Tabular, TabularEnvironment
 from tidelog.envs.toys import PointMass
-from tidelog.envs.treatment import treatment
+from tidelog.envs.treatment import icu_sepsis, treatment
 from tidelog.envs.vault import vault
 from tidelog.errors import ConfigError
 
@@ -68,9 +66,7 @@ def functional(name: str) -> Functional:
     ConfigError for unknown names, with the known ones. The same name gives the same object, which reuses its
     compiled code.
     """
-    from tidelog.envs.classic import CartPole, Pendulum
-    from tidelog.envs.finite import Finite
-    from tidelog.envs.maze import TMaze
+    from tidelog.envs.functional_problems import CartPole, Finite, Pendulum, TMaze
 
     makers: tuple[Callable[[], Functional], ...]
     finite = (treatment, satiation, vault)
@@ -80,26 +76,8 @@ def functional(name: str) -> Functional:
     return makers[_FUNCTIONAL.index(name)]()
 
 
-def _pool(name: str, count: int) -> Environment:
-    from tidelog.envs.pool import pool
-
-    return pool(name, count)
-
-
-def _atari(name: str, count: int) -> Environment:
-    from tidelog.envs.atari import atari
-
-    return atari(name, count)
-
-
-def _procgen(name: str, count: int) -> Environment:
-    from tidelog.envs.procgen import procgen
-
-    return procgen(name, count)
-
-
 def _hosted(functional: Functional, count: int) -> Environment:
-    from tidelog.envs.hosted import Hosted
+    from tidelog.envs.functional import Hosted
 
     return Hosted(functional, count)
 
@@ -111,11 +89,17 @@ def _named(name: str, count: int) -> Environment:
             raise ConfigError(f"{kind} needs a file. fix: write {kind}:PATH")
         return _FROM_FILE[kind](path, count)
     if kind == "envpool":
-        return _pool(path, count)
+        from tidelog.envs.pools import pool
+
+        return pool(path, count)
     if name.startswith("ALE/"):
-        return _atari(name, count)
+        from tidelog.envs.pools import atari
+
+        return atari(name, count)
     if name.startswith("procgen/"):
-        return _procgen(name.removeprefix("procgen/"), count)
+        from tidelog.envs.procgen import procgen
+
+        return procgen(name.removeprefix("procgen/"), count)
     if kind == "jax":
         return _hosted(functional(name), count)
     if name in _BUILT_IN:
@@ -141,8 +125,7 @@ def _from_gymnasium(source: Any, count: int) -> Environment:
 
 
 def _one_by_one(source: Any, count: int) -> Environment:
-    from tidelog.envs.gym import Gymnasium
-    from tidelog.envs.gym_saving import ResumableGymnasium, can_save
+    from tidelog.envs.gym import Gymnasium, ResumableGymnasium, can_save
 
     maker = _maker(source, count)
     copies = [maker() for _ in range(positive("count", count))]

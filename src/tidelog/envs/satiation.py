@@ -27,7 +27,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.tabular import Floats, Tabular, View
+from tidelog.envs.tabular import Floats, Tabular, View, pack_probabilities
 from tidelog.errors import ConfigError
 from tidelog.types import Vector
 
@@ -89,13 +89,13 @@ def clicks() -> Floats:
     return probabilities
 
 
-def editor() -> Floats:
+def logging_policy() -> Floats:
     """The logging policy, `[218, 12]`: mostly items with a high click probability now, every item at 0.025 or more."""
     liked = np.exp(_SHARPNESS * clicks())
     return np.asarray((1.0 - _ERRATIC) * liked / liked.sum(1, keepdims=True) + _ERRATIC / len(ITEMS))
 
 
-def within(policy: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
+def support(policy: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
     """The support of a logging policy `[S, N]`, for `optimal`: items at least `threshold` times the mode."""
     return np.asarray(policy >= threshold * policy.max(1, keepdims=True))
 
@@ -143,16 +143,14 @@ class SatiationLog:
         return np.bincount(self.user, self.reward, len(self.users)).astype(np.float64)
 
 
-def visits(act: Act, users: int, seed: int = 0, length: int = 50, limit: int = 300) -> SatiationLog:
+def simulate_visits(act: Act, users: int, seed: int = 0, length: int = 50, limit: int = 300) -> SatiationLog:
     """Simulate visits of users under a policy that sees the last `length` events; `limit` steps truncate.
 
     ConfigError if the policy does not return probabilities [B, 12].
     """
-    from tidelog.envs.finite import packed
-
     generator = np.random.default_rng(seed)
     problem = satiation()
-    successor, cumulative = packed(problem.transition.reshape(-1, problem.states))
+    successor, cumulative = pack_probabilities(problem.transition.reshape(-1, problem.states))
     items, kinds = np.zeros((2, users, length + limit), np.int32)
     chance = np.zeros((users, limit), np.float32)
     live, state = np.arange(users), np.zeros(users, np.int64)

@@ -1,9 +1,12 @@
-"""Finite problems as arrays, with exact values by linear algebra; the same arrays also run as an environment.
+"""Finite problems as arrays: exact values by linear algebra, and an environment of `W` copies.
 
 Letters in shapes: `S` states, `A` actions, `H` horizon, `W` copies.
 A policy is `[S, A]` probabilities, `[S]` whole numbers (deterministic), or, with a horizon, `[H, S, A]`.
 Final states are absorbing and have value 0; the reward for entering them counts. With a horizon the problem stops
 after `H` decisions: values sum the rewards of these decisions, and `play` reports the stop as a truncation.
+
+The environment samples successors from one flat array of cumulative probabilities: row `r = state * A + action` has
+values in `(r, r + 1]`; one binary search serves all copies, and only possible successors use memory.
 """
 
 from __future__ import annotations
@@ -16,8 +19,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.protocol import Leaves
-from tidelog.errors import ConfigError
+from tidelog.envs.protocol import (
+    BatchObservation,
+    Leaves,
+    Outcome,
+    Saved,
+    check_action,
+    check_saved,
+    generators_from_array,
+    generators_to_array,
+    positive,
+    require_reset,
+)
+from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Codes, Discrete, Leaf, Spec, Vector
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -212,3 +226,111 @@ def _check(problem: Tabular) -> None:
         raise ConfigError(f"{problem.name}: initial has mass on a final state: expected only live states")
     if problem.horizon is not None and problem.horizon < 1:
         raise ConfigError(f"{problem.name}: horizon = {problem.horizon}: expected at least 1")
+
+
+def pack_probabilities(chances: Floats) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Pack rows of probabilities `[rows, S]` into possible successors and cumulative probabilities, both `[rows, P]`.
+
+    Rows with fewer successors repeat their last one with cumulative probability 1, which no draw reaches.
+    """
+    possible = chances > 0
+    number = possible.sum(1)
+    order = np.argsort(~possible, axis=1, kind="stable")[:, : int(number.max())]
+    place = np.minimum(np.arange(order.shape[1]), number[:, None] - 1)
+    successor = np.take_along_axis(order, place, axis=1)
+    running = np.cumsum(np.take_along_axis(np.where(possible, chances, 0.0), order, axis=1), axis=1)
+    return successor.astype(np.int32), (running / running[:, -1:]).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    cumulative: Floats  # [possible successors], offset by the row's number
+    successor: NDArray[np.int64]  # [possible successors]
+    last: NDArray[np.int64]  # [rows]: index of each row's last entry
+
+    @classmethod
+    def of(cls, chances: Floats) -> _Rows:
+        """Pack rows of probabilities `[rows, S]`; every row must have a positive entry."""
+        row, successor = np.nonzero(chances)
+        last = np.cumsum(np.bincount(row, minlength=len(chances))) - 1
+        running = np.cumsum(chances[row, successor])
+        before = np.concatenate([[0.0], running[last[:-1]]])
+        share = (running - before[row]) / (running[last] - before)[row]
+        share[last] = 1.0
+        return cls(row + share, successor, last)
+
+    def draw(self, rows: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
+        """Sample one successor for each of the rows, `[W]`."""
+        place = np.searchsorted(self.cumulative, rows + generator.random(len(rows)), side="right")
+        return self.successor[np.minimum(place, self.last[rows])]
+
+
+class TabularEnvironment:
+    """`count` copies of a `Tabular`: entering a final state terminates, the horizon truncates.
+
+    Raises SpecError for actions of a wrong shape, out of range, or forbidden in the copy's state.
+    """
+
+    def __init__(self, problem: Tabular, count: int) -> None:
+        self.problem = problem
+        self.name = problem.name
+        self.spec: Spec = problem.spec
+        self.count = positive("count", count)
+        self._moves = _Rows.of(problem.transition.reshape(-1, problem.states))
+        self._starts = _Rows.of(problem.initial[None])
+        self._generator: np.random.Generator | None = None
+        self._state = np.zeros(count, np.int64)
+        self._age = np.zeros(count, np.int64)
+
+    def reset(self, seed: int) -> BatchObservation:
+        """Restart every copy from the initial distribution."""
+        self._generator = np.random.default_rng(seed)
+        self._state = self._start(self.count, self._generator)
+        self._age = np.zeros(self.count, np.int64)
+        return self._observed(self._state)
+
+    def step(self, action: NDArray[Any]) -> Outcome:
+        """Step every copy, `[W]` whole numbers; EnvironmentFailure before the first reset."""
+        generator = require_reset(self._generator, self.name)
+        action, problem = check_action(self.spec, action, self.count), self.problem
+        if problem.allowed is not None:
+            wrong = np.flatnonzero(~problem.allowed[self._state, action])
+            if wrong.size:
+                where = f"{self.name}, state {self._state[wrong[0]]}"
+                raise SpecError(f"{where}: action {action[wrong[0]]} is forbidden. fix: use the action mask")
+        following = self._moves.draw(self._state * problem.actions + action, generator)
+        entered = (following,) if problem.reward.ndim == 3 else ()
+        reward = np.asarray(problem.reward[(self._state, action, *entered)], np.float32)
+        terminated = problem.final[following]
+        self._age += 1
+        truncated = ~terminated & (self._age == problem.horizon)
+        shown = self._observed(following)
+        ended = terminated | truncated
+        self._state = following.copy()
+        self._state[ended] = self._start(int(ended.sum()), generator)
+        self._age[ended] = 0
+        return Outcome(reward, terminated, truncated, shown, self._observed(self._state))
+
+    def close(self) -> None:
+        """Do nothing: there are no resources to release."""
+
+    def save_state(self) -> Saved:
+        """The states, ages and the random generator."""
+        generator = require_reset(self._generator, self.name)
+        return {"state": self._state.copy(), "age": self._age.copy(), "generator": generators_to_array([generator])}
+
+    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> BatchObservation:
+        """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
+        arrays = check_saved(saved, {"state": self._state, "age": self._age, "generator": None}, self.name)
+        if (arrays["state"] < 0).any() or (arrays["state"] >= self.problem.states).any():
+            raise ConfigError(f"{self.name}: a saved state is out of range: expected 0 to {self.problem.states - 1}")
+        (self._generator,) = generators_from_array(arrays["generator"], 1, self.name)
+        self._state, self._age = arrays["state"].copy(), arrays["age"].copy()
+        return self._observed(self._state)
+
+    def _start(self, number: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        return self._starts.draw(np.zeros(number, np.int64), generator)
+
+    def _observed(self, states: NDArray[np.int64]) -> BatchObservation:
+        allowed = self.problem.allowed
+        return BatchObservation(self.problem.features(states), None if allowed is None else allowed[states])

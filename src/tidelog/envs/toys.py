@@ -8,8 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.protocol import Observed, Outcome, check_action, positive
-from tidelog.envs.saving import Saved, checked, generators_from_array, generators_to_array, started
+from tidelog.envs.protocol import (
+    BatchObservation,
+    Outcome,
+    Saved,
+    check_action,
+    check_saved,
+    generators_from_array,
+    generators_to_array,
+    positive,
+    require_reset,
+)
 from tidelog.envs.tabular import Tabular
 from tidelog.errors import ConfigError
 from tidelog.types import Continuous, Spec, Vector
@@ -35,14 +44,14 @@ class PointMass:
         self._position = np.zeros((count, size))
         self._age = 0
 
-    def reset(self, seed: int) -> Observed:
+    def reset(self, seed: int) -> BatchObservation:
         """Start every copy at a random position."""
         self._generator = np.random.default_rng(seed)
         return self._begin(self._generator)
 
     def step(self, action: NDArray[Any]) -> Outcome:
         """Move every copy, `[W, size]`; actions are clipped to the bounds; EnvironmentFailure before a reset."""
-        generator = started(self._generator, self.name)
+        generator = require_reset(self._generator, self.name)
         self._position = self._position + self.REACH * np.clip(check_action(self.spec, action, self.count), -1, 1)
         self._age += 1
         reward = -np.square(self._position).sum(1).astype(np.float32)
@@ -56,14 +65,14 @@ class PointMass:
 
     def save_state(self) -> Saved:
         """The positions, the age and the random generator."""
-        generator = started(self._generator, self.name)
+        generator = require_reset(self._generator, self.name)
         age, numbers = np.asarray(self._age), generators_to_array([generator])
         return {"position": self._position.copy(), "age": age, "generator": numbers}
 
-    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
+    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> BatchObservation:
         """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
         expected = {"position": self._position, "age": np.asarray(self._age), "generator": None}
-        arrays = checked(saved, expected, self.name)
+        arrays = check_saved(saved, expected, self.name)
         (self._generator,) = generators_from_array(arrays["generator"], 1, self.name)
         self._position, self._age = arrays["position"].copy(), int(arrays["age"])
         return self._observed()
@@ -80,13 +89,13 @@ class PointMass:
         left = np.maximum(np.abs(position)[..., None] - cls.REACH * steps, 0.0)
         return np.asarray(-np.square(left).sum((-1, -2)))
 
-    def _begin(self, generator: np.random.Generator) -> Observed:
+    def _begin(self, generator: np.random.Generator) -> BatchObservation:
         self._position = generator.uniform(-1.0, 1.0, (self.count, self.size))
         self._age = 0
         return self._observed()
 
-    def _observed(self) -> Observed:
-        return Observed({"observation": self._position.astype(np.float32)})
+    def _observed(self) -> BatchObservation:
+        return BatchObservation({"observation": self._position.astype(np.float32)})
 
 
 def chain(length: int, slip: float = 0.0) -> Tabular:

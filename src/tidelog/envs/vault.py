@@ -35,7 +35,7 @@ _ROOM = tuple(itertools.product(range(1, SIDE - 1), range(1, WALL)))
 Cell = tuple[int, int]
 
 
-class CriticInputs(NamedTuple):
+class Scene(NamedTuple):
     """The state: the agent's cell, the door's colour, the niches of the red and the blue key, the key held."""
 
     cell: Cell
@@ -58,30 +58,30 @@ def vault() -> Tabular:
     reward = transition[:, :, goal].copy()
     initial = np.zeros(states)
     initial[[place[scene] for scene in starts()]] = 1.0 / len(starts())
-    images = np.stack([*map(picture, scenes), np.zeros((SIDE * PIXELS, SIDE * PIXELS, 3), np.uint8)])
+    images = np.stack([*map(image, scenes), np.zeros((SIDE * PIXELS, SIDE * PIXELS, 3), np.uint8)])
     views = {"observation": View(Image(*images.shape[1:]), images)}
     final = np.arange(states) == goal
     return Tabular(transition, reward, initial, final, LIMIT, None, "vault", tuple(MOVES), views)
 
 
-def starts() -> list[CriticInputs]:
+def starts() -> list[Scene]:
     """The scenes at the start of an episode, all equally likely."""
     arranged = itertools.product((RED, BLUE), itertools.permutations(NICHES, 2))
-    return [CriticInputs(cell, door, keys) for door, keys in arranged for cell in _ROOM if cell not in keys]
+    return [Scene(cell, door, keys) for door, keys in arranged for cell in _ROOM if cell not in keys]
 
 
-def after(scene: CriticInputs, action: int) -> CriticInputs:
+def after(scene: Scene, action: int) -> Scene:
     """The scene after a move; the agent stays at walls and at a closed door."""
     down, right = list(MOVES.values())[action]
     cell = (scene.cell[0] + down, scene.cell[1] + right)
     if not _open(cell, scene):
         return scene
     if cell in scene.keys:
-        return CriticInputs(cell, scene.door, (), scene.keys.index(cell))
+        return Scene(cell, scene.door, (), scene.keys.index(cell))
     return scene._replace(cell=cell)
 
 
-def picture(scene: CriticInputs) -> NDArray[np.uint8]:
+def image(scene: Scene) -> NDArray[np.uint8]:
     """The image `[16, 16, 3]` of a scene; the key held colours half of the agent."""
     cells = np.zeros((SIDE, SIDE, 3), np.uint8)
     cells[[0, -1]] = cells[:, [0, -1]] = cells[:, WALL] = _STONE
@@ -94,13 +94,13 @@ def picture(scene: CriticInputs) -> NDArray[np.uint8]:
     return pixels
 
 
-def _open(cell: Cell, scene: CriticInputs) -> bool:
+def _open(cell: Cell, scene: Scene) -> bool:
     if cell == DOOR:
         return scene.held == scene.door
     return all(0 < side < SIDE - 1 for side in cell) and cell[1] != WALL
 
 
-def _reachable() -> list[CriticInputs]:
+def _reachable() -> list[Scene]:
     """All non-final scenes, those of starts first."""
     scenes = dict.fromkeys(starts())
     edge = list(scenes)

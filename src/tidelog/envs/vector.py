@@ -11,15 +11,25 @@ Letters in shapes: `W` copies, `A` number of actions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import getitem
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.checks import Batch
-from tidelog.envs.protocol import Observed, Outcome, check_action, positive
-from tidelog.envs.saving import Expected, Saved, checked, generators_from_array, generators_to_array
-from tidelog.envs.spaces import action_space, action_start, readers
+from tidelog.envs.gym import action_space, action_start, readers
+from tidelog.envs.protocol import (
+    Batch,
+    BatchObservation,
+    Expected,
+    Outcome,
+    Saved,
+    check_action,
+    check_saved,
+    generators_from_array,
+    generators_to_array,
+    positive,
+)
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
 from tidelog.types import Codes, Continuous, Discrete, Leaf, Spec
 
@@ -67,7 +77,7 @@ class VectorGymnasium:
             raise SpecError(f"{self.name} has an action mask for {action}: expected discrete actions")
         self.spec = Spec({key: column.leaf for key, column in self._columns.items()}, action, masked=self._masked)
 
-    def reset(self, seed: int) -> Observed:
+    def reset(self, seed: int) -> BatchObservation:
         """Restart every copy; the source derives the seeds of its copies from one seed."""
         self._steps = 0
         self._waiting = np.zeros(self.count, bool)
@@ -77,7 +87,9 @@ class VectorGymnasium:
         """Step every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
         if self._waiting is None:
             raise EnvironmentFailure(f"{self.name} was not reset. fix: call reset(seed) before the first step")
-        orders = self._orders(check_action(self.spec, action, self.count))
+        action = check_action(self.spec, action, self.count)
+        shifted = action if isinstance(self.spec.action, Continuous) else action + self._start
+        orders = shifted.astype(self._source.single_action_space.dtype)
         self._steps += 1
         raw, earned, terminations, truncations, info = self._call("step", 5, orders)
         batch = self._batch()
@@ -110,7 +122,11 @@ class VectorGymnasium:
         raise ConfigError(f"{self.name}: autoreset_mode is {mode_name!r}, expected a known mode. fix: {_FIX}")
 
     def _next_step(
-        self, reward: NDArray[Any], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_], observed: Observed
+        self,
+        reward: NDArray[Any],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+        observed: BatchObservation,
     ) -> Outcome:
         waited, ended = self._waiting, terminated | truncated
         if waited is None or not waited.any():
@@ -126,7 +142,9 @@ class VectorGymnasium:
         current = observed if free is None or not ended.any() else observed._replace(action_mask=free | ended[:, None])
         return Outcome(reward, terminated, truncated, observed, current, valid)
 
-    def _split_ended(self, ended: NDArray[np.bool_], raw: Any, info: Mapping[str, Any]) -> tuple[Observed, Observed]:
+    def _split_ended(
+        self, ended: NDArray[np.bool_], raw: Any, info: Mapping[str, Any]
+    ) -> tuple[BatchObservation, BatchObservation]:
         """The next observations, and the inputs of the next actions, in a step in which copies ended."""
         rows = np.flatnonzero(ended)
         observed = self._read(raw, info)
@@ -142,7 +160,9 @@ class VectorGymnasium:
         raw, info = self._call("reset", 2, options={"reset_mask": ended.copy()})
         return raw, info
 
-    def _replace_rows(self, observed: Observed, rows: NDArray[np.int64], raw: Any, info: Mapping[str, Any]) -> Observed:
+    def _replace_rows(
+        self, observed: BatchObservation, rows: NDArray[np.int64], raw: Any, info: Mapping[str, Any]
+    ) -> BatchObservation:
         """Replace the given rows of observations."""
         batch = self._batch(rows)
         leaves = {}
@@ -151,17 +171,17 @@ class VectorGymnasium:
             part = self._try(batch, _pick, raw, column.key, rows)
             leaves[name][rows] = column.read(batch, _what(name), part)
         if observed.action_mask is None:
-            return Observed(leaves)
+            return BatchObservation(leaves)
         mask = observed.action_mask.copy()
         mask[rows] = self._mask(info, rows)[rows]
-        return Observed(leaves, mask)
+        return BatchObservation(leaves, mask)
 
-    def _read(self, raw: Any, info: Mapping[str, Any]) -> Observed:
+    def _read(self, raw: Any, info: Mapping[str, Any]) -> BatchObservation:
         batch, leaves = self._batch(), {}
         for name, column in self._columns.items():
-            value = raw if column.key is None else self._try(batch, _under, raw, column.key)
+            value = raw if column.key is None else self._try(batch, getitem, raw, column.key)
             leaves[name] = column.read(batch, _what(name), value)
-        return Observed(leaves, self._mask(info) if self._masked else None)
+        return BatchObservation(leaves, self._mask(info) if self._masked else None)
 
     def _mask(self, info: Mapping[str, Any], rows: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
         batch, size = self._batch(), self._source.single_action_space.n
@@ -171,11 +191,6 @@ class VectorGymnasium:
             copy = missing[0] if rows is None else rows[missing[0]]
             raise batch.failure(int(copy), "the info has no action_mask")
         return batch.flags("the info's action_mask", info["action_mask"], (size,))
-
-    def _orders(self, action: NDArray[Any]) -> NDArray[Any]:
-        if isinstance(self.spec.action, Continuous):
-            return action.astype(self._source.single_action_space.dtype)
-        return (action + self._start).astype(self._source.single_action_space.dtype)
 
     def _call(self, what: str, parts: int, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the source and check the number of returned values."""
@@ -214,11 +229,11 @@ class VectorCartPole(VectorGymnasium):
             "steps": np.asarray(self._steps),
         }
 
-    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
+    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> BatchObservation:
         """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
         like: Expected = {"state": np.zeros((4, self.count)), "age": np.zeros(self.count, np.int32)}
         like |= {"generator": None, "steps": np.asarray(0)}
-        arrays = checked(saved, like, self.name)
+        arrays = check_saved(saved, like, self.name)
         (generator,) = generators_from_array(arrays["generator"], 1, self.name)
         source = self._source
         source.state, source.steps, source.np_random = arrays["state"].copy(), arrays["age"].copy(), generator
@@ -285,10 +300,6 @@ def _pick(raw: Any, key: str | None, rows: NDArray[np.int64]) -> NDArray[Any]:
     if isinstance(raw, np.ndarray) and raw.dtype == object:
         return np.stack([np.asarray(raw[row] if key is None else raw[row][key]) for row in rows])
     return np.asarray(raw if key is None else raw[key])[rows]
-
-
-def _under(raw: Any, key: str) -> Any:
-    return raw[key]
 
 
 def _what(name: str) -> str:

@@ -16,8 +16,7 @@ from tidelog.data.io.export import column_labels
 from tidelog.data.parsing import column as parse
 from tidelog.data.sources import table_of
 from tidelog.errors import ConfigError, SpecError, nearest
-from tidelog.policies.policy import Policy
-from tidelog.policies.replay_policy import replay_actions
+from tidelog.policies.policy import Policy, replay_actions
 from tidelog.runtime.observations import column_names, feature_names, filled
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 

@@ -9,24 +9,28 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Mapping
+import platform
+from collections.abc import Callable, Mapping
 from functools import cached_property
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
-from tidelog.algorithms import algorithm_class
-from tidelog.algorithms.core.hyperparameters import from_config
+from tidelog.algorithms import algorithm_class, algorithm_name
+from tidelog.algorithms.core.contract import Portable
+from tidelog.algorithms.core.hyperparameters import from_config, to_config
 from tidelog.data.scaling import Scaler
-from tidelog.errors import CheckpointError, ConfigError, SpecError
-from tidelog.policies.export.manifest import contents
-from tidelog.policies.named_arrays import fill
+from tidelog.errors import CheckpointError, ConfigError, ExportError, SpecError
+from tidelog.networks.recipe import named
+from tidelog.policies.named_arrays import array_file, fill
 from tidelog.recommend.ranking import ranker
-from tidelog.runtime.artefact_files import Saved, write
+from tidelog.runtime.artefact_files import WEIGHTS, Saved, described, write
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
 from tidelog.runtime.policy import Memory, carried
 from tidelog.runtime.ranking import Ranker
@@ -57,7 +61,8 @@ def _sample(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, k
 
 @eqx.filter_jit
 def _probabilities(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, key: None, carry: Any) -> Any:
-    return algorithm.distribution(params, leaves, mask, carry).probabilities(), None
+    policy = algorithm.distribution(params, leaves, mask, carry)
+    return (None if policy is None else policy.probabilities()), None
 
 
 @eqx.filter_jit
@@ -122,7 +127,12 @@ class Policy:
         if not isinstance(self.spec.action, Discrete):
             raise SpecError("continuous actions have no probabilities. fix: use log_probability(observation, action)")
         inputs = self._read(observation, mask)
-        return _unbatched(self._apply(_probabilities, inputs, memory), inputs)
+        probabilities = self._apply(_probabilities, inputs, memory)
+        if probabilities is None:
+            raise SpecError(
+                f"{type(self.algorithm).__name__} has no probabilities of actions. fix: give it a method `distribution`"
+            )
+        return _unbatched(probabilities, inputs)
 
     def log_probability(
         self, observation: Any, action: Any, mask: Any = None, memory: Memory | None = None
@@ -234,7 +244,7 @@ class Policy:
         It holds weights, a manifest and checksums; `tl.export` adds ONNX and the parity record.
         """
         target = Path(path)
-        write(target, *contents(self))
+        write(target, *artefact_contents(self))
         return target
 
 
@@ -280,3 +290,96 @@ def _check_widths(algorithm: Any, weights: int, where: str) -> None:
 
 def _unbatched(values: NumpyArray, inputs: RawBatch) -> NumpyArray:
     return values[0] if inputs.single else values
+
+
+PACKAGES = ("tidelog", "jax", "equinox", "numpy")
+
+
+def artefact_contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Return the files of a policy and its manifest, without ONNX, parity and metrics."""
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    manifest = {
+        "algorithm": algorithm_name(policy.algorithm),
+        "config": to_config(policy.algorithm),
+        "spec": policy.spec.to_json(),
+        "scaler": policy.scaler.to_json(),
+        **described(policy.spec),
+        "origin": policy.origin,
+        "metrics": None,
+        "versions": {**versions, "python": platform.python_version()},
+        "recipe": plain_recipe(policy),
+        "onnx": None,
+        "parity": None,
+    }
+    return {WEIGHTS: array_file(policy.params)}, manifest
+
+
+def recipe_of(policy: Any) -> Mapping[str, Any]:
+    """Return the acting computation as nodes with arrays; ExportError for custom modules."""
+    if not isinstance(policy.algorithm, Portable):
+        raise ExportError(
+            f"{type(policy.algorithm).__name__} has no recipe(), only the JAX runtime can run it. fix: add recipe()"
+        )
+    return policy.algorithm.recipe(policy.params)
+
+
+def plain_recipe(policy: Any) -> dict[str, Any] | None:
+    """Return the recipe with the names of arrays in place of the arrays, or None without a recipe."""
+    try:
+        nodes: dict[str, Any] = named(recipe_of(policy), policy.params)
+    except ExportError:
+        return None
+    return nodes
+
+
+Leaves = dict[str, NDArray[Any]]
+Mask = NDArray[np.bool_] | None
+Answer = Callable[[Leaves, Mask, NDArray[Any] | slice, Memory | None], NDArray[Any] | None]
+
+
+def replay_actions(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:
+    """Return deterministic actions [N, ...] for observations in episode order; `starts` [E + 1]: first rows, N."""
+    actions = answers_along(
+        policy, leaves, starts, mask, lambda seen, allowed, rows, memory: policy(seen, allowed, memory)
+    )
+    return cast("NDArray[Any]", actions)
+
+
+def log_probability_along(
+    policy: Policy, leaves: Leaves, action: NDArray[Any], starts: NDArray[Any], mask: Mask = None
+) -> NDArray[Any] | None:
+    """Return log-probabilities [N] of logged actions, or None without a density."""
+    return answers_along(
+        policy,
+        leaves,
+        starts,
+        mask,
+        lambda seen, allowed, rows, memory: policy.log_probability(seen, action[rows], allowed, memory),
+    )
+
+
+def answers_along(
+    policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask, answer: Answer
+) -> NDArray[Any] | None:
+    """Return the outputs [N, ...] of `answer(leaves, mask, rows, memory)` at every step, or None after the first None.
+
+    A feed-forward policy is called once for all rows. A recurrent policy is called step by step, for all episodes that
+    continue; where the call does not update the memory, acting updates it.
+    """
+    if not policy.is_recurrent:
+        return answer(leaves, mask, slice(None), None)
+    lengths = np.diff(starts)
+    order = np.argsort(-lengths, kind="stable")  # longest first: the episodes that continue are always the first ones
+    memory, outputs = policy.start(len(order)), dict[int, NDArray[Any]]()
+    for t in range(int(lengths.max())):
+        rows = starts[order[: int((lengths > t).sum())]] + t
+        seen, allowed = {name: leaf[rows] for name, leaf in leaves.items()}, None if mask is None else mask[rows]
+        memory = memory.of(slice(len(rows)))
+        before = memory.carry
+        output = answer(seen, allowed, rows, memory)
+        if output is None:
+            return None
+        if memory.carry is before:
+            policy(seen, allowed, memory)
+        outputs |= zip(rows.tolist(), output, strict=True)
+    return np.stack([outputs[row] for row in range(len(outputs))])

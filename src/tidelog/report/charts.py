@@ -68,7 +68,9 @@ class Axis:
             powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
             chosen = list(powers)[:: max(1, math.ceil(len(powers) / most))]
             return [10.0**power for power in chosen]
-        step = _round_step((self.high / most) - (self.low / most))
+        rough = (self.high / most) - (self.low / most)
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(factor * power for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * power >= rough * (1 - 1e-9))
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [place * step for place in range(first, last + 1)]
 
@@ -98,11 +100,6 @@ def short(value: float) -> str:
             power = {"G": 1e9, "M": 1e6, "k": 1e3}[unit]
             return f"{value / power:.4g}{unit}"
     return f"{value:.4g}" if size > 1e-12 else "0"
-
-
-def _round_step(rough: float) -> float:
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next(factor * power for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * power >= rough * (1 - 1e-9))
 
 
 _SMALL, _HEIGHT, _FOOT = 280, 96, 18

@@ -12,7 +12,7 @@ import numpy as np
 
 from tidelog.data.log import Log
 from tidelog.errors import TidelogError
-from tidelog.policies.replay_policy import replay_actions
+from tidelog.policies.policy import replay_actions
 from tidelog.report.charts import Source, Values, overlaid, shares
 from tidelog.report.frame import figure, grid, legend, paragraph, section
 from tidelog.report.learning_part import Line, lines_of
@@ -63,7 +63,10 @@ def _one_log(found: LogSource, lines: Sequence[Line], several: bool) -> str:
     part, notes, chosen = part_of(found.log, lines), [], []
     for line in lines:
         try:
-            chosen.append(Choices(line, _policy_actions(line, part)))
+            run, rows = line.run, part.log.transitions[: part.steps]
+            policies = [member_policy(run.path, run.record, member) for member in line.members[:MOST_MEMBERS]]
+            actions = [replay_actions(policy, rows.observation, part.starts, rows.mask) for policy in policies]
+            chosen.append(Choices(line, np.stack(actions)))
         except TidelogError as error:
             notes.append(f"{line.name}: its policy cannot be loaded. {error}")
     names = ", ".join(line.name for line in lines)
@@ -92,13 +95,6 @@ def part_of(log: Log, lines: Sequence[Line]) -> Part:
     return Part(
         part, steps, f"Actions of the log and the policies' deterministic choices, at {scope} of {whose}{sampled}."
     )
-
-
-def _policy_actions(line: Line, part: Part) -> Values:
-    run, rows = line.run, part.log.transitions[: part.steps]
-    policies = [member_policy(run.path, run.record, member) for member in line.members[:MOST_MEMBERS]]
-    seen, allowed = rows.observation, rows.mask
-    return np.stack([replay_actions(policy, seen, part.starts, allowed) for policy in policies])
 
 
 def _likeness(one: Choices, part: Part) -> str:
@@ -135,14 +131,10 @@ def _pictures(part: Part, chosen: Sequence[Choices]) -> Iterator[str]:
             ]
             means = ", ".join(f"{one.name} mean {one.values.mean():.4g}" for one in sources)
             yield figure(name, overlaid(f"Distribution of {name}: {means}", sources), means)
-    hidden = _hidden(space)
-    if hidden:
-        yield paragraph(f"{hidden:,} more action dimensions are not shown.")
-
-
-def _hidden(space: Discrete | MultiDiscrete | Continuous) -> int:
     size = 1 if isinstance(space, Discrete) else len(space.sizes) if isinstance(space, MultiDiscrete) else space.size
-    return max(0, size - _MOST_DIMENSIONS)
+    hidden = size - _MOST_DIMENSIONS
+    if hidden > 0:
+        yield paragraph(f"{hidden:,} more action dimensions are not shown.")
 
 
 def _share_bars(

@@ -42,7 +42,8 @@ def write_data_page(path: str | Path, report: Report, log: Log | None = None, ta
 
 def data_page(report: Report, log: Log | None = None, table: Description | None = None) -> str:
     """The page as text: verdict and problems; for a log also its distributions and first rows."""
-    sections = [_verdict(report), _problems(report)]
+    ordered = sorted(report.problems, key=lambda problem: LEVELS.index(problem.level))
+    sections = [_verdict(report), section("Problems", "".join(map(problem, ordered)) or "<p>None.</p>")]
     sections += [] if table is None else [_columns(table)]
     sections += [] if log is None else _log_sections(log)
     return page(Path(report.source).name or report.source, report.source, sections, "data")
@@ -55,11 +56,6 @@ def _verdict(report: Report) -> str:
     level = "error" if not report.ok else "warning" if report.warnings else "good"
     verdict = f'<p class="verdict {level}"><strong>{word}</strong> {meaning}</p>'
     return section("Data checks", f"{verdict}<p>{report.rows:,} rows read; {summary}.</p>")
-
-
-def _problems(report: Report) -> str:
-    ordered = sorted(report.problems, key=lambda problem: LEVELS.index(problem.level))
-    return section("Problems", "".join(map(problem, ordered)) or "<p>None.</p>")
 
 
 def problem(problem: Problem) -> str:
@@ -91,9 +87,16 @@ def _columns(description: Description) -> str:
 
 def _log_sections(log: Log) -> list[str]:
     statistics = log.statistics()
+    if log.propensity is None:
+        propensities = figure("propensities", "", "none logged: the probabilities of the logged actions are unknown")
+    else:
+        propensities = _numbers("propensity of the logged action", log.propensity)
     return [
-        section("Episodes and returns", log_tiles(statistics) + grid([*_lengths(log), *_rewards(log)])),
-        section("Actions and propensities", grid([*_actions(log, statistics), *_propensities(log)])),
+        section(
+            "Episodes and returns",
+            log_tiles(statistics) + grid([_numbers("length of an episode", np.diff(log.starts)), *_rewards(log)]),
+        ),
+        section("Actions and propensities", grid([*_actions(log, statistics), propensities])),
         section("Observations", _features(log, statistics)),
         section("First rows", _first_rows(log)),
     ]
@@ -104,10 +107,6 @@ def log_tiles(statistics: Statistics) -> str:
     shown = (("episodes", statistics.episodes), ("steps", statistics.steps), ("terminated", statistics.terminated),
              ("truncated", statistics.truncated), ("without a target", statistics.without_target))  # fmt: skip
     return tiles((f"{n:,}", name) for name, n in shown)
-
-
-def _lengths(log: Log) -> Iterator[str]:
-    yield _numbers("length of an episode", np.diff(log.starts))
 
 
 def _rewards(log: Log) -> Iterator[str]:
@@ -132,13 +131,6 @@ def _actions(log: Log, statistics: Statistics) -> Iterator[str]:
     else:
         for place, column in counts.items():
             yield _counts(f"action[{place}]", dict(zip(map(str, range(len(column))), column, strict=True)))
-
-
-def _propensities(log: Log) -> Iterator[str]:
-    if log.propensity is None:
-        yield figure("propensities", "", "none logged: the probabilities of the logged actions are unknown")
-    else:
-        yield _numbers("propensity of the logged action", log.propensity)
 
 
 def _features(log: Log, statistics: Statistics) -> str:

@@ -76,9 +76,16 @@ def learning(runs: Sequence[SavedRun]) -> str:
     """The section: training and held-out losses, then evaluations, then all other metrics."""
     lines = lines_of(runs)
     own = {name for run in runs for name in run.record.options.own_evaluators}
-    kinds: dict[str, list[str]] = {title: [] for title in _TITLES}
-    for metric in _metrics(lines):
-        kinds[_kind(metric, own)].append(metric)
+    losses, evaluations, others = list[str](), list[str](), list[str]()
+    seen = [name for line in lines for row in line.rows[:1] + line.rows[-1:] for name in row if name not in KEYS]
+    for metric in dict.fromkeys(name.removeprefix(HELD_OUT) for name in seen):  # as its training loss is called
+        evaluated = metric.startswith("play/") or metric in own
+        (evaluations if evaluated else losses if "loss" in metric else others).append(metric)
+    kinds = {
+        "Losses in training and on held-out episodes": losses,
+        "Evaluations during training": evaluations,
+        "Other training metrics": others,
+    }
     more = sum(len(run.record.configs) for run in runs) - len(lines)
     body = [paragraph(_explained(lines), "soft"), colours(lines) if len(lines) > 1 else ""]
     body += [paragraph(f"{more:,} more algorithms of the population are not shown.")] if more else []
@@ -86,25 +93,6 @@ def learning(runs: Sequence[SavedRun]) -> str:
         if metrics:
             body.append(heading(title) + grid((_chart(metric, lines) for metric in metrics), broad=True))
     return section("Learning curves", "".join(body), "learning")
-
-
-_TITLES = (
-    "Losses in training and on held-out episodes",
-    "Evaluations during training",
-    "Other training metrics",
-)
-
-
-def _kind(metric: str, own: set[str]) -> str:
-    if metric.startswith("play/") or metric in own:
-        return _TITLES[1]
-    return _TITLES[0] if "loss" in metric else _TITLES[2]
-
-
-def _metrics(lines: Sequence[Line]) -> list[str]:
-    """Metric names in the order of the reports; a held-out loss uses the name of its training loss."""
-    seen = [name for line in lines for row in line.rows[:1] + line.rows[-1:] for name in row if name not in KEYS]
-    return list(dict.fromkeys(name.removeprefix(HELD_OUT) for name in seen))
 
 
 def _explained(lines: Sequence[Line]) -> str:

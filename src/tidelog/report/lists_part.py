@@ -12,10 +12,10 @@ import numpy as np
 from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.errors import TidelogError
 from tidelog.policies.statistics import Interval
-from tidelog.recommend.interactions.held_out import Cases, next_events
+from tidelog.recommend.interactions.held_out import next_events
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
-from tidelog.recommend.metrics.ranked_lists import Comparison, RankingRow, compare
+from tidelog.recommend.metrics.ranked_lists import Comparison, compare
 from tidelog.report.frame import bullets, heading, paragraph, section, table
 from tidelog.report.learning_part import Line, lines_of
 from tidelog.report.saved import LogSource, SavedRun, fingerprint, ranks
@@ -50,7 +50,11 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     if not share:
         return paragraph("A run held out no period, so the quality of its lists is unknown. fix: train with held_out.")
     split = found.log.split(share=share)
-    cases, scope = _some(next_events(split.test, split.test.targets))
+    cases = next_events(split.test, split.test.targets)
+    scope = f"all {len(cases):,} events"
+    if len(cases) > MOST_CASES:
+        chosen = np.sort(np.random.default_rng(0).permutation(len(cases))[:MOST_CASES])
+        cases, scope = cases.take(chosen), f"{MOST_CASES:,} random events"
     notes: list[str] = []
     rankers = _baselines(split.train) | dict(_learnt(lines, notes))
     k = min(LENGTH, len(found.log.items) - 1)
@@ -61,7 +65,11 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
         "it cannot show what is good in the long run."
     )
     head = ("", "events", "cases", *MEASURES, "coverage", "entropy")
-    rows = [_cells(row) for row in compared.rows]
+    rows = []
+    for row in compared.rows:
+        scores = [_between(row.scores[measure]) for measure in MEASURES]
+        diversity = [f"{value:.3f}" for value in row.spread.values()]
+        rows.append([row.ranker, row.kind, f"{row.cases:,}", *scores, *diversity])
     marked = [
         place for place, row in enumerate(compared.rows) if row.ranker not in _COUNTED and ALONE not in row.ranker
     ]
@@ -98,19 +106,6 @@ def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Rank
             yield f"{name}, {ALONE}", policy.ranker(supervised=True)
 
 
-def _some(cases: Cases) -> tuple[Cases, str]:
-    """At most `MOST_CASES` random cases, and a description of them."""
-    if len(cases) <= MOST_CASES:
-        return cases, f"all {len(cases):,} events"
-    rows = np.sort(np.random.default_rng(0).permutation(len(cases))[:MOST_CASES])
-    return cases.take(rows), f"{MOST_CASES:,} random events"
-
-
-def _cells(row: RankingRow) -> list[str]:
-    scores = [_between(row.scores[measure]) for measure in MEASURES]
-    return [row.ranker, row.kind, f"{row.cases:,}", *scores, *(f"{value:.3f}" for value in row.spread.values())]
-
-
 def _gains(found: Comparison, rankers: Mapping[str, Ranker]) -> Iterator[str]:
     """Gain of Q over the encoder alone, on the same users."""
     for name in rankers:
@@ -132,18 +127,16 @@ def _between(score: Interval) -> str:
 
 def _collapses(runs: Sequence[SavedRun]) -> str:
     """Warnings if coverage or entropy fell far below its best during training; else a sentence that it did not."""
+    names = {run.record.algorithm for run in runs}
+    watched = {name: getattr(ALGORITHMS.get(name), "watched_metrics", ()) for name in names}
     warnings = [
         f"{run.name}, seed {row['seed']}: {name} fell to {row[name]:.3g} at update {row['update']:,}, below a quarter "
         "of its best: fewer and fewer items are recommended. fix: lower the weight of Q or its learning rate, or raise "
         "the threshold."
         for run in runs
         for place, row in enumerate(run.rows)
-        for name in collapsed_metrics(_watched(run), row, run.rows[:place])
+        for name in collapsed_metrics(watched[run.record.algorithm], row, run.rows[:place])
     ]
     if not warnings:
         return paragraph("No collapse: coverage and entropy of lists never fell below a quarter of their best.")
     return heading("Collapse") + bullets(warnings)
-
-
-def _watched(run: SavedRun) -> Sequence[str]:
-    return getattr(ALGORITHMS.get(run.record.algorithm), "watched_metrics", ())

@@ -122,18 +122,17 @@ def _check_target(target: Path) -> None:
         raise ConfigError(
             f"{target.parent} is not a folder; nothing was written. fix: create it first, or choose another name"
         )
-    if target.exists() and not _is_ours(target):
+    if not target.exists():
+        return
+    try:
+        with target.open("rb") as file:
+            ours = mark(KIND).encode() in file.read(1000)
+    except OSError as error:
+        raise ConfigError(f"{target} exists and cannot be read: {error}. fix: choose another name") from error
+    if not ours:
         raise ConfigError(
             f"{target} exists and is not a report of tidelog; nothing was written. fix: choose another name"
         )
-
-
-def _is_ours(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            return mark(KIND).encode() in file.read(1000)
-    except OSError as error:
-        raise ConfigError(f"{path} exists and cannot be read: {error}. fix: choose another name") from error
 
 
 def _put(target: Path, text: str) -> None:
@@ -146,15 +145,11 @@ def _put(target: Path, text: str) -> None:
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        temporary.chmod(0o666 & ~_umask())
+        mask = os.umask(0)  # the only way to read it
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
         temporary.replace(target)
     except OSError as error:
         raise ConfigError(f"{target} cannot be written: {error}") from error
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    now = os.umask(0)
-    os.umask(now)
-    return now

@@ -20,7 +20,7 @@ from tidelog.data.log import Log
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
 from tidelog.ope.verdict.verdict_store import SavedVerdict, read_verdicts
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.recommend.interactions.reopen import reopen_any
+from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.training.engine.log_streaming import is_mapped
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.record import Record
@@ -175,7 +175,7 @@ def plain(value: Any) -> str:
     return str(value)
 
 
-def shown(path: Path) -> str:
+def quoted(path: Path) -> str:
     """A path, quoted for a shell command."""
     return shlex.quote(str(path))
 

@@ -13,7 +13,7 @@ from tidelog.errors import TidelogError
 from tidelog.recommend.interactions.log import Interactions, text
 from tidelog.report.data_page import log_tiles, problem
 from tidelog.report.frame import bullets, command, definitions, heading, paragraph, section, table
-from tidelog.report.saved import LogSource, SavedRun, fingerprint, plain, shown, source
+from tidelog.report.saved import LogSource, SavedRun, fingerprint, plain, quoted, source
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.selection import Selection
 
@@ -105,7 +105,8 @@ def _differences(runs: Sequence[SavedRun]) -> str:
 
 def _hyper(run: SavedRun) -> str:
     """All hyper-parameters of the first algorithm; changed ones are marked, also in the text."""
-    config, defaults = run.record.configs[0], _defaults(run.record.algorithm)
+    config, name_of = run.record.configs[0], run.record.algorithm
+    defaults = to_config(ALGORITHMS[name_of]()) if name_of in ALGORITHMS else {}
     rows, marked = [], []
     for place, (name, value) in enumerate(config.items()):
         known = name in defaults
@@ -116,10 +117,6 @@ def _hyper(run: SavedRun) -> str:
     more = len(run.record.configs) - 1
     caption = f"{run.record.algorithm}: hyper-parameters" + (f" of the first of {more + 1} algorithms" if more else "")
     return table(("hyper-parameter", "value", "default"), rows, caption, marked=marked, named=True)
-
-
-def _defaults(name: str) -> dict[str, Any]:
-    return to_config(ALGORITHMS[name]()) if name in ALGORITHMS else {}
 
 
 def _trained(run: SavedRun) -> Iterator[tuple[str, str]]:
@@ -151,4 +148,4 @@ def _state(run: SavedRun) -> str:
         return paragraph(where + " It is complete.")
     if selection.exhausted:
         return paragraph(where + " It stopped early, because its reports no longer improved.")
-    return paragraph(where + " Continue with:") + command(f"tidelog resume {shown(run.path)}")
+    return paragraph(where + " Continue with:") + command(f"tidelog resume {quoted(run.path)}")

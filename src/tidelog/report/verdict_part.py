@@ -26,7 +26,7 @@ from tidelog.report.frame import (
     table,
     with_picture,
 )
-from tidelog.report.saved import SavedRun, plain, ranks, shown
+from tidelog.report.saved import SavedRun, plain, quoted, ranks
 
 # decision -> class of the style sheet, sign, label, meaning
 WORDS = {
@@ -71,7 +71,7 @@ def verdict_section(run: SavedRun) -> str:
 
 def _none(run: SavedRun) -> str:
     held_out = len(run.record.held_out)
-    judge = f"tidelog judge {shown(run.path)}"
+    judge = f"tidelog judge {quoted(run.path)}"
     if held_out:
         text = f"This run was not judged yet. This command judges it on its {held_out:,} held-out episodes:"
         return paragraph(text) + command(judge)
@@ -224,7 +224,8 @@ def _one(saved: SavedVerdict) -> str:
     reaches.append(Reach("logger, as recorded", verdict.logger, "c1", strong=True))
     title = "Estimated mean returns with intervals: " + "; ".join(f"{r.name} {_between(r.interval)}" for r in reaches)
     text = f"{verdict.deciding} decides. The line is the logger's mean return; arrows point to ends outside the chart."
-    picture = figure("Mean return, estimated", intervals(title, reaches, _finite(verdict.logger.estimate)), text)
+    logger = verdict.logger.estimate
+    picture = figure("Mean return, estimated", intervals(title, reaches, logger if np.isfinite(logger) else None), text)
     marked = [place for place, row in enumerate(rows) if row.name == verdict.deciding]
     if not rows:
         return paragraph("No estimate was computed; see the reasons of the verdict.") + _context(verdict)
@@ -300,7 +301,3 @@ def _plain(value: float) -> str:
 
 def _share(value: float) -> str:
     return f"{value:.1%}" if np.isfinite(value) else "no number"
-
-
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None

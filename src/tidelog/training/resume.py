@@ -9,7 +9,7 @@ from typing import Any
 from tidelog.data.log import Log
 from tidelog.errors import CheckpointError, ConfigError, LogError
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.recommend.interactions.reopen import reopen_any
+from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.members import fresh_learners

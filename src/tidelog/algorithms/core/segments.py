@@ -205,7 +205,7 @@ class LivePasses:
     def init(self, count: int, key: jax.Array | None = None) -> PassState:
         """Return the state before the first pass."""
         if key is None:
-            raise TypeError("Passes.init needs a key, got None. fix: pass key=jax.random.key(seed)")
+            raise TypeError("LivePasses.init needs a key, got None. fix: pass key=jax.random.key(seed)")
         return PassState(jnp.int32(0), key)
 
     def draw(

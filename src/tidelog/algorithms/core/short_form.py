@@ -7,10 +7,11 @@ A class in the short form has no `phases`. It writes
 - `loss(state, batch, key)`: the losses, named after the fields that they train, and metrics;
 - `act(params, observation, key=None)`, or `distribution(params, observation)`, or both.
 
-The state then also has `opt_states` (by field), `step` and `key`. One update is `gradient_steps`, one step for each
-named loss in turn, then `follow_targets`; a class with its own `update(state, batch, key)` calls these as it needs.
-Samples are uniform n-step transitions of the log. These hyper-parameters are read where the class has them:
-`batch_size`, `discount`, `n_step`, `learning_rate`, `NAME_learning_rate`, `optimiser`, `gradient_clip`, `target_rate`.
+The state then also has `opt_states` (by field), `step`, `updates` (planned, for schedules) and `key`. One update is
+`gradient_steps`, one step for each named loss in turn, then `follow_targets`; a class with its own
+`update(state, batch, key)` calls these as it needs. Samples are uniform n-step transitions of the log. These
+hyper-parameters are read where the class has them: `batch_size`, `discount`, `n_step`, `learning_rate`,
+`NAME_learning_rate`, `optimiser`, `gradient_clip`, `target_rate`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ DEFAULTS = {
     "gradient_clip": None,
     "target_rate": 0.005,
 }
-ADDED = ("opt_states", "step", "key")  # fields of the state
+ADDED = ("opt_states", "step", "updates", "key")  # fields of the state
 
 
 def complete(name: str, cls: type[Any]) -> type[Any]:
@@ -51,6 +52,7 @@ def complete(name: str, cls: type[Any]) -> type[Any]:
     takes = getattr(cls, "takes", ())
     lacks = ["init"] * ("init" not in has)
     lacks += ["loss (or phases)"] * (not has & {"loss", "phases"})
+    lacks += [name for name in ("stores", "policy_params") if "phases" in has and not hasattr(cls, name)]
     lacks += ["act (or distribution)"] * (not has & {"act", "distribution"})
     if lacks:
         raise ConfigError(f"register: {cls.__name__} has no {' and no '.join(lacks)}. fix: write these methods")
@@ -152,7 +154,7 @@ def _complete_learning(name: str, cls: type[Any]) -> None:
                 f"fix: give {cls.__name__}.act an argument `mask`, [B, A] bool"
             )
         network_key, key = jax.random.split(key)
-        return _with_optimisers(self, initial(self, spec, network_key), key)
+        return _with_optimisers(self, initial(self, spec, network_key), key, updates)
 
     def update(self: Any, state: Any, batch: Batch, key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
         """Do one gradient step for each loss, then move the target networks."""
@@ -177,7 +179,7 @@ def _validation_losses(config: Any, state: Any, batch: Batch, key: jax.Array) ->
     return {f"{name}_loss": loss for name, loss in named_losses(config, state, batch, key)[0].items()}
 
 
-def _with_optimisers(config: Any, networks: Any, key: jax.Array) -> Any:
+def _with_optimisers(config: Any, networks: Any, key: jax.Array, updates: int) -> Any:
     """Return the full state; every array in its own buffer, because training donates them."""
     owner = type(config).__name__
     fields = getattr(networks, "_fields", ())
@@ -193,7 +195,7 @@ def _with_optimisers(config: Any, networks: Any, key: jax.Array) -> Any:
     full = _state_type(type(networks).__name__, fields)
     optimiser = setting(config, "optimiser")
     opt_states = {name: init_opt_state(optimiser, getattr(networks, name)) for name in _networks(type(networks))}
-    return full(*networks, opt_states, jnp.int32(0), key)
+    return full(*networks, opt_states, jnp.int32(0), jnp.int32(updates), key)
 
 
 def _networks(state: type[Any]) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ class LogColumns:
     extra: dict[str, Values]  # further columns [N]
     episode_ids: Values  # [E]: the episode names of the source
     report: Report
-    origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.interactions.reopen` reads it again
+    origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.interactions.readers.reopen` reads it again
 
     def __len__(self) -> int:
         return len(self.position)

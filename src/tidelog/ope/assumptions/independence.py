@@ -31,7 +31,7 @@ from scipy import sparse
 from scipy.special import ndtr
 
 from tidelog.data.log import Log
-from tidelog.data.validation.clusters import ClusterCandidate, cluster_candidates, codes_of, day_labels
+from tidelog.data.validation.clusters import cluster_candidates, codes_of, day_labels
 from tidelog.ope.evidence.episodes import Ordinals, clusters_of, ends_by_clock, fold_of_steps, observed_numbers
 from tidelog.ope.evidence.evidence import Floats
 from tidelog.ope.models.tabular import States
@@ -380,7 +380,12 @@ def with_detected_clusters(log: Log) -> ClusteredLog:
         if one.values >= ENOUGH:
             why = f"returns correlate within it: {one.correlation:.2g}" if one.p_value < SIGNIFICANT else "by its name"
             note = f"episodes with the same '{one.name}' are counted as one cluster, not as independent ones ({why})"
-            return ClusteredLog(_clustered(log, _codes(log, one)), (f"{note}. fix: {one.fix}",))
+            first = log.starts[:-1]
+            if one.name in log.extra:
+                codes = np.asarray(codes_of(np.asarray(log.extra[one.name])[first]))
+            else:
+                codes = np.asarray(day_labels("time", np.asarray(log.time)[first])[0].codes)
+            return ClusteredLog(_clustered(log, codes), (f"{note}. fix: {one.fix}",))
     notes = (f"'{one.name}' may identify dependent episodes ({one.found}). fix: {one.fix}" for one in candidates)
     return ClusteredLog(log, tuple(notes))
 
@@ -391,14 +396,6 @@ def _clustered(log: Log, codes: NDArray[Any]) -> Log:
     codes = np.where(alone, codes.max(initial=0) + 1 + np.arange(len(codes)), codes)
     _, dense = np.unique(codes, return_inverse=True)
     return replace(log, cluster=dense.astype(np.int32)[np.asarray(log.episode)])
-
-
-def _codes(log: Log, one: ClusterCandidate) -> NDArray[Any]:
-    """[E]: code of each episode's value."""
-    first = log.starts[:-1]
-    if one.name in log.extra:
-        return np.asarray(codes_of(np.asarray(log.extra[one.name])[first]))
-    return np.asarray(day_labels("time", np.asarray(log.time)[first])[0].codes)
 
 
 def _copies(log: Log) -> NDArray[np.int64]:

@@ -170,16 +170,13 @@ def row(
     resampled = ratios.clustered(evidence.clusters).grouped(groups)
     ends, support = interval(resampled, method, confidence), supports.of(name)
     how = f"{method}, {confidence.replicates:,} replicates" if method in ("bca", "percentile") else method
-    note = _note(ends.estimate, evidence)
+    note = "no weight is left at some step"
+    if np.isfinite(ends.estimate):
+        low, high = possible_returns(evidence)
+        slack = 1e-6 * (high - low)
+        possible = low - slack <= ends.estimate <= high + slack
+        note = "" if possible else f"{IMPOSSIBLE} ({low:.4g} to {high:.4g})"
     return Estimate(name, *ends, how, confidence.level, support, evidence.estimated, ratios.contributions, note)
-
-
-def _note(estimate: float, evidence: Evidence) -> str:
-    if not np.isfinite(estimate):
-        return "no weight is left at some step"
-    low, high = possible_returns(evidence)
-    slack = 1e-6 * (high - low)
-    return "" if low - slack <= estimate <= high + slack else f"{IMPOSSIBLE} ({low:.4g} to {high:.4g})"
 
 
 def possible_returns(evidence: Evidence) -> tuple[float, float]:

@@ -202,8 +202,13 @@ def critical_values(differences: Sequence[Ratios | None], confidence: Confidence
     deviates = np.full(len(differences), normal_deviate(error / len(differences)))
     if len(differences) == 1:
         return deviates
-    drawn = {at: _studentised(one, confidence) for at, one in enumerate(differences) if one is not None}
-    joint = {at: errors for at, errors in drawn.items() if errors is not None}
+    joint: dict[int, Floats] = {}  # bootstrap errors over their standard deviation, [B]; all resample the same episodes
+    for at, one in enumerate(differences):
+        if one is not None:
+            drawn = replicates(one, replace(confidence, widening=1.0))
+            deviation = float(drawn.std())
+            if np.isfinite(deviation) and deviation > 0.0:
+                joint[at] = np.asarray((drawn - one.estimate) / deviation)
     share = error * len(joint) / len(differences)
     if share * confidence.replicates >= RESOLVED:
         largest = np.max(np.abs(list(joint.values())), axis=0)  # [B]
@@ -214,12 +219,3 @@ def critical_values(differences: Sequence[Ratios | None], confidence: Confidence
 def normal_deviate(error: float) -> float:
     """Half-width of a two-sided normal interval with this error, in standard errors."""
     return float(-ndtri(error / 2.0))
-
-
-def _studentised(ratios: Ratios, confidence: Confidence) -> NDArray[np.float64] | None:
-    """Bootstrap errors divided by their standard deviation, [B]; all policies use the same resampled episodes."""
-    drawn = replicates(ratios, replace(confidence, widening=1.0))
-    error = float(drawn.std())
-    if not np.isfinite(error) or error <= 0.0:
-        return None
-    return np.asarray((drawn - ratios.estimate) / error)

@@ -190,7 +190,10 @@ def _weighted(evidence: Evidence, residual: Floats, value: Floats | None) -> Rat
     rows = evidence.units if clusters is not None else rows
     ratios = horizon if value is None else 2 * horizon
     numerators, denominators = np.zeros((rows, ratios)), np.zeros((rows, ratios))
-    discount, largest = discounts(evidence), _largest(evidence)
+    discount, logs = discounts(evidence), np.full(horizon, -np.inf)
+    for block in _blocks(evidence):
+        np.maximum(logs, block.logs.max(0), out=logs)
+    largest = _finite(logs)  # log weight at each step, [T]; 0 if no episode has weight
 
     def add(block: _Block, columns: slice, weights: Floats, values: Floats) -> None:
         for sums, parts in ((numerators, weights * values), (denominators, weights)):
@@ -206,14 +209,6 @@ def _weighted(evidence: Evidence, residual: Floats, value: Floats | None) -> Rat
             before = np.hstack([np.ones((len(weights), 1)), weights[:, :-1]])
             add(block, slice(horizon, None), before, block.padded(discount * value))
     return Ratios(numerators, denominators, evidence.episodes, clusters)
-
-
-def _largest(evidence: Evidence) -> Floats:
-    """Largest log weight at each step, [T]; 0 if no episode has weight."""
-    largest = np.full(evidence.horizon, -np.inf)
-    for block in _blocks(evidence):
-        np.maximum(largest, block.logs.max(0), out=largest)
-    return _finite(largest)
 
 
 def _finite(largest: Floats) -> Floats:

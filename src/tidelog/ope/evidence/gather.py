@@ -186,10 +186,19 @@ def choose_model(log: Log, model: str | None, folds: int | None, seed: int) -> M
 def _values(
     log: Log, plan: ModelChoice, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
 ) -> list[Values | None]:
-    """Cross-fitted values of each candidate, a target for each fold; None without a model."""
+    """Cross-fitted values of each candidate, a target for each fold; None without a model.
+
+    If all episodes have the same length, the model learns rewards minus their mean, and the value of that mean is added
+    to its values: a constant added to every reward then changes no comparison.
+    """
     if plan.model == "none":
         return [None] * len(candidates)
-    log, known = _centred(log, discount)
+    lengths, known = np.diff(log.starts), np.zeros(1)
+    if lengths.min() == lengths.max():
+        reward = np.asarray(log.reward, np.float64)
+        left = np.cumsum(float(discount) ** np.arange(lengths[0]))[::-1]
+        log = replace(log, reward=(reward - reward.mean()).astype(np.float32))
+        known = np.tile(left * reward.mean(), len(lengths))  # [N]: value of the mean reward from each step
     if plan.states is not None:
         values = [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in candidates]
     else:
@@ -199,19 +208,6 @@ def _values(
     by_action = [None if one.all_actions is None else one.all_actions + np.reshape(known, (-1, 1)) for one in values]
     pairs = zip(values, by_action, strict=True)
     return [Values(one.logged + known, one.target + known, all_actions) for one, all_actions in pairs]
-
-
-def _centred(log: Log, discount: float) -> tuple[Log, Floats | float]:
-    """If all episodes have the same length: rewards minus their mean, and the value of that mean from each step, [N].
-
-    The model then does not learn a common constant, and a constant added to every reward changes no comparison.
-    """
-    lengths = np.diff(log.starts)
-    if lengths.min() != lengths.max():
-        return log, 0.0
-    reward = np.asarray(log.reward, np.float64)
-    left = np.cumsum(float(discount) ** np.arange(lengths[0]))[::-1]
-    return replace(log, reward=(reward - reward.mean()).astype(np.float32)), np.tile(left * reward.mean(), len(lengths))
 
 
 def _evidence(

@@ -30,8 +30,7 @@ from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.evidence.evidence import Floats
 from tidelog.policies.action_mapping import action_orders, leaf_translations
-from tidelog.policies.policy import Policy
-from tidelog.policies.replay_policy import Leaves, answers_along, log_probability_along, replay_actions
+from tidelog.policies.policy import Leaves, Policy, answers_along, log_probability_along, replay_actions
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 DRAWS = 8  # sampled actions that represent a continuous action distribution

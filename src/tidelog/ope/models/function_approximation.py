@@ -230,7 +230,7 @@ def _rate(critic: Critic, seen: Any, action: Any, policies: int) -> tuple[Any, A
 def feature_ratios(
     log: Log, folds: Ordinals, targets: Sequence[Target], behaviour: Floats, discount: float = 1.0, seed: int = 0
 ) -> Floats:
-    """Cross-fitted ratios [N] from random features; `targets` has one for each fold, `behaviour` [N] the propensities."""
+    """Cross-fitted ratios [N] from random features; `targets` has one per fold, `behaviour` [N] the propensities."""
     of, ratios, position = fold_of_steps(log, folds), np.zeros(log.steps), np.asarray(log.position)
     for fold, target in enumerate(targets):
         learnt, rows = without(folds, fold), np.flatnonzero(of == fold)

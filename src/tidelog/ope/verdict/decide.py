@@ -122,9 +122,9 @@ class Case(NamedTuple):
         if difference == 0.0:
             return np.inf  # every return is the same
         expected = self._effective_influences(logged) * effective_episodes / evidence.units
-        return min(difference, expected * max(1.0, self._spread_ratio(logged)))
+        return min(difference, expected * max(1.0, self._deviation_ratio(logged)))
 
-    def _spread_ratio(self, logged: Ratios) -> float:
+    def _deviation_ratio(self, logged: Ratios) -> float:
         """How far returns lie from the logger's mean under the policy, over how far they lie under the logger."""
         squares = np.square(logged.contributions - logged.estimate)
         if ESTIMATORS[self.deciding].uses_occupancy or not squares.any():
@@ -183,12 +183,20 @@ def decide(case: Case) -> Outcome:
     decision, findings = apply_limits(result, case.limits, case.reuse, deterministic=case.deterministic)
     names = [name for name in ESTIMATORS if is_listed(name, evidence)]
     rows = [row(name, evidence, supports, METHOD, case.confidence, case.limits.groups) for name in names]
+    from_bc, deciding = None, ESTIMATORS[case.deciding]
+    if (
+        case.able
+        and case.cloning is not None
+        and all(getattr(case.cloning, part) is not None for part in deciding.needs)
+    ):
+        gain = case.between(deciding.ratios(evidence).minus(deciding.ratios(case.cloning)), case.widening)
+        from_bc = gain if np.isfinite(gain.estimate) else None
     return Outcome(
         decision,
         findings,
         reported_difference(result, decision),
         case.between(logged_return(evidence)),
-        _from_bc(case) if case.able else None,
+        from_bc,
         Estimates(rows),
         result.support,
         episode_weights(evidence),
@@ -385,12 +393,3 @@ def take_episodes(evidence: Evidence, chosen: np.ndarray) -> Evidence:
     clusters = None if evidence.clusters is None else np.unique(evidence.clusters[selected], return_inverse=True)[1]
     starts = np.concatenate([[0], np.cumsum(evidence.lengths[selected])])
     return replace(evidence, starts=starts, clusters=clusters, **parts)
-
-
-def _from_bc(case: Case) -> Interval | None:
-    """Difference from behaviour cloning, by the same estimator on the same episodes."""
-    if case.cloning is None or any(getattr(case.cloning, part) is None for part in ESTIMATORS[case.deciding].needs):
-        return None
-    ratios = ESTIMATORS[case.deciding].ratios
-    difference = case.between(ratios(case.policy).minus(ratios(case.cloning)), case.widening)
-    return difference if np.isfinite(difference.estimate) else None

@@ -79,7 +79,14 @@ class Ledger:
         """
         if isinstance(ledger, bool) or not isinstance(ledger, str | Path | None):
             raise ConfigError(f"ledger = {ledger!r}: expected a file, None for the default files, or False for none")
-        files = _usual_files(log, runs) if ledger is None else [Path(ledger)]
+        if ledger is not None:
+            files = [Path(ledger)]
+        else:
+            files = [Path(run) / FILE for run in runs]
+            source = None if log.origin is None else Path(str(log.origin.get("source")))
+            files += [source / FILE] if source is not None and (source / MANIFEST).is_file() else []
+            state = state_folder()
+            files += [] if state is None else [state / FILE]
         return cls(tuple(sorted({one.absolute() for one in files})), log.fingerprint(), episode_hashes(log), not ledger)
 
     @property
@@ -174,15 +181,6 @@ def state_folder() -> Path | None:
         return Path.home() / ".local" / "state" / "tidelog"
     except RuntimeError:  # no home folder
         return None
-
-
-def _usual_files(log: Log, runs: Sequence[str | Path]) -> list[Path]:
-    files = [Path(run) / FILE for run in runs]
-    source = None if log.origin is None else Path(str(log.origin.get("source")))
-    if source is not None and (source / MANIFEST).is_file():
-        files.append(source / FILE)
-    state = state_folder()
-    return files if state is None else [*files, state / FILE]
 
 
 class _Content(NamedTuple):

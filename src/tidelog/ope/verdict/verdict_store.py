@@ -21,7 +21,7 @@ from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimate, Estimates, Support
 from tidelog.ope.verdict.results import Decision, Verdict, Verdicts
 from tidelog.policies.statistics import Interval
-from tidelog.recommend.interactions.reopen import reopen
+from tidelog.recommend.interactions.readers import reopen
 from tidelog.training.runs.record import Record
 
 FOLDER = "verdicts"

@@ -12,10 +12,9 @@ import numpy as np
 
 from tidelog.data.log import Log
 from tidelog.errors import ExportError, SpecError
-from tidelog.policies.export.manifest import contents
 from tidelog.policies.export.onnx import onnx_file
 from tidelog.policies.export.parity import READ, ROWS, bound_of, check, measured
-from tidelog.policies.policy import Policy, load_policy
+from tidelog.policies.policy import Policy, artefact_contents, load_policy
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.runtime.artefact_files import ONNX, Saved, write
 from tidelog.runtime.loading import load
@@ -69,7 +68,7 @@ def export(
     path = Path(path)
     if path.suffix == ".onnx":
         return export_onnx(policy, path, logged)
-    files, manifest = contents(policy)
+    files, manifest = artefact_contents(policy)
     manifest["metrics"] = None if metrics is None else dict(metrics)
     if onnx and manifest["recipe"] is not None:
         files[ONNX], manifest["onnx"] = onnx_file(policy)
@@ -83,7 +82,7 @@ def export_onnx(policy: Policy, path: Path, logged: Logged | None = None) -> dic
     """Write a policy as one ONNX file, compared with JAX by onnxruntime; return the parity record."""
     if path.exists():
         raise ExportError(f"{path} exists, nothing was written. fix: choose another path")
-    files, manifest = contents(policy)
+    files, manifest = artefact_contents(policy)
     files[ONNX], manifest["onnx"] = onnx_file(policy)
     record = _compared(policy, files, manifest, logged)
     check(record, _readers_in(record), str(path))

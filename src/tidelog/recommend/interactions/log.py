@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,20 @@ from typing import Any
 import numpy as np
 
 from tidelog.data.core.order import Values
+from tidelog.data.core.registry import refusal
 from tidelog.data.core.report import Level, Problem, Report
+from tidelog.data.io.storage import read_column, refuse_target, write_array
 from tidelog.errors import ConfigError, LogError
-from tidelog.recommend.interactions.storage import ARRAYS, save
+from tidelog.folders import Kind
 from tidelog.types import Catalogue, History, Profile, Spec
 
-_SHOWN = 5
+_SHOWN = 5  # ids that a message lists
+ARRAYS = (
+    "users", "items", "user", "item", "event", "reward", "time", "terminated", "truncated", "propensity", "slate",
+    "item_features", "user_features", "scored",
+)  # fmt: skip
+OPTIONAL = ("propensity", "slate", "item_features", "user_features", "scored")
+INTERACTIONS = Kind("interactions", 3, LogError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +61,7 @@ class Interactions:
     scored: Values | None  # [M] bool: events for training or evaluation; the others are history only; None: all
     report: Report
     session_gap: float | None = None  # a longer pause ends a session; in seconds for dates
-    origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.interactions.reopen` reads it again
+    origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.interactions.readers.reopen` reads it again
 
     def __len__(self) -> int:
         return len(self.item)
@@ -173,8 +181,41 @@ class Interactions:
         return digest.hexdigest()
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write a folder that `open_interactions` reads; LogError if the path exists (and is not such a folder)."""
-        save(self.columns(), self.names(), self.report, Path(path), overwrite)
+        """Write a folder that `open_interactions` reads, as a whole or not at all: a `.npy` file per column, a manifest.
+
+        LogError if the path exists (and is not such a folder).
+        """
+        refuse_target(Path(path), overwrite, INTERACTIONS)
+        columns = self.columns()
+        files = {f"{name}.npy": partial(write_array, values) for name, values in columns.items()}
+        entries = [
+            {"column": name, "file": f"{name}.npy", "dtype": values.dtype.str, "shape": list(values.shape)}
+            for name, values in columns.items()
+        ]
+        body = {"names": self.names(), "columns": entries, "report": self.report.to_json()}
+        INTERACTIONS.write(Path(path), files, body)
+
+
+def saved_fields(path: str | Path) -> dict[str, Any]:
+    """Read the fields of `Interactions` from a folder of `save`; LogError names a foreign, cut or changed file."""
+    folder = Path(path)
+    try:
+        manifest = INTERACTIONS.manifest(folder)
+        columns = {entry["column"]: read_column(INTERACTIONS, folder, entry, manifest) for entry in manifest["columns"]}
+        arrays: dict[str, Any] = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in ARRAYS}
+        names = manifest["names"]
+        words: dict[str, Any] = {name: tuple(names[name]) for name in ("events", "feature_names")}
+        about = names["profile"]
+        words["session_gap"] = None if names["session_gap"] is None else float(names["session_gap"])
+        words["profile"] = None if about is None else Profile(**{name: tuple(part) for name, part in about.items()})
+        report = Report.from_json(manifest["report"])
+    except (LogError, KeyError, TypeError, AttributeError) as error:
+        message = str(error) if isinstance(error, LogError) else f"an entry is missing or malformed ({error})"
+        advice = "copy the folder again from the original, or save the interactions again"
+        refused = refusal(str(folder), "unreadable file", message, "a folder that Interactions.save wrote", advice)
+        raise LogError(refused.text(), refused) from error
+    origin = {"source": str(folder.absolute()), "columns": None}
+    return {**arrays, **words, "report": report, "origin": origin}
 
 
 # A split uses one moment for all users: in use, a model learns from the past and serves later users.

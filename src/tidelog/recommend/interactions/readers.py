@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,14 @@ import numpy as np
 from tidelog.data.core.order import Values
 from tidelog.data.core.registry import report_of
 from tidelog.data.core.report import Report
+from tidelog.data.io.readers import open_log, read_any
+from tidelog.data.log import Log
 from tidelog.data.sources import table_of
 from tidelog.data.validation.quarantine import new_csv_path, write_faulty_rows
 from tidelog.errors import LogError
 from tidelog.recommend.interactions.checks import event_reward, examine, findings, pauses
-from tidelog.recommend.interactions.log import Interactions
-from tidelog.recommend.interactions.roles import Roles
-from tidelog.recommend.interactions.storage import saved_fields
-from tidelog.recommend.interactions.tables import Described, RawInteractions, raw_interactions
+from tidelog.recommend.interactions.log import INTERACTIONS, Interactions, saved_fields
+from tidelog.recommend.interactions.tables import Described, RawInteractions, Roles, raw_interactions
 
 ONE_KIND = ("event",)  # the name of events if no column names their kind
 
@@ -124,3 +125,22 @@ def _features(described: Described | None, ids: Values, before: int) -> Values |
     padding = np.zeros((before, described.values.shape[1]), np.float32)
     features: Values = np.concatenate([padding, described.values[rows]])
     return features
+
+
+def reopen(origin: Mapping[str, Any]) -> Log:
+    """Read a log again from its origin; LogError if the origin holds interactions."""
+    log = reopen_any(origin)
+    if isinstance(log, Interactions):
+        raise LogError(f"{origin['source']} holds interactions: expected a log with observations", log.report)
+    return log
+
+
+def reopen_any(origin: Mapping[str, Any]) -> Log | Interactions:
+    """Read a log or interactions again from their origin."""
+    if origin.get("roles") is not None:
+        return read_by_roles(origin["source"], Roles(**origin["roles"]))
+    if INTERACTIONS.is_at(Path(origin["source"])):
+        return open_interactions(origin["source"])
+    if origin.get("memory_map"):
+        return open_log(origin["source"], memory_map=True)
+    return read_any(origin["source"], origin["columns"])

@@ -17,7 +17,7 @@ import numpy as np
 from tidelog.algorithms.core import contract
 from tidelog.algorithms.core.segments import Columns
 from tidelog.envs.functional import Functional, advance, begin, look
-from tidelog.envs.protocol import Environment, Observed, Outcome, Resumable
+from tidelog.envs.protocol import BatchObservation, Environment, Outcome, Resumable
 from tidelog.losses.returns import discounted
 from tidelog.types import Codes, Continuous, Image, Leaf, Spec
 
@@ -126,7 +126,7 @@ def rollout(
         moved = advance(source, env_states, row.pop("executed"), moving)
         row |= {"observation": observation, "mask": mask, "reward": moved.reward, "terminated": moved.terminated}
         row |= {"truncated": moved.truncated, "valid": jnp.ones_like(moved.terminated)}
-        row |= {"following": moved.following, "following_mask": moved.following_mask}
+        row |= {"following": moved.next_observation, "following_mask": moved.next_mask}
         carried = None if carried is None else RecurrentState(carry, moved.terminated | moved.truncated)
         return (moved.world, carried), {
             name: leaf for name, leaf in row.items() if name in selected and leaf is not None
@@ -201,7 +201,7 @@ class Host:
 
     def __init__(self, environment: Environment, seed: int, recorded: bool) -> None:
         self.environment, self._seed, self._recorded = environment, seed, recorded
-        self._observed: Observed | None = None
+        self._observed: BatchObservation | None = None
         self._act: Any = None
         self._before: Named | None = None
         self.was_reset = False  # whether the last rollout reset every copy first
@@ -246,7 +246,7 @@ class Host:
                 _put(columns, row, step)
                 step += 1
             calls += 1
-            self._observed = observed = outcome.current
+            self._observed = observed = outcome.current_observation
             if carried is not None:
                 carried = RecurrentState(carry, row["terminated"] | row["truncated"] | ~row["valid"])
         return _into_pieces(columns, pieces), jax.tree.map(jnp.asarray, carried)
@@ -269,7 +269,7 @@ class Host:
         env = self.environment
         self._observed = env.restore_state(saved) if saved is not None and isinstance(env, Resumable) else None
 
-    def _begin(self, round: int) -> Observed:
+    def _begin(self, round: int) -> BatchObservation:
         self.was_reset = self._observed is None
         if self._observed is None:
             seed = int(np.random.SeedSequence([self._seed, round]).generate_state(1)[0])
@@ -277,17 +277,17 @@ class Host:
         return self._observed
 
 
-def _row(observed: Observed, outcome: Outcome) -> dict[str, Any]:
+def _row(observed: BatchObservation, outcome: Outcome) -> dict[str, Any]:
     valid = np.ones_like(outcome.terminated) if outcome.valid is None else outcome.valid
     row = {
         "observation": observed.observation,
-        "following": outcome.following.observation,
+        "following": outcome.next_observation.observation,
         "reward": outcome.reward,
         "terminated": outcome.terminated,
         "truncated": outcome.truncated,
         "valid": valid,
         "mask": observed.action_mask,
-        "following_mask": outcome.following.action_mask,
+        "following_mask": outcome.next_observation.action_mask,
     }
     return {name: column for name, column in row.items() if column is not None}
 

@@ -16,10 +16,10 @@ import numpy as np
 
 from tidelog.algorithms.core.contract import Distillable
 from tidelog.data.overlap import Sketch
-from tidelog.envs.hosted import Hosted
+from tidelog.envs.functional import Hosted
 from tidelog.errors import ConfigError, DivergenceError
-from tidelog.policies.distillation import distillation_target
 from tidelog.policies.policy import Policy
+from tidelog.policies.rollout import distillation_target
 from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.members import Member
 from tidelog.training.online.env_assignment import EnvAssignment

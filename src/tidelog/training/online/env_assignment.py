@@ -9,8 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from tidelog.algorithms.core.contract import Counting
-from tidelog.envs.functional import Functional
-from tidelog.envs.hosted import Hosted
+from tidelog.envs.functional import Functional, Hosted
 from tidelog.envs.protocol import Environment
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError

@@ -6,8 +6,7 @@ import numpy as np
 
 from tidelog.data.log import Log
 from tidelog.errors import SpecError
-from tidelog.policies.policy import Policy
-from tidelog.policies.replay_policy import log_probability_along, replay_actions
+from tidelog.policies.policy import Policy, log_probability_along, replay_actions
 from tidelog.types import ActionSpace, Continuous, Discrete
 
 
