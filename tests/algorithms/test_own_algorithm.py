@@ -183,7 +183,10 @@ def test_a_policy_without_a_distribution_has_no_probabilities(table):
     def init(self, spec, key):
         return Weights(jnp.zeros(2), jnp.zeros(2))
 
-    cls = tl.register("mean-action")(mean_action(act=first, init=init, takes=(tl.Discrete,)))
+    def loss(self, state, batch, key):
+        return {"actor": jnp.sum(jnp.square(state.actor - 1.0))}, {}
+
+    cls = tl.register("mean-action")(mean_action(act=first, init=init, loss=loss, takes=(tl.Discrete,)))
     log = world("discrete")
     policy = tl.fit(cls(), log, 1, train=False).policy()
     with pytest.raises(tl.SpecError, match=r"MeanAction has no probabilities of actions. fix: give it a method"):
