@@ -99,15 +99,19 @@ def entree_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
     log = interactions(frame, gap=3_600.0)  # a session is over at its end
     log, split = cut(log, "entree", entree.CUT, earlier)
     visitor = frame.unique("user").sort("user")["visitor"].to_numpy()
-    cases = next_events(log, split.test.targets).warm
-    return split.train, cases.by(visitor[np.searchsorted(np.sort(frame["user"].unique()), log.users)]), log.events
+    cases = next_events(log, split.test.targets).with_history
+    return (
+        split.train,
+        cases.grouped_by(visitor[np.searchsorted(np.sort(frame["user"].unique()), log.users)]),
+        log.events,
+    )
 
 
 def online_retail_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
     """The purchases to learn from, and each known customer's next basket."""
     log = interactions(online_retail.read(SHARED / "data/online_retail_cc0/online_retail_2010_2011.parquet"))
     log, split = cut(log, "online_retail", online_retail.CUT, earlier)
-    return split.train, next_baskets(log, split.test.targets).warm, ()
+    return split.train, next_baskets(log, split.test.targets).with_history, ()
 
 
 def cut(log: Any, study: str, at: str, earlier: bool) -> tuple[Any, Any]:

@@ -106,8 +106,8 @@ class Kind:
             raise self.error(f"{path} is not the manifest of a tidelog {self.name}: its kind is {kind!r}")
         if data.get("schema") != self.schema:
             raise self.error(
-                f"{path} has schema version {data.get('schema')!r}, this tidelog reads {self.schema}. fix: read it with "
-                f"the version of tidelog that wrote it, or make the {self.name} again"
+                f"{path} has schema version {data.get('schema')!r}, this tidelog reads {self.schema}. fix: read it "
+                f"with the version of tidelog that wrote it, or make the {self.name} again"
             )
         if data.pop("sha256", None) != _digest(data):
             raise self.error(f"{path} was changed after it was written: its checksum differs")

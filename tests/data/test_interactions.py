@@ -134,10 +134,10 @@ def test_users_are_described_as_a_caller_describes_them_later() -> None:
     np.testing.assert_array_equal(again, log.user_features)
     assert abs(log.user_features[:, 0].mean()) < 1e-6
     assert abs(log.user_features[:, 0].std() - 1.0) < 1e-6
-    np.testing.assert_array_equal(log.described(np.array([2, 0])), log.user_features[[2, 0]])
+    np.testing.assert_array_equal(log.features_of(np.array([2, 0])), log.user_features[[2, 0]])
     assert Spec.from_json(json.loads(json.dumps(log.spec.to_json()))) == log.spec
     assert "user" not in interactions().spec.observation
-    assert interactions().described(np.arange(3)).shape == (3, 0)
+    assert interactions().features_of(np.arange(3)).shape == (3, 0)
 
 
 def test_what_is_saved_is_opened_and_what_was_read_is_read_again(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_all_errors_stand_in_one_report_and_their_rows_in_quarantine(tmp_path: P
         ("unordered events", lambda frame: frame.reverse(), {}),
         ("events at one time", lambda frame: frame.with_columns(t=pl.lit(5.0)), {}),
         ("rewards all equal", lambda frame: frame, {"reward": {"click": 1.0, "buy": 1.0}}),
-        ("worth of no event", lambda frame: frame, {"reward": {"click": 1.0, "buy": 2.0, "bui": 3.0}}),
+        ("reward of unknown event", lambda frame: frame, {"reward": {"click": 1.0, "buy": 2.0, "bui": 3.0}}),
         ("users without history", lambda frame: put("u", (0, "once"))(frame).with_columns(pl.col("t")), {}),
         ("no pause ends a session", lambda frame: frame, {"session_gap": 1e7}),
     ],

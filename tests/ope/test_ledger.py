@@ -201,8 +201,8 @@ from tidelog import Ledger
 ledger = Ledger.of(noise(50), sys.argv[1])
 for place in range(25):
     name = f"{sys.argv[2]}-{place}"
-    taken = ledger.take([{"name": name, "algorithm": None, "identity": name}], {})
-    ledger.decided(taken, {name: "worse"})
+    taken = ledger.record_look([{"name": name, "algorithm": None, "identity": name}], {})
+    ledger.record_decisions(taken, {name: "worse"})
 """
 
 

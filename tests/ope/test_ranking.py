@@ -13,7 +13,7 @@ from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.estimators.intervals import Confidence
 from tidelog.recommend.interactions.held_out import Cases, histories, next_baskets, next_events
 from tidelog.recommend.metrics.baselines import Markov, OwnFrequency, Popularity
-from tidelog.recommend.metrics.ranked_lists import compare, lists, measured, spread, unseen
+from tidelog.recommend.metrics.ranked_lists import compare, diversity, list_measures, lists, unseen
 
 FEW = Confidence(replicates=100)
 LOG = events_of(
@@ -68,7 +68,7 @@ def test_rankers_are_told_who_the_user_of_each_case_is():
     log = described()
     for cases in (next_events(log, np.arange(40)), next_baskets(log, np.arange(40))):
         owners = np.arange(len(log.users))[::-1]  # whose case it is changes intervals, and not who the user is
-        lists(Asks([[1, 2]] * 40), cases.by(owners).take(np.arange(1, len(cases))), 2, 11)
+        lists(Asks([[1, 2]] * 40), cases.grouped_by(owners).select(np.arange(1, len(cases))), 2, 11)
         np.testing.assert_array_equal(asked.pop(), log.user_features[cases.user[1:]])
 
 
@@ -87,8 +87,8 @@ def test_next_events_are_one_case_each():
     assert cases.rewards.tolist() == [[5], [2], [3], [4], [1]]
     assert cases.kind.tolist() == [2, 2, 2, 1, 1]
     assert cases.history[-1, -4:].tolist() == [2, 4, 3, 4]
-    assert len(next_events(LOG, np.array([0, 1])).warm) == 1
-    assert cases.by(np.array([7, 7])).user.tolist() == [7] * 5
+    assert len(next_events(LOG, np.array([0, 1])).with_history) == 1
+    assert cases.grouped_by(np.array([7, 7])).user.tolist() == [7] * 5
 
 
 def test_a_basket_is_all_that_was_taken_at_the_users_first_moment():
@@ -103,8 +103,8 @@ def test_a_basket_is_all_that_was_taken_at_the_users_first_moment():
 def test_measures_of_hand_made_lists():
     # Case 0: one target, second place. Case 1: three targets, hits in places 1 and 3. Case 2: nothing found.
     cases = cases_of([[4, 0, 0], [1, 2, 5], [6, 0, 0]], rewards=[[2, 0, 0], [1, 10, 100], [7, 0, 0]])
-    taken = np.array([0, 8, 4, 2, 2, 1, 0], float)
-    found = measured(np.array([[3, 4, 6], [2, 3, 5], [1, 0, 0]], np.int32), cases, taken)
+    counts = np.array([0, 8, 4, 2, 2, 1, 0], float)
+    found = list_measures(np.array([[3, 4, 6], [2, 3, 5], [1, 0, 0]], np.int32), cases, counts)
     second, third = 1 / np.log2(3), 1 / 2
     assert found["hit rate"].numerator.tolist() == [1, 1, 0]
     assert found["hit all"].numerator.tolist() == [1, 0, 0]
@@ -120,8 +120,8 @@ def test_measures_of_hand_made_lists():
 
 
 def test_coverage_and_entropy_describe_all_lists_together():
-    assert spread(np.array([[1, 2], [1, 2]]), 5) == pytest.approx({"coverage": 0.5, "entropy": 0.5})  # ln 2 / ln 4
-    assert spread(np.array([[3], [3], [0]]), 5) == pytest.approx({"coverage": 0.25, "entropy": 0.0})
+    assert diversity(np.array([[1, 2], [1, 2]]), 5) == pytest.approx({"coverage": 0.5, "entropy": 0.5})  # ln 2 / ln 4
+    assert diversity(np.array([[3], [3], [0]]), 5) == pytest.approx({"coverage": 0.25, "entropy": 0.0})
 
 
 def test_users_and_not_cases_are_resampled():
@@ -193,7 +193,7 @@ def test_settings_that_cannot_be_are_refused():
 def test_entree_is_as_published():
     log = numbered(entree.read(shared("data/uci_entree/sessions.csv.gz")))
     late = log.time[np.searchsorted(log.user, log.user)] >= np.datetime64(entree.CUT)
-    before = log.take(~late)
+    before = log.select(~late)
     accepted = late & (log.event == log.events.index(entree.ACCEPT) + 1)
     popularity = Popularity.of(before)
     rankers = {"popularity": popularity, "markov": Markov.of(before, by_event=True)}
@@ -209,14 +209,14 @@ def test_online_retail_is_as_published():
     path = shared("data/online_retail_cc0/online_retail_2010_2011.parquet")
     log = numbered(online_retail.read(path))
     late = log.time >= np.datetime64(online_retail.CUT)
-    before = log.take(~late)
+    before = log.select(~late)
     popularity = Popularity.of(before)
     cases = next_baskets(log, late)
-    warm = cases.warm
-    assert len(cases) - len(warm) == 364
-    assert ((warm.targets > 0) & (popularity.counts[warm.targets] == 0)).sum() == 291
+    with_history = cases.with_history
+    assert len(cases) - len(with_history) == 364
+    assert ((with_history.targets > 0) & (popularity.counts[with_history.targets] == 0)).sum() == 291
     rankers = {"popularity": popularity, "own frequency": OwnFrequency.of(before)}
-    found = compare(rankers, warm, popularity.counts, confidence=FEW)
+    found = compare(rankers, with_history, popularity.counts, confidence=FEW)
     scores = {name: [found.row(name).scores[one].estimate for one in ("hit rate", "ndcg")] for name in rankers}
     assert scores["own frequency"] == pytest.approx([0.740, 0.256], abs=5e-4)
     assert scores["popularity"] == pytest.approx([0.389, 0.071], abs=2e-3)  # here 0.3873 and 0.0705

@@ -23,7 +23,7 @@ def made():
     """A small log of the simulator's, its last fifth held out."""
     log = recommender.logged_visits(0)
     split = log.split(share=0.2)
-    return split.train, recommender.next_events(log, split.test.targets).warm
+    return split.train, recommender.next_events(log, split.test.targets).with_history
 
 
 def test_the_simulators_study_plays_whatever_ranks(monkeypatch):

@@ -8,7 +8,7 @@ import tidelog as tl
 from tests.algorithms.worlds import world
 from tidelog import SpecError
 from tidelog.policies.batch_inference import act_on_table
-from tidelog.policies.policy import log_probability_along, replay_actions
+from tidelog.policies.policy import replay_actions, replay_log_probability
 from tidelog.training.runs.agreement import agreement
 
 
@@ -62,7 +62,7 @@ def test_along_a_log_is_one_episode_after_another(policy, log):
     mask = None if log.action_mask is None else log.action_mask[log.position]
     seen = observations(log, np.arange(log.steps))
     done = replay_actions(policy, seen, log.starts, mask)
-    likely = log_probability_along(policy, seen, log.action, log.starts, mask)
+    likely = replay_log_probability(policy, seen, log.action, log.starts, mask)
     for episode in (0, len(log.episodes) - 1):
         memory = policy.start(1)
         for row in range(log.starts[episode], log.starts[episode + 1]):
@@ -81,7 +81,7 @@ def test_rollouts_forget_between_episodes():
     assert one.tolist() == many.tolist()
     collected = tl.collect("treatment", policy, episodes=12, seed=4)
     seen = {name: leaf[collected.position] for name, leaf in collected.observation.items()}
-    likely = log_probability_along(policy, seen, collected.action, collected.starts)
+    likely = replay_log_probability(policy, seen, collected.action, collected.starts)
     assert collected.propensity == pytest.approx(np.exp(likely), rel=1e-4)
 
 

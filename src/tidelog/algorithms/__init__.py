@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from tidelog.algorithms import bc, bcq, discrete_bcq, iql, off_policy_ppg, ppg  # noqa: F401  # each registers its name
 from tidelog.algorithms.core import registry
+from tidelog.algorithms.core.contract import Algorithm
 from tidelog.algorithms.core.registry import ALGORITHMS, CONFIGURATIONS
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.recommend import recommender_bcq  # noqa: F401  # registers its name
@@ -30,6 +31,19 @@ def register(name: str) -> Callable[[C], C]:
     class that lacks a method.
     """
     return registry.register(name)
+
+
+def as_algorithms(algorithm: Any) -> list[Any]:
+    """Return one or several algorithms as a list; ConfigError for anything else."""
+    algorithms = list(algorithm) if isinstance(algorithm, list | tuple) else [algorithm]
+    if not algorithms:
+        raise ConfigError("algorithm: found an empty list, expected at least one algorithm. fix: pass tl.IQL()")
+    for one in algorithms:
+        if isinstance(one, type):
+            raise ConfigError(f"algorithm: {one.__name__} is a class, expected an instance. fix: pass {one.__name__}()")
+        if not isinstance(one, Algorithm):
+            raise ConfigError(f"algorithm = {one!r}: expected an algorithm or a list of them. fix: pass tl.IQL()")
+    return algorithms
 
 
 def algorithm_name(algorithm: Any) -> str:

@@ -32,8 +32,8 @@ from tidelog.data.scaling import Scaler
 from tidelog.errors import ConfigError, nearest
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import as_arrays
+from tidelog.training.engine.members import as_members
 from tidelog.training.engine.stores import stores_of
-from tidelog.training.runs.options import as_members
 from tidelog.training.runs.run import CHUNK_SECONDS
 from tidelog.types import Continuous
 

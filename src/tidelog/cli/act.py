@@ -9,7 +9,7 @@ import polars as pl
 import tyro
 
 from tidelog.cli.flags import parse
-from tidelog.cli.tables import say
+from tidelog.cli.tables import print_line
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
 from tidelog.policies.policy import Policy, load_policy
@@ -52,7 +52,7 @@ def run(words: list[str]) -> int:
     else:
         acted = _known(policy, options, skipped_file)
     write_table(acted, target)
-    say(f"{len(acted):,} rows with their actions: {target}")
+    print_line(f"{len(acted):,} rows with their actions: {target}")
     return 0
 
 
@@ -64,7 +64,7 @@ def _known(policy: Policy, options: Act, skipped_file: Path) -> pl.DataFrame:
             f"all {len(skipped):,} rows have a category that the log does not have: {skipped['unknown'][0]}"
         )
     write_table(skipped, skipped_file)
-    say(f"{len(skipped):,} rows skipped, each with its unknown category: {skipped_file}")
+    print_line(f"{len(skipped):,} rows skipped, each with its unknown category: {skipped_file}")
     return acted
 
 

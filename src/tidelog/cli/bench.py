@@ -18,7 +18,7 @@ from tidelog.bench.speed import (
     synthetic_log,
 )
 from tidelog.cli.flags import parse
-from tidelog.cli.tables import say, table
+from tidelog.cli.tables import print_line, table
 from tidelog.errors import ConfigError
 from tidelog.training.runs.record import this_machine
 
@@ -49,13 +49,13 @@ def run(words: list[str]) -> int:
     if min(options.seeds, options.repeats) < 1:
         raise ConfigError(f"seeds = {options.seeds}, repeats = {options.repeats}: expected at least 1")
     machine = this_machine()
-    say("  ".join(f"{name} {value}" for name, value in machine.items()))
+    print_line("  ".join(f"{name} {value}" for name, value in machine.items()))
     results: dict[str, Any] = {"machine": machine, "command": " ".join(["tidelog bench", *words])}
     for name in options.algorithm:
         results[name] = _one(name, options)
     if options.out is not None:
         Path(options.out).write_text(json.dumps(results, indent=1), encoding="utf-8")
-        say(f"results: {options.out}")
+        print_line(f"results: {options.out}")
     return 0
 
 
@@ -63,9 +63,11 @@ def _one(name: str, options: Bench) -> dict[str, Any]:
     entry = entry_of(name)
     products = products_of(entry.algorithm, synthetic_log(entry.discrete))
     work = operations(products)  # type: ignore[arg-type]
-    say(f"\n{name}: one update is the sum of 2 m k n over its matrix products = {work / 1e6:.1f} million operations")
+    print_line(
+        f"\n{name}: one update is the sum of 2 m k n over its matrix products = {work / 1e6:.1f} million operations"
+    )
     for (m, k, n), count in sorted(products.items(), key=lambda item: -item[0][0] * item[0][1] * item[0][2] * item[1]):
-        say(f"  {count:>3} x [{m}, {k}] @ [{k}, {n}]")
+        print_line(f"  {count:>3} x [{m}, {k}] @ [{k}, {n}]")
     results_of_one = summary(list(measure(entry, options.seeds, options.repeats)))
     if options.start:
         results_of_one |= first_updates(name, options.repeats)

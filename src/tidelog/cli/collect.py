@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tidelog.cli.act import open_policy
 from tidelog.cli.flags import parse
-from tidelog.cli.tables import say
+from tidelog.cli.tables import print_line
 from tidelog.errors import ConfigError
 from tidelog.policies.rollout import collect
 
@@ -49,5 +49,5 @@ def run(words: list[str]) -> int:
     )
     log.save(target)
     returns = log.statistics().returns or {}
-    say(f"{log.steps:,} steps in {len(log.episodes):,} episodes, mean return {returns['mean']:.4g}: {target}")
+    print_line(f"{log.steps:,} steps in {len(log.episodes):,} episodes, mean return {returns['mean']:.4g}: {target}")
     return 0

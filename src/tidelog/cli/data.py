@@ -119,17 +119,16 @@ def _describe(options: Inspect) -> int:
     table = describe_table(options.data)
     written = []
     if options.html is not None:
-        log = read_any(options.data, table.proposed) if _is_usable(table) else None
+        usable = table.report is not None and table.report.ok
+        log = read_any(options.data, table.proposed) if usable else None
         written.append(_page(options.html, table.as_report(), log, table))
     if options.write is not None:
-        written.append(_write_mapping(options.write, table))
+        with Path(options.write).open("x", encoding="utf-8") as stream:
+            stream.write(table.toml + "\n")
+        written.append(options.write)
     _say(json.dumps(table.to_json(), indent=1) if options.format == "json" else table.text())
     _say_written(options, written)
     return 0
-
-
-def _is_usable(table: Description) -> bool:
-    return table.report is not None and table.report.ok
 
 
 def _validate(words: list[str]) -> int:
@@ -177,12 +176,6 @@ def _page(target: str, report: Report, log: Log | None = None, table: Descriptio
     from tidelog.report.data_page import write_data_page
 
     return str(write_data_page(target, report, log, table))
-
-
-def _write_mapping(target: str, table: Description) -> str:
-    with Path(target).open("x", encoding="utf-8") as stream:
-        stream.write(table.toml + "\n")
-    return target
 
 
 def _say_written(options: Inspect | Validate, written: list[str]) -> None:

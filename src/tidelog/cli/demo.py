@@ -17,7 +17,7 @@ import polars as pl
 
 import tidelog as tl
 from tidelog.cli.flags import parse
-from tidelog.cli.tables import say, table
+from tidelog.cli.tables import print_line, table
 from tidelog.envs import BatchObservation, TabularEnvironment, clinician, play, treatment
 from tidelog.envs.play import Episodes
 from tidelog.envs.treatment import exact_value
@@ -71,12 +71,12 @@ def run(words: list[str]) -> int:
     _play(runs, log, options.episodes)
     _compare(verdicts)
     _export(verdicts, runs, log, folder)
-    say(f"\nall files are in {folder}/")
-    say("next, with a log of your own:")
-    say("  tidelog data inspect YOUR.csv        proposes a mapping")
-    say("  tidelog train iql --data YOUR.csv --columns columns.toml")
-    say("  tidelog judge runs/iql --sample      says whether to trust it")
-    say(f"  tidelog act {folder}/policy --data {folder}/treatment.csv --out actions.csv")
+    print_line(f"\nall files are in {folder}/")
+    print_line("next, with a log of your own:")
+    print_line("  tidelog data inspect YOUR.csv        proposes a mapping")
+    print_line("  tidelog train iql --data YOUR.csv --columns columns.toml")
+    print_line("  tidelog judge runs/iql --sample      says whether to trust it")
+    print_line(f"  tidelog act {folder}/policy --data {folder}/treatment.csv --out actions.csv")
     return 0
 
 
@@ -108,17 +108,17 @@ def _algorithms() -> dict[str, Any]:
 
 
 def _create_log(folder: Path, patients: int) -> tl.Log:
-    say(f"1. A clinician treats {patients:,} patients; the decisions are written as a table.")
+    print_line(f"1. A clinician treats {patients:,} patients; the decisions are written as a table.")
     played = play(TabularEnvironment(treatment(), 500), _clinician_policy, patients, seed=0)
     path, mapping = folder / "treatment.csv", folder / "columns.toml"
     _as_table(played).write_csv(path)
     mapping.write_text(MAPPING, encoding="utf-8")
-    say(f"   {path}, {mapping}\n")
-    say("2. Validation: is this log usable?")
+    print_line(f"   {path}, {mapping}\n")
+    print_line("2. Validation: is this log usable?")
     report = tl.validate(path, mapping)
-    say("\n".join(f"   {line}" for line in report.text().split("\n")[:1]))
+    print_line("\n".join(f"   {line}" for line in report.text().split("\n")[:1]))
     log = tl.read_log(path, mapping)
-    say(f"   {log.steps:,} decisions, {len(log.episodes):,} patients, {played.returns.mean():.1%} recovered\n")
+    print_line(f"   {log.steps:,} decisions, {len(log.episodes):,} patients, {played.returns.mean():.1%} recovered\n")
     return log
 
 
@@ -153,7 +153,7 @@ def _as_table(played: Episodes) -> pl.DataFrame:
 
 
 def _learn(name: str, algorithm: Any, log: tl.Log, folder: Path, options: Demo) -> Run:
-    say(f"{3 if name == 'iql' else 4}. {name.upper()} learns from half of the patients, {options.seeds} seeds.")
+    print_line(f"{3 if name == 'iql' else 4}. {name.upper()} learns from half of the patients, {options.seeds} seeds.")
     every = max(1, options.steps // 20)
     evaluate = {"exact value": _exact}
     training = tl.fit(
@@ -170,8 +170,10 @@ def _learn(name: str, algorithm: Any, log: tl.Log, folder: Path, options: Demo) 
     for now in training.stream():
         for row in now.rows[:1]:
             if row["update"] % (5 * every) == 0:
-                say(f"   update {row['update']:>6,}   exact value {row['exact value']:.3f}   {now.rate:,.0f} updates/s")
-    say("")
+                print_line(
+                    f"   update {row['update']:>6,}   exact value {row['exact value']:.3f}   {now.rate:,.0f} updates/s"
+                )
+    print_line("")
     return training
 
 
@@ -187,7 +189,7 @@ class _Judged(NamedTuple):
 
 
 def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
-    say("5. Are the policies better than the clinician? They are judged on the other half of the log only.")
+    print_line("5. Are the policies better than the clinician? They are judged on the other half of the log only.")
     seeds = {f"{run}, seed {seed}": (run, seed) for run in runs for seed in runs[run].record.options.seeds}
     policies = {name: runs[run].policy(seed) for name, (run, seed) in seeds.items()}
     held_out, _ = held_out_part(folder / "iql", runs["iql"].record, log)  # all runs held out the same episodes
@@ -203,13 +205,13 @@ def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
     for name, (run, seed) in seeds.items():
         store_verdict(verdicts[name], folder / run, f"seed-{seed}-sampled")
         judged.append(_Judged(name, policies[name], verdicts[name]))
-    say(f"   All {len(judged)} policies are judged at once; their intervals hold simultaneously.")
-    say(f"   {judged[0].name}: {judged[0].verdict.decision}. {judged[0].verdict.paragraph}\n")
+    print_line(f"   All {len(judged)} policies are judged at once; their intervals hold simultaneously.")
+    print_line(f"   {judged[0].name}: {judged[0].verdict.decision}. {judged[0].verdict.paragraph}\n")
     return judged
 
 
 def _play(runs: dict[str, Run], log: tl.Log, episodes: int) -> None:
-    say(f"6. Now each policy treats {episodes:,} new patients, for comparison. (In practice this comes last.)")
+    print_line(f"6. Now each policy treats {episodes:,} new patients, for comparison. (In practice this comes last.)")
     logged = log.statistics().returns or {}
     rows = [["clinician (the log)", f"{logged['mean']:.3f}", "", f"{exact_value(clinician()):.3f}"]]
     for name, training in runs.items():
@@ -225,7 +227,7 @@ def _play(runs: dict[str, Run], log: tl.Log, episodes: int) -> None:
 
 
 def _compare(judged: list[_Judged]) -> None:
-    say("7. How accurate were the verdicts? Differences from the clinician, in share of patients who recover:")
+    print_line("7. How accurate were the verdicts? Differences from the clinician, in share of patients who recover:")
     rows, inside = [], 0
     for one in judged:
         low, high = one.verdict.difference.low, one.verdict.difference.high
@@ -234,7 +236,7 @@ def _compare(judged: list[_Judged]) -> None:
         cells = [f"{one.verdict.difference.estimate:+.3f}", f"{low:+.3f} to {high:+.3f}", f"{exact:+.3f}"]
         rows.append([one.name, one.verdict.decision, *cells, "yes" if low <= exact <= high else "no"])
     table("judged from the log alone", ["", "verdict", "judged", "95 % interval", "exact", "inside"], rows)
-    say(f"   the exact difference is inside {inside} of {len(judged)} intervals")
+    print_line(f"   the exact difference is inside {inside} of {len(judged)} intervals")
 
 
 def _export(judged: list[_Judged], runs: dict[str, Run], log: tl.Log, folder: Path) -> None:
@@ -242,6 +244,5 @@ def _export(judged: list[_Judged], runs: dict[str, Run], log: tl.Log, folder: Pa
         judged, key=lambda one: (one.verdict.decision == "better", np.nan_to_num(one.verdict.difference.low, nan=-9.0))
     )
     best.policy.save(folder / "policy")
-    say(f"   the policy with the best verdict ({best.name}): {folder / 'policy'}")
-    say(f"   report: {report_of([folder / name for name in runs], folder / 'report.html', log=log)}")
-
+    print_line(f"   the policy with the best verdict ({best.name}): {folder / 'policy'}")
+    print_line(f"   report: {report_of([folder / name for name in runs], folder / 'report.html', log=log)}")

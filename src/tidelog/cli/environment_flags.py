@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tidelog.cli.tables import say, trained
-from tidelog.training.runs.run import Run
 from tidelog.training.runs.sinks import TensorBoard, Trackio, WandB
 
 SinkName = Literal["tensorboard", "wandb", "trackio"]
@@ -23,13 +21,6 @@ class EnvironmentFlags:
     """the run folder; default: runs/<algorithm>, with a number if it exists"""
     sink: tuple[SinkName, ...] = ()
     """additional destinations of metrics"""
-
-
-def trained_with_notes(run: Run) -> int:
-    """Print the notes of a run in an environment, then train it."""
-    for note in run.notes():
-        say(f"note: {note}")
-    return trained(run)
 
 
 def sink_of(kind: SinkName, folder: Path) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import tyro
 
 from tidelog.cli.flags import parse
-from tidelog.cli.tables import say, table
+from tidelog.cli.tables import print_line, table
 from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
 from tidelog.policies.rollout import rollout
@@ -82,7 +82,7 @@ def _play(options: Evaluate, folder: Path, record: Record) -> int:
         "returns": [r.tolist() for r in returns],
     }
     path.write_text(json.dumps(content), encoding="utf-8")
-    say(f"all returns: {path}")
+    print_line(f"all returns: {path}")
     return 0
 
 

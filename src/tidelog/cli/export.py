@@ -11,7 +11,7 @@ import tyro
 
 from tidelog.cli.act import open_policy
 from tidelog.cli.flags import parse
-from tidelog.cli.tables import say, table
+from tidelog.cli.tables import print_line, table
 from tidelog.errors import ConfigError, LogError
 from tidelog.policies.export.artefact import Logged, export, export_onnx, has_onnx, recheck
 from tidelog.policies.policy import Policy
@@ -64,8 +64,8 @@ def run(words: list[str]) -> int:
         comparison = export(policy, target, onnx=options.onnx and has_onnx(), logged=logged, metrics=metrics)
     _show(comparison, not_compared)
     if options.to != "onnx" and options.onnx and not has_onnx():
-        say(f"no ONNX file. fix: {EXTRA}")
-    say(f"exported: {target}")
+        print_line(f"no ONNX file. fix: {EXTRA}")
+    print_line(f"exported: {target}")
     return 0
 
 
@@ -76,7 +76,7 @@ def _check(options: Export, folder: Path, record: Record | None) -> int:
     if options.log is not None:
         logged = Logged.of(reopen_any({"source": options.log, "columns": options.columns}), open_policy(options.policy))
     _show(recheck(folder, logged), None if logged else "no log: name one with --log")
-    say(f"{folder} gives the same answers in all runtimes")
+    print_line(f"{folder} gives the same answers in all runtimes")
     return 0
 
 
@@ -125,4 +125,4 @@ def _show(record: Mapping[str, Any], not_compared: str | None) -> None:
     rows.append(["limit", "", f"{bound['difference']:.1e}", f"{bound['apart']:.2%}"])
     table("against JAX", ["reader, observations", "rows", "largest difference", "another action"], rows)
     if not_compared is not None:
-        say(f"not compared on logged observations: {not_compared}")
+        print_line(f"not compared on logged observations: {not_compared}")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import tyro
 
-from tidelog.cli.environment_flags import EnvironmentFlags, free_folder, sink_of, trained_with_notes
+from tidelog.cli.environment_flags import EnvironmentFlags, free_folder, sink_of
 from tidelog.cli.flags import options_in, parse, verb_flags
+from tidelog.cli.tables import train_and_show
 from tidelog.training.finetune import finetune
 from tidelog.training.resume import load
 
@@ -37,4 +38,5 @@ def run(words: list[str]) -> int:
     folder = Path(options.out) if options.out else free_folder(f"{offline_run.record.algorithm}-online")
     sinks = [sink_of(kind, folder) for kind in options.sink]
     arguments = options_in(options, "finetune")
-    return trained_with_notes(finetune(offline_run, options.env, out=folder, sinks=sinks, train=False, **arguments))
+    training = finetune(offline_run, options.env, out=folder, sinks=sinks, train=False, **arguments)
+    return train_and_show(training, notes=True)

@@ -12,7 +12,7 @@ import tyro
 
 from tidelog.cli.act import open_policy
 from tidelog.cli.flags import parse
-from tidelog.cli.tables import say, table
+from tidelog.cli.tables import print_line, table
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
@@ -100,7 +100,9 @@ def run(words: list[str]) -> int:
     sources = [_source(name) for name in options.policies]
     _check(options, sources)
     log, which = _log(options, sources)
-    ledger = _ledger(options, log, sources)
+    ledger = None
+    if options.ledger != "off":
+        ledger = Ledger.of(log, options.ledger, [source.path for source in sources if source.record is not None])
     if options.looks:
         return _show_looks(ledger, which)
     named_policies = [one for source in sources for one in _named_policies(options, source, len(sources) > 1)]
@@ -108,12 +110,14 @@ def run(words: list[str]) -> int:
     verdicts = [result] if isinstance(result, Verdict) else list(result)
     for one, verdict in zip(named_policies, verdicts, strict=True):
         _show(verdict, one.name, which)
-        _keep(options, verdict, one)
+        if one.run is not None:
+            how = "sampled" if options.sample else "deterministic"
+            print_line(f"verdict: {store_verdict(verdict, one.run, f'{one.short}-{how}')}")
     if isinstance(result, Verdicts):
         _show_table(result)
     if options.out is not None:
         write(result, Path(options.out))
-        say(f"verdict: {options.out}")
+        print_line(f"verdict: {options.out}")
     return NEGATIVE if _blocked(options, named_policies, verdicts) else 0
 
 
@@ -129,7 +133,7 @@ def _blocked(options: Judge, named_policies: list[_NamedPolicy], verdicts: list[
     closed = all(whys) if options.gate == "any" else any(whys)
     if closed:
         lines = [f"- {one.name}: {why}" for one, reasons in zip(named_policies, whys, strict=True) for why in reasons]
-        say("the gate is not passed:\n" + "\n".join(lines))
+        print_line("the gate is not passed:\n" + "\n".join(lines))
     return closed
 
 
@@ -192,12 +196,6 @@ def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
     return log, f"all {len(log.episode_ids):,} episodes of the log"
 
 
-def _ledger(options: Judge, log: Log, sources: list[_Source]) -> Ledger | None:
-    if options.ledger == "off":
-        return None
-    return Ledger.of(log, options.ledger, [source.path for source in sources if source.record is not None])
-
-
 def _named_policies(options: Judge, source: _Source, several: bool) -> Iterator[_NamedPolicy]:
     folder, record = source
     if record is None:
@@ -248,7 +246,7 @@ def _judge_policies(
 def _show_looks(ledger: Ledger | None, which: str) -> int:
     """Print earlier looks at the episodes, one per line."""
     looks = () if ledger is None else ledger.looks
-    say(f"{sum(look.number > 0 for look in looks):,} look(s) at {which}")
+    print_line(f"{sum(look.number > 0 for look in looks):,} look(s) at {which}")
     rows = []
     for look in looks:
         decisions = list(look.decisions.values())
@@ -279,17 +277,17 @@ def _show_table(verdicts: Verdicts) -> None:
         "effective episodes",
     ]
     table(f"{len(rows):,} policies judged at once", head, rows)
-    say(f"better: {', '.join(verdicts.better) or 'none'}")
+    print_line(f"better: {', '.join(verdicts.better) or 'none'}")
     if verdicts.best is not None:
-        say(f"highest lower limit: {verdicts.best}, {verdicts[verdicts.best].difference.low:+.4g}")
+        print_line(f"highest lower limit: {verdicts.best}, {verdicts[verdicts.best].difference.low:+.4g}")
 
 
 def _show(verdict: Verdict, name: str, which: str) -> None:
-    say(f"{name}: {verdict.decision.upper()}\n")
-    say(f"{verdict.paragraph}\n")
-    say(f"judged on {which}; {verdict.estimand}")
+    print_line(f"{name}: {verdict.decision.upper()}\n")
+    print_line(f"{verdict.paragraph}\n")
+    print_line(f"judged on {which}; {verdict.estimand}")
     for reason in verdict.reasons:
-        say(f"- {reason}")
+        print_line(f"- {reason}")
     if len(verdict.estimates):
         head = [
             "estimator",
@@ -301,12 +299,6 @@ def _show(verdict: Verdict, name: str, which: str) -> None:
         ]
         table(f"estimates; {verdict.deciding} decides", head, verdict.estimates.rows())
         logger = verdict.logger
-        say(f"the logger's own mean: {logger.estimate:.4g} ({logger.low:.4g} to {logger.high:.4g})")
+        print_line(f"the logger's own mean: {logger.estimate:.4g} ({logger.low:.4g} to {logger.high:.4g})")
     for sentence in verdict.risk.sentences if verdict.risk else [f"no distribution of returns: {verdict.risk_reason}"]:
-        say(f"- {sentence}")
-
-
-def _keep(options: Judge, verdict: Verdict, one: _NamedPolicy) -> None:
-    if one.run is not None:
-        how = "sampled" if options.sample else "deterministic"
-        say(f"verdict: {store_verdict(verdict, one.run, f'{one.short}-{how}')}")
+        print_line(f"- {sentence}")

@@ -10,7 +10,7 @@ import tyro
 
 from tidelog.cli.act import open_policy
 from tidelog.cli.flags import parse
-from tidelog.cli.tables import say
+from tidelog.cli.tables import print_line
 from tidelog.errors import ConfigError
 from tidelog.policies.batch_inference import write_table
 from tidelog.recommend.recommendation_tables import recommend_for_table
@@ -71,7 +71,7 @@ def run(words: list[str]) -> int:
         unknown=options.unknown,
     )
     write_table(lists, target)
-    say(f"lists of {options.k} items for {lists[options.user].n_unique():,} users: {target}")
+    print_line(f"lists of {options.k} items for {lists[options.user].n_unique():,} users: {target}")
     return 0
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tyro
 
 from tidelog.cli.flags import parse
-from tidelog.cli.tables import say
+from tidelog.cli.tables import print_line
 from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
 from tidelog.report.run_page import report_of
@@ -37,7 +37,7 @@ def run(words: list[str]) -> int:
         raise ConfigError("--columns is set without --log: it describes a table. fix: name the table with --log")
     log = None if options.log is None else read_any(options.log, options.columns)
     path = report_of(options.runs, options.out, log=log)
-    say(f"report: {path} ({path.stat().st_size / 1e3:,.0f} kB)")
+    print_line(f"report: {path} ({path.stat().st_size / 1e3:,.0f} kB)")
     if options.open and not webbrowser.open(path.absolute().as_uri()):
-        say("no browser was found to open the report")
+        print_line("no browser was found to open the report")
     return 0

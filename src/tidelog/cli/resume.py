@@ -9,7 +9,7 @@ import tyro
 
 from tidelog.cli.environment_flags import SinkName, sink_of
 from tidelog.cli.flags import parse
-from tidelog.cli.tables import say, trained
+from tidelog.cli.tables import print_line, train_and_show
 from tidelog.training.resume import load
 from tidelog.training.runs.record import Record
 
@@ -33,12 +33,12 @@ def run(words: list[str]) -> int:
     sinks = [sink_of(kind, Path(options.run)) for kind in options.sink]
     training = load(options.run, checkpoint=options.checkpoint, sinks=sinks)
     if training.finished:
-        say(f"{options.run} is complete at {training.unit[:-1]} {training.done:,}: there is nothing to resume")
+        print_line(f"{options.run} is complete at {training.unit[:-1]} {training.done:,}: there is nothing to resume")
         return 0
     for difference in training.record.differences():
-        say(f"note: {difference}; results may differ in the last bits from an uninterrupted run")
+        print_line(f"note: {difference}; results may differ in the last bits from an uninterrupted run")
     for note in training.notes():
-        say(f"note: {note}")
+        print_line(f"note: {note}")
     steps = training.record.options.steps
-    say(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
-    return trained(training)
+    print_line(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
+    return train_and_show(training)

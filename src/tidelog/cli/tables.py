@@ -25,13 +25,18 @@ def table(title: str, head: list[str], rows: list[list[str]]) -> None:
     Console().print(table)
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line of plain text unchanged."""
     Console(highlight=False, soft_wrap=True, markup=False).print(text)
 
 
-def trained(run: Run) -> int:
-    """Train a run to its end and print the result; 4 if a checkpoint cannot be written (the previous one is intact)."""
+def train_and_show(run: Run, notes: bool = False) -> int:
+    """Train a run to its end and print the result, after its notes if `notes`.
+
+    The exit code is 4 if a checkpoint cannot be written; the previous one is intact.
+    """
+    for note in run.notes() if notes else ():
+        print_line(f"note: {note}")
     try:
         show_run(run.train())
     except CheckpointError as error:
@@ -51,9 +56,9 @@ def show_run(run: Run) -> None:
     head = ["metric", *(f"seed {last[m]['seed']}" for m in sorted(last))]
     rows = [[name, *(_number(last[m].get(name)) for m in sorted(last))] for name in names]
     table(f"{run.record.algorithm}: last metrics, update {run.update:,}", head, rows)
-    say(f"run folder: {run.folder}")
+    print_line(f"run folder: {run.folder}")
     if isinstance(run.record.spec.action, Catalogue):
-        say(f"next: tidelog recommend {run.folder} --data HISTORIES.csv {_roles(run)} --out lists.csv")
+        print_line(f"next: tidelog recommend {run.folder} --data HISTORIES.csv {_roles(run)} --out lists.csv")
         return
     environment = run.record.environment or "NAME"
     named = bool(feature_names(run.record.spec))
@@ -64,7 +69,7 @@ def show_run(run: Run) -> None:
     )
     if named and (run.record.spec.masked or run.policy().is_recurrent):
         command += " --columns MAPPING.toml"
-    say(f"next: tidelog {command}")
+    print_line(f"next: tidelog {command}")
 
 
 def _roles(run: Run) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from tidelog.algorithms import configured, learns_online, names, ranks
 from tidelog.algorithms.core.hyperparameters import chosen_preset
 from tidelog.cli.act import open_policy
-from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder, sink_of, trained_with_notes
+from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder, sink_of
 from tidelog.cli.flags import (
     flags_of,
     is_flag,
@@ -21,7 +21,7 @@ from tidelog.cli.flags import (
     with_defaults,
 )
 from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
-from tidelog.cli.tables import trained
+from tidelog.cli.tables import train_and_show
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
@@ -127,13 +127,14 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
     start = None if options.start is None else open_policy(options.start)
     sinks = [sink_of(kind, folder) for kind in options.sink]
     more = options_in(options, "learn")
-    return trained_with_notes(learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more))
+    training = learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more)
+    return train_and_show(training, notes=True)
 
 
 def _read(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn from a log."""
     log, sinks = _log(options), [sink_of(kind, folder) for kind in options.sink]
-    return trained(fit(algorithm, log, out=folder, sinks=sinks, train=False, **options_in(options, "fit")))
+    return train_and_show(fit(algorithm, log, out=folder, sinks=sinks, train=False, **options_in(options, "fit")))
 
 
 def _log(options: Any) -> Log | Interactions:

@@ -68,7 +68,8 @@ class Sketch:
         fingerprints, count, rewards = np.zeros(0, np.uint64), 0, log.reward is not None
         for hashes in _blocks(log, ordinals, rewards):
             count += len(hashes)
-            smallest = np.unique(np.concatenate([fingerprints, _few(hashes)]))
+            few = hashes if len(hashes) <= SIZE else np.partition(hashes, SIZE - 1)[:SIZE]
+            smallest = np.unique(np.concatenate([fingerprints, few]))
             fingerprints = smallest[:SIZE]
         return cls(count, fingerprints, rewards)
 
@@ -115,10 +116,6 @@ class Sketch:
 def episode_hashes(log: LogColumns, ordinals: NDArray[Any] | None = None, *, rewards: bool = True) -> Hashes:
     """Fingerprints [E] of all episodes of a log, or of those with these ordinals."""
     return np.concatenate(list(_blocks(log, ordinals, rewards and log.reward is not None)))
-
-
-def _few(hashes: Hashes) -> Hashes:
-    return hashes if len(hashes) <= SIZE else np.partition(hashes, SIZE - 1)[:SIZE]
 
 
 def _blocks(log: LogColumns, ordinals: NDArray[Any] | None, rewards: bool) -> Iterator[Hashes]:

@@ -30,7 +30,7 @@ from tidelog.errors import CheckpointError, ConfigError, ExportError, SpecError
 from tidelog.networks.recipe import named
 from tidelog.policies.named_arrays import array_file, fill
 from tidelog.recommend.ranking import ranker
-from tidelog.runtime.artefact_files import WEIGHTS, Saved, described, write
+from tidelog.runtime.artefact_files import WEIGHTS, Saved, spec_notes, write
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
 from tidelog.runtime.policy import Memory, carried
 from tidelog.runtime.ranking import Ranker
@@ -303,7 +303,7 @@ def artefact_contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
         "config": to_config(policy.algorithm),
         "spec": policy.spec.to_json(),
         "scaler": policy.scaler.to_json(),
-        **described(policy.spec),
+        **spec_notes(policy.spec),
         "origin": policy.origin,
         "metrics": None,
         "versions": {**versions, "python": platform.python_version()},
@@ -339,17 +339,15 @@ Answer = Callable[[Leaves, Mask, NDArray[Any] | slice, Memory | None], NDArray[A
 
 def replay_actions(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:
     """Return deterministic actions [N, ...] for observations in episode order; `starts` [E + 1]: first rows, N."""
-    actions = answers_along(
-        policy, leaves, starts, mask, lambda seen, allowed, rows, memory: policy(seen, allowed, memory)
-    )
+    actions = replay(policy, leaves, starts, mask, lambda seen, allowed, rows, memory: policy(seen, allowed, memory))
     return cast("NDArray[Any]", actions)
 
 
-def log_probability_along(
+def replay_log_probability(
     policy: Policy, leaves: Leaves, action: NDArray[Any], starts: NDArray[Any], mask: Mask = None
 ) -> NDArray[Any] | None:
     """Return log-probabilities [N] of logged actions, or None without a density."""
-    return answers_along(
+    return replay(
         policy,
         leaves,
         starts,
@@ -358,9 +356,7 @@ def log_probability_along(
     )
 
 
-def answers_along(
-    policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask, answer: Answer
-) -> NDArray[Any] | None:
+def replay(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask, answer: Answer) -> NDArray[Any] | None:
     """Return the outputs [N, ...] of `answer(leaves, mask, rows, memory)` at every step, or None after the first None.
 
     A feed-forward policy is called once for all rows. A recurrent policy is called step by step, for all episodes that

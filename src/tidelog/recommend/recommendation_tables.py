@@ -14,7 +14,7 @@ from tidelog.data.parsing.tables import Table
 from tidelog.data.sources import table_of
 from tidelog.errors import SpecError, nearest
 from tidelog.policies.policy import Policy
-from tidelog.recommend.interactions.tables import listed, words_of
+from tidelog.recommend.interactions.tables import id_text, word_lists
 from tidelog.runtime.recommender import Profiles
 from tidelog.types import Profile
 
@@ -38,12 +38,12 @@ def recommend_for_table(
     table cannot be read, SpecError for a missing column, a missing user or time, or an unknown item, event or user.
     """
     table = table_of(source, [name for name in (user, item, time, event) if name is not None])
-    users, items = words_of(_column(table, user)), words_of(_column(table, item))
+    users, items = id_text(_column(table, user)), id_text(_column(table, item))
     _check_complete(user, users.is_null().to_numpy())
     if not len(users):
         raise SpecError(f"{table.source} has no rows, expected at least one user. fix: add rows")
     rows = _ordered(table, time)
-    kinds = None if event is None else words_of(_column(table, event))
+    kinds = None if event is None else id_text(_column(table, event))
     names = list(dict.fromkeys(users.to_list()))
     histories: dict[str, list[str]] = {name: [] for name in names}
     done: dict[str, list[str | None]] = {name: [] for name in names}
@@ -84,7 +84,7 @@ def _user_features(
     profile = policy.spec.observation.get("user")
     if not isinstance(profile, Profile):
         raise SpecError("this policy was trained without user features. fix: drop user_features")
-    ids = words_of(_column(table, user)).to_list()
+    ids = id_text(_column(table, user)).to_list()
     place = {name: row for row, name in enumerate(ids) if name is not None}
     if len(place) < len(ids):
         raise SpecError(
@@ -107,7 +107,7 @@ def _user_features(
 def _cells(series: pl.Series, numbers: bool, source: str) -> list[Any]:
     """Return the cells of one column as `Policy.recommend` accepts them."""
     if not numbers:
-        return listed(series).to_list()
+        return word_lists(series).to_list()
     column = parse.number(series)
     if len(column.unreadable):
         row, text = int(column.unreadable[0]), column.texts[0] if column.texts else ""
@@ -140,5 +140,5 @@ def _ordered(table: Table, time: str | None) -> Any:
 def _check_complete(name: str, bad: Any) -> None:
     at = np.flatnonzero(bad)
     if len(at):
-        listed = ", ".join(str(row + 1) for row in at[:10]) + (", ..." if len(at) > 10 else "")
-        raise SpecError(f"column '{name}' has no valid value in {len(at)} row(s): {listed}. fix: fill or drop them")
+        rows = ", ".join(str(row + 1) for row in at[:10]) + (", ..." if len(at) > 10 else "")
+        raise SpecError(f"column '{name}' has no valid value in {len(at)} row(s): {rows}. fix: fill or drop them")

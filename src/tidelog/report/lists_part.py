@@ -54,7 +54,7 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     scope = f"all {len(cases):,} events"
     if len(cases) > MOST_CASES:
         chosen = np.sort(np.random.default_rng(0).permutation(len(cases))[:MOST_CASES])
-        cases, scope = cases.take(chosen), f"{MOST_CASES:,} random events"
+        cases, scope = cases.select(chosen), f"{MOST_CASES:,} random events"
     notes: list[str] = []
     rankers = _baselines(split.train) | dict(_learnt(lines, notes))
     k = min(LENGTH, len(found.log.items) - 1)
@@ -68,7 +68,7 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     rows = []
     for row in compared.rows:
         scores = [_between(row.scores[measure]) for measure in MEASURES]
-        diversity = [f"{value:.3f}" for value in row.spread.values()]
+        diversity = [f"{value:.3f}" for value in row.diversity.values()]
         rows.append([row.ranker, row.kind, f"{row.cases:,}", *scores, *diversity])
     marked = [
         place for place, row in enumerate(compared.rows) if row.ranker not in _COUNTED and ALONE not in row.ranker

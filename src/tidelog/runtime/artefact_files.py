@@ -84,7 +84,7 @@ class Saved:
     def spec(self) -> Spec:
         """Return the observations and actions of the policy."""
         spec = read_spec(self.manifest["spec"], self.where)
-        for name, entry in described(spec).items():
+        for name, entry in spec_notes(spec).items():
             if self.manifest[name] != entry:
                 raise CheckpointError(f"{self.where}: '{name}' differs from the spec. fix: export the policy again")
         return spec
@@ -246,7 +246,7 @@ def read_spec(data: Any, where: str) -> Spec:
     return spec
 
 
-def described(spec: Spec) -> dict[str, Any]:
+def spec_notes(spec: Spec) -> dict[str, Any]:
     """Return the meaning of masks and the fills of missing values, for programs that do not read specs."""
     space, missing = spec.action, {}
     for leaf in spec.observation.values():

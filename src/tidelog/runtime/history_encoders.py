@@ -77,14 +77,14 @@ def item_scores(xp: Any, node: Node, states: Array, found: Array, logits: Array,
     return xp.where(valid, known - best, -math.inf), _standardised(xp, values, first), first
 
 
-def one_by_one(step: Step, carry: Array, inputs: tuple[Array, ...]) -> Array:
+def scan_steps(step: Step, carry: Array, inputs: tuple[Array, ...]) -> Array:
     """Return the recurrent state [B, ...] after all steps [L, B, ...]."""
     for now in zip(*inputs, strict=True):
         carry = step(carry, *now)
     return carry
 
 
-def states(xp: Any, node: Node, seen: Histories, loop: Loop = one_by_one) -> Array:
+def states(xp: Any, node: Node, seen: Histories, loop: Loop = scan_steps) -> Array:
     """Return the states [B, D] at the end of histories."""
     reader, real = node["reader"], seen.events > 0
     vectors = _vectors(xp, node["catalogue"], seen.items)

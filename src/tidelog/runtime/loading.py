@@ -17,7 +17,7 @@ from tidelog.errors import CheckpointError, TidelogError
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.history_encoders import LISTED, reading_of
 from tidelog.runtime.policy import Policy
-from tidelog.runtime.policy_heads import KINDS, PolicyOutputs, Seen, smallest
+from tidelog.runtime.policy_heads import KINDS, PolicyInputs, PolicyOutputs, smallest
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recipe import Recipe, noise_of, restored
 from tidelog.runtime.recommender import Ranks, Recommender
@@ -71,7 +71,7 @@ def _acts(saved: Saved, recipe: Recipe) -> Policy:
     def scaled(leaves: Mapping[str, NumpyArray]) -> dict[str, NumpyArray]:
         return {n: (x - scales[n][0]) / scales[n][1] if n in scales else x for n, x in leaves.items()}
 
-    def make(seen: Seen) -> PolicyOutputs:
+    def make(seen: PolicyInputs) -> PolicyOutputs:
         return kind(np, act, seen._replace(leaves=scaled(seen.leaves)))
 
     rate = None if values is None else lambda leaves: smallest(np, values, scaled(leaves))
@@ -162,14 +162,16 @@ def _action_sizes(space: ActionSpace) -> list[Any]:
     return list(space.sizes) if isinstance(space, MultiDiscrete) else [len(space.low)]
 
 
-def check_outputs(make: Callable[[Seen], PolicyOutputs], rate: Rate | None, carry: int, spec: Spec, where: str) -> None:
+def check_outputs(
+    make: Callable[[PolicyInputs], PolicyOutputs], rate: Rate | None, carry: int, spec: Spec, where: str
+) -> None:
     """Raise CheckpointError unless blank observations, and the highest codes, give outputs that match the spec."""
     for highest in (False, True):
         leaves = {name: _blank(leaf, highest) for name, leaf in spec.observation.items()}
         space = spec.action
         mask = np.ones((1, space.n), bool) if isinstance(space, Discrete) else None
         before = np.zeros((1, carry), np.float32) if carry else None
-        seen = Seen(leaves, mask, before)
+        seen = PolicyInputs(leaves, mask, before)
         outputs = _fits(lambda seen=seen: make(seen), where)  # type: ignore[misc]
         _check_shapes(outputs, spec, carry, where)
         if rate is not None:

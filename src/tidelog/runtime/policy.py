@@ -15,7 +15,7 @@ import numpy as np
 from tidelog.errors import SpecError
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.observations import RawBatch, read_mask, read_observation
-from tidelog.runtime.policy_heads import PolicyOutputs, Seen
+from tidelog.runtime.policy_heads import PolicyInputs, PolicyOutputs
 from tidelog.runtime.recipe import Noise
 from tidelog.types import Continuous, Discrete, Spec
 
@@ -61,7 +61,7 @@ class Policy:
     def __init__(
         self,
         saved: Saved,
-        make: Callable[[Seen], PolicyOutputs],
+        make: Callable[[PolicyInputs], PolicyOutputs],
         rate: Callable[[Mapping[str, NumpyArray]], NumpyArray] | None,
         *,
         noise: Noise | None,
@@ -141,7 +141,7 @@ class Policy:
         for rows, leaves in _chunks(inputs, self._chunk):
             noise = None if generator is None else self._draw(generator, len(next(iter(leaves.values()))))
             mask, state = (None if x is None else x[rows] for x in (inputs.mask, carry))
-            parts.append(self._make(Seen(leaves, mask, state, noise)))
+            parts.append(self._make(PolicyInputs(leaves, mask, state, noise)))
         whole = (
             parts[0] if len(parts) == 1 else PolicyOutputs(*(_joined(column) for column in zip(*parts, strict=True)))
         )

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tidelog.runtime.networks import Array, Node, encoded, linear, mlp
 
 
-class Seen(NamedTuple):
+class PolicyInputs(NamedTuple):
     """The inputs of a policy."""
 
     leaves: Mapping[str, Array]  # [B, ...], in network units
@@ -35,14 +35,14 @@ class PolicyOutputs(NamedTuple):
     carry: Array | None = None  # [B, H]
 
 
-def likely(xp: Any, node: Node, seen: Seen) -> PolicyOutputs:
+def likely(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
     """Return the most likely action of a network's distribution."""
     features, carry = encoded(xp, node["encoder"], seen.leaves, seen.carry)
     outputs = HEADS[node["head"]["kind"]](xp, node["head"], mlp(xp, node["trunk"], features), seen, node["epsilon"])
     return outputs._replace(carry=carry)
 
 
-def logits(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> PolicyOutputs:
+def logits(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
     """One choice; with an epsilon, sampling draws with this probability and otherwise takes the most likely one."""
     scores = _allowed(xp, linear(node["linear"], features), seen.mask)
     best, chances = xp.argmax(scores, axis=-1), _softmax(xp, scores)
@@ -51,7 +51,7 @@ def logits(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | No
     return PolicyOutputs(_drawn(xp, best, chances, seen.noise), chances)
 
 
-def several(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> PolicyOutputs:
+def several(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
     """Several choices at once, [B, M]."""
     scores, chosen, start = linear(node["linear"], features), [], 0
     for size in node["sizes"]:
@@ -62,7 +62,7 @@ def several(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | N
     return PolicyOutputs(xp.stack(chosen, axis=-1))
 
 
-def gaussian(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> PolicyOutputs:
+def gaussian(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
     """Return the mean; the standard deviation is from an array [A] or a layer."""
     mean, source = linear(node["mean"], features), node["log_std"]
     mean = xp.tanh(mean) if node["squashed"] else mean
@@ -71,12 +71,12 @@ def gaussian(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | 
     return PolicyOutputs(mean if seen.noise is None else mean + spread * seen.noise, mean=mean, spread=spread)
 
 
-def point(xp: Any, node: Node, features: Array, seen: Seen, epsilon: float | None) -> PolicyOutputs:
+def point(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
     """Return one action, independent of the noise."""
     return PolicyOutputs(xp.tanh(linear(node["mean"], features)))
 
 
-def supported(xp: Any, node: Node, seen: Seen) -> PolicyOutputs:
+def supported(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
     """Return the action of highest value among the supported and allowed ones."""
     critic, imitator = node["critic"], node["imitator"]
     one, two = _parts(seen.carry, 2)
@@ -92,7 +92,7 @@ def supported(xp: Any, node: Node, seen: Seen) -> PolicyOutputs:
     return _epsilon_greedy(xp, values, is_supported, node["epsilon"], seen.noise)._replace(carry=carry)
 
 
-def greedy(xp: Any, node: Node, seen: Seen) -> PolicyOutputs:
+def greedy(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
     """Return the allowed action of highest value."""
     values = smallest(xp, node["values"], seen.leaves)
     allowed = values > -xp.inf if seen.mask is None else seen.mask
@@ -107,7 +107,7 @@ def _epsilon_greedy(xp: Any, values: Array, allowed: Array, epsilon: float, nois
     return PolicyOutputs(_drawn(xp, best, chances, noise), chances)
 
 
-def candidates(xp: Any, node: Node, seen: Seen) -> PolicyOutputs:
+def candidates(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
     """Return the generated and perturbed candidate with the highest value of the critic."""
     names = ("generator", "perturbation", "critic")
     encodings = [
@@ -145,9 +145,9 @@ def smallest(xp: Any, node: Node, leaves: Mapping[str, Array]) -> Array:
     return xp.min(xp.stack(members), axis=0)
 
 
-Kind = Callable[[Any, Node, Seen], PolicyOutputs]
+Kind = Callable[[Any, Node, PolicyInputs], PolicyOutputs]
 KINDS: Mapping[str, Kind] = {"likely": likely, "supported": supported, "greedy": greedy, "candidates": candidates}
-HEADS: Mapping[str, Callable[[Any, Node, Array, Seen, float | None], PolicyOutputs]] = {
+HEADS: Mapping[str, Callable[[Any, Node, Array, PolicyInputs, float | None], PolicyOutputs]] = {
     "logits": logits,
     "several": several,
     "gaussian": gaussian,

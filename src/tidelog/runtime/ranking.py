@@ -100,7 +100,7 @@ class Ranker:
         the others follow by likelihood.
         """
         check_histories(histories, events, allowed, self.items, self._reading.kinds)
-        who = described(users, len(histories), self.features)
+        who = user_array(users, len(histories), self.features)
         most = max(1, MARKS // (self.items + 1))
         parts = []
         for begin in range(0, len(histories), most):
@@ -122,8 +122,8 @@ class Ranker:
         users: NumpyArray | None = None,
     ) -> Found:
         """Return the most likely allowed items and the nearest to generated vectors, with their scores."""
-        seen, done = (fitted(part, self.history) for part in (histories, events))
-        whole = Histories(seen, done, described(users, len(histories), self.features))
+        seen, done = (fit_length(part, self.history) for part in (histories, events))
+        whole = Histories(seen, done, user_array(users, len(histories), self.features))
         parts = [
             self._find(Histories(*(part[i : i + ROWS] for part in whole)), k, allowed[i : i + ROWS])
             for i in range(0, len(histories), ROWS)
@@ -206,7 +206,7 @@ def check_histories(
         )
 
 
-def described(users: NumpyArray | None, rows: int, features: int) -> NumpyArray:
+def user_array(users: NumpyArray | None, rows: int, features: int) -> NumpyArray:
     """Return user features [B, F], zeros where nothing is known; SpecError for another shape."""
     if users is None or not features:
         return np.zeros((rows, features), np.float32)
@@ -227,7 +227,7 @@ def _again(items: NumpyArray) -> NumpyArray:
     return again
 
 
-def fitted(histories: NumpyArray, length: int) -> NumpyArray:
+def fit_length(histories: NumpyArray, length: int) -> NumpyArray:
     """Return the last `length` steps, left-padded."""
     steps = histories[:, -length:].astype(np.int32)
     return np.pad(steps, ((0, 0), (length - steps.shape[1], 0)))

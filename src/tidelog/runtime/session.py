@@ -19,8 +19,8 @@ from tidelog.runtime.history_encoders import LISTED, features_of
 from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES, check_lists, check_outputs, check_sizes
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy import Policy
-from tidelog.runtime.policy_heads import PolicyOutputs, Seen
-from tidelog.runtime.ranking import ROWS, check_histories, described, fitted, refuse_too_few
+from tidelog.runtime.policy_heads import PolicyInputs, PolicyOutputs
+from tidelog.runtime.ranking import ROWS, check_histories, fit_length, refuse_too_few, user_array
 from tidelog.runtime.recipe import Recipe, noise_of, restored
 from tidelog.runtime.recommender import Recommender
 from tidelog.types import Catalogue, Continuous, Leaf, Spec, Vector
@@ -51,7 +51,7 @@ def _acts(saved: Saved, recipe: Recipe, session: Any) -> Policy:
     act, spec, carry = recipe["act"], saved.spec, recipe["carry"]
     outputs, noise = [one.name for one in session.get_outputs()], noise_of(recipe, spec)
 
-    def make(seen: Seen) -> PolicyOutputs:
+    def make(seen: PolicyInputs) -> PolicyOutputs:
         feeds = {name: _columns(name, spec.observation[name], leaf) for name, leaf in seen.leaves.items()}
         optional = {"mask": seen.mask, "carry": seen.carry, "noise": seen.noise}
         feeds |= {name: value for name, value in optional.items() if value is not None}
@@ -105,8 +105,8 @@ class _Lists:
             )
         marks = np.ones((len(histories), self.items + 1), bool) if allowed is None else allowed
         refuse_too_few(marks, k)
-        seen, done = (fitted(part, self.history) for part in (histories, events))
-        who = described(users, len(histories), self.features)
+        seen, done = (fit_length(part, self.history) for part in (histories, events))
+        who = user_array(users, len(histories), self.features)
         parts = []
         for start in range(0, len(seen), ROWS):
             rows = slice(start, start + ROWS)

@@ -27,6 +27,7 @@ from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import LearnerState, Stores, metric_labels
+from tidelog.training.engine.members import as_members
 from tidelog.training.engine.validation import Validation
 from tidelog.training.online.collected_log import CollectedLog
 from tidelog.training.online.env_assignment import (
@@ -36,11 +37,10 @@ from tidelog.training.online.env_assignment import (
     restore_environments,
 )
 from tidelog.training.online.initial_learners import initial_learners, planned_updates
-from tidelog.training.runs.arguments import as_path, evaluators, new_folder
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.evaluation import check_environments, evaluated
-from tidelog.training.runs.options import Evaluator, Options, as_members, reports_every
-from tidelog.training.runs.record import Record, this_machine
+from tidelog.training.runs.options import Evaluator, Options, as_path, evaluators, reports_every
+from tidelog.training.runs.record import Record, new_folder, this_machine
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.sinks import Sink, rows_until

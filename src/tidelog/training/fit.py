@@ -7,7 +7,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from tidelog.algorithms import check_fit, check_source
+from tidelog.algorithms import as_algorithms, check_fit, check_source
 from tidelog.algorithms.core.hyperparameters import same_program
 from tidelog.algorithms.core.optimisation import copied
 from tidelog.data.log import Log
@@ -20,15 +20,22 @@ from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import LearnerState, metric_labels
-from tidelog.training.engine.members import Member, fresh_learners
+from tidelog.training.engine.members import Member, as_members, fresh_learners
 from tidelog.training.engine.stores import check_rewards
 from tidelog.training.engine.validation import Validation
-from tidelog.training.runs.arguments import as_algorithms, as_path, evaluators, new_folder
 from tidelog.training.runs.checkpoints import read_part
 from tidelog.training.runs.episode_split import EpisodeSplit
 from tidelog.training.runs.evaluation import check_environments, evaluated
-from tidelog.training.runs.options import Evaluator, Options, Scale, as_members, as_seeds, reports_every
-from tidelog.training.runs.record import Record
+from tidelog.training.runs.options import (
+    Evaluator,
+    Options,
+    Scale,
+    as_path,
+    as_seeds,
+    evaluators,
+    reports_every,
+)
+from tidelog.training.runs.record import Record, new_folder
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.sinks import Sink

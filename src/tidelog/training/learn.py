@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tidelog.algorithms import check_fit, check_source, names
+from tidelog.algorithms import as_algorithms, check_fit, check_source, names
 from tidelog.algorithms.core.hyperparameters import same_program
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
@@ -17,7 +17,7 @@ from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import metric_labels
-from tidelog.training.engine.members import Member
+from tidelog.training.engine.members import Member, as_members
 from tidelog.training.engine.offload_storage import Storage, storage_for
 from tidelog.training.online.collected_log import CollectedLog
 from tidelog.training.online.distillation import Start, begun_as, check_begins, learnt_through
@@ -28,11 +28,18 @@ from tidelog.training.online.env_assignment import (
     restore_environments,
 )
 from tidelog.training.online.initial_learners import fresh_collectors
-from tidelog.training.runs.arguments import as_algorithms, as_path, check_free, evaluators, new_folder
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.evaluation import check_environments, evaluated
-from tidelog.training.runs.options import Evaluator, Options, Place, as_members, as_seeds, reports_every
-from tidelog.training.runs.record import Record, TrainingData
+from tidelog.training.runs.options import (
+    Evaluator,
+    Options,
+    Place,
+    as_path,
+    as_seeds,
+    evaluators,
+    reports_every,
+)
+from tidelog.training.runs.record import Record, TrainingData, check_free, new_folder
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.sinks import Sink, rows_until

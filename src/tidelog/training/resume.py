@@ -12,13 +12,12 @@ from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
-from tidelog.training.engine.members import fresh_learners
+from tidelog.training.engine.members import as_members, fresh_learners
 from tidelog.training.finetune import reopened_finetuning
 from tidelog.training.fit import parts_of, validation_of
 from tidelog.training.learn import reopened
-from tidelog.training.runs.arguments import evaluators
 from tidelog.training.runs.checkpoints import Checkpoints
-from tidelog.training.runs.options import Evaluator, as_members
+from tidelog.training.runs.options import Evaluator, evaluators
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.sinks import Sink, rows_until
@@ -105,7 +104,7 @@ def _same_log(log: Log | Interactions | None, record: Record) -> Log | Interacti
     if log.fingerprint() != record.data.fingerprint:
         raise LogError(
             f"log: found {log.steps} steps with fingerprint {log.fingerprint()[:12]}, expected the run's "
-            f"{record.data.steps} steps with fingerprint {(record.data.fingerprint or '')[:12]}. fix: pass the log that "
-            "the run was trained on"
+            f"{record.data.steps} steps with fingerprint {(record.data.fingerprint or '')[:12]}. fix: pass the log "
+            "that the run was trained on"
         )
     return log

@@ -169,7 +169,9 @@ class LogColumns:
         stored = self.stored_rows(chosen)
         sizes = stored_after - stored_first
         shift = np.repeat(np.cumsum(sizes) - sizes - stored_first, lengths)
-        columns: dict[str, Any] = {name: value[rows] for name, value in self._by_row().items()}
+        other = ("position", "next_position", "episode", "episode_ids", "action_mask")
+        by_row = {name: getattr(self, name) for name in PLAIN if name not in other}
+        columns: dict[str, Any] = {name: value[rows] for name, value in by_row.items() if value is not None}
         columns["position"] = (self.position[rows] + shift).astype(np.int32)
         columns["next_position"] = (self.next_position[rows] + shift).astype(np.int32)
         columns["episode"] = np.repeat(np.arange(len(chosen), dtype=np.int32), lengths)
@@ -200,10 +202,6 @@ class LogColumns:
             digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
             digest.update(np.ascontiguousarray(values).view(np.uint8).data)
         return digest.hexdigest()
-
-    def _by_row(self) -> dict[str, Values]:
-        skipped = ("position", "next_position", "episode", "episode_ids", "action_mask")
-        return {name: getattr(self, name) for name in PLAIN if name not in skipped and getattr(self, name) is not None}
 
 
 class Transitions:

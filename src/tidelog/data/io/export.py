@@ -144,9 +144,11 @@ class _Sheet:
         stored = self.log.observation[name]
         labels = column_labels(name, leaf, stored.shape[1])
         for place, label in enumerate(labels):
-            flag = _flag_of(label, labels) if isinstance(leaf, Vector) else None
-            if isinstance(leaf, Vector) and _is_flag(label, labels):
-                continue
+            flag = None
+            if isinstance(leaf, Vector):
+                if label.endswith(" missing") and label.removesuffix(" missing") in labels:
+                    continue  # a flag, which the reader adds again
+                flag = labels.index(f"{label} missing") if f"{label} missing" in labels else None
             to_series = self._to_series(leaf, place)
             column = self.add(label, to_series(stored[self.log.position, place], self._flagged(stored, flag, False)))
             self.mapping.setdefault("observation", []).append(column)
@@ -229,14 +231,6 @@ def column_labels(name: str, leaf: Vector | Codes | Image, width: int) -> list[s
     """The table columns of a leaf: the log's names, or the leaf's name, numbered if there are several columns."""
     named = () if isinstance(leaf, Image) else leaf.names
     return list(named) or ([f"{name}_{place}" for place in range(width)] if width > 1 else [name])
-
-
-def _flag_of(label: str, labels: list[str]) -> int | None:
-    return labels.index(f"{label} missing") if f"{label} missing" in labels else None
-
-
-def _is_flag(label: str, labels: list[str]) -> bool:
-    return label.endswith(" missing") and label.removesuffix(" missing") in labels
 
 
 def _words(leaf: Codes, place: int) -> tuple[str, ...]:

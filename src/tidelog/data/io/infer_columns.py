@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tidelog.data.core.raw import Column
 from tidelog.data.parsing import column as parse
 from tidelog.data.validation.clusters import LEAST_REPEATS, LEAST_VALUES, kind_of
 from tidelog.data.validation.clusters import name_words as _words
@@ -115,7 +114,8 @@ def infer_columns(
 
     `nested(episode, column)` says whether a column has one value in each episode.
     """
-    named = [one for one in fields if one.name and not _is_index(one, rows)]
+    index = ("index", "unnamed_0", "row", "row_id")
+    named = [one for one in fields if one.name and not (_plain(one) in index and one.unique == rows)]
     proposal = Proposal()
     _ends(named, rows, proposal)
     _cluster(named, rows, nested, proposal)
@@ -144,15 +144,12 @@ def _kind(series: pl.Series, unique: int) -> str:
         return "list"
     if series.dtype.is_temporal():
         return "time"
-    if unique <= 2 and _is_flag(parse.flag(series)):
+    flag = parse.flag(series) if unique <= 2 else None
+    if flag is not None and not len(flag.unreadable) and bool(np.isin(flag.values[flag.usable], (0, 1)).all()):
         return "flag"
     if parse.is_categorical(series):
         return "time" if not len(parse.moment(series).unreadable) else "word"
     return "number"
-
-
-def _is_flag(column: Column) -> bool:
-    return not len(column.unreadable) and bool(np.isin(column.values[column.usable], (0, 1)).all())
 
 
 def _is_packed(series: pl.Series) -> bool:
@@ -170,10 +167,6 @@ def _last(name: str) -> str:
 
 def _plain(one: Field) -> str:
     return "_".join(_words(one.name))
-
-
-def _is_index(one: Field, rows: int) -> bool:
-    return _plain(one) in ("index", "unnamed_0", "row", "row_id") and one.unique == rows
 
 
 def _fits(role: str, one: Field, rows: int) -> bool:
@@ -268,7 +261,10 @@ def _actions(named: Sequence[Field], proposal: Proposal) -> None:
         _declare_one(called[0], proposal)
     elif several:
         proposal.mapping["action"] = [one.name for one in several]
-        _declare_several(several, proposal)
+        if all(one.kind != "number" and (one.low or 0.0) >= 0 and one.unique <= _FEW_CODES for one in several):
+            proposal.mapping["actions"] = [2 if one.kind == "flag" else int(one.high or 0.0) + 1 for one in several]
+            note = "several columns of whole numbers are read as choices: change `actions`, or set `bounds`"
+            proposal.notes.append(note)
 
 
 def _declare_one(one: Field, proposal: Proposal) -> None:
@@ -288,13 +284,6 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
         proposal.hints.append(f"actions = {int(high) + 1}   # {hint}")
 
 
-def _declare_several(several: Sequence[Field], proposal: Proposal) -> None:
-    choices = all(one.kind != "number" and (one.low or 0.0) >= 0 and one.unique <= _FEW_CODES for one in several)
-    if choices:
-        proposal.mapping["actions"] = [2 if one.kind == "flag" else int(one.high or 0.0) + 1 for one in several]
-        proposal.notes.append("several columns of whole numbers are read as choices: change `actions`, or set `bounds`")
-
-
 def _observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
     """Assign the columns named as observations, else all unused columns except times and identifiers."""
     readable = [one for one in named if one.kind not in ("time", "empty", "list")]
@@ -305,7 +294,12 @@ def _observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None
         now = [one for one in left if one not in later]
     if now:
         proposal.mapping["observation"] = [one.name for one in now]
-        coded = [one.name for one in now if one.kind == "word" or _is_code(one)]
+        coded = [
+            one.name
+            for one in now
+            if one.kind == "word"
+            or (one.kind == "whole number" and _last(one.name) in _CODED and (one.low or 0.0) >= 0)
+        ]
         proposal.mapping |= {"categorical": coded} if coded else {}
         _following(now, later, proposal)
 
@@ -323,10 +317,6 @@ def _following(now: Sequence[Field], later: Sequence[Field], proposal: Proposal)
 def _is_identity(one: Field, rows: int) -> bool:
     many = one.unique > max(rows / 2, _FEW_CODES)
     return many and (one.kind == "word" or (one.kind == "whole number" and _last(one.name) in ("id", "no")))
-
-
-def _is_code(one: Field) -> bool:
-    return one.kind == "whole number" and _last(one.name) in _CODED and (one.low or 0.0) >= 0
 
 
 def _interactions(named: Sequence[Field], proposal: Proposal) -> None:

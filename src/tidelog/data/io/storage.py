@@ -12,13 +12,14 @@ import numpy as np
 
 from tidelog.data.core.log_columns import OPTIONAL, PLAIN, LogColumns
 from tidelog.data.core.order import Values
-from tidelog.data.core.registry import refusal
+from tidelog.data.core.registry import unreadable
 from tidelog.data.core.report import Report
 from tidelog.errors import LogError, SpecError
 from tidelog.folders import MANIFEST, Kind
 from tidelog.types import Spec
 
 LOG = Kind("log", 2, LogError)
+_FOLDER, _FIX = "a folder that Log.save wrote", "copy the folder again from the original, or save the log again"
 
 
 def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:
@@ -27,7 +28,8 @@ def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:
     files: dict[str, Callable[[Path], None]] = {}
     entries = []
     for place, (name, values) in enumerate(log.columns().items()):
-        file = f"{place:03d}-{_safe(name)}.npy"
+        safe = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)[:60]
+        file = f"{place:03d}-{safe}.npy"
         files[file] = partial(write_array, values)
         entries.append({"column": name, "file": file, "dtype": values.dtype.str, "shape": list(values.shape)})
     counts = {"steps": log.steps, "episodes": len(log.episode_ids)}
@@ -46,14 +48,14 @@ def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
         entries = manifest["columns"]
         columns = {entry["column"]: read_column(LOG, folder, entry, manifest, memory_map) for entry in entries}
     except LogError as error:
-        raise _unreadable(str(folder), str(error)) from error
+        raise unreadable(folder, str(error), _FOLDER, _FIX) from error
     try:
         plain = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in PLAIN}
         spec = Spec.from_json(manifest["spec"])
         report = Report.from_json(manifest["report"])
         observation = {name: columns[f"observation/{name}"] for name in spec.observation}
     except (KeyError, TypeError, AttributeError, SpecError) as error:
-        raise _unreadable(str(folder / MANIFEST), f"an entry is missing or malformed ({error})") from error
+        raise unreadable(folder / MANIFEST, f"an entry is missing or malformed ({error})", _FOLDER, _FIX) from error
     prefix = "extra/"
     extra = {name.removeprefix(prefix): values for name, values in columns.items() if name.startswith(prefix)}
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
@@ -89,13 +91,3 @@ def read_column(
     if values.dtype.str != entry["dtype"] or list(values.shape) != entry["shape"]:
         raise LogError(f"{file} holds {values.dtype} {values.shape}: expected {entry['dtype']} {entry['shape']}")
     return values
-
-
-def _unreadable(source: str, found: str) -> LogError:
-    advice = "copy the folder again from the original, or save the log again"
-    report = refusal(source, "unreadable file", found, "a folder that Log.save wrote", advice)
-    return LogError(report.text(), report)
-
-
-def _safe(name: str) -> str:
-    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in name)[:60]

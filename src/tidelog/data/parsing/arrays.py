@@ -73,7 +73,12 @@ class _ArrayFindings:
             found = f"{array.dtype}, such as {array.reshape(-1)[0]!r}" if array.size else str(array.dtype)
             self.refuse("non-numeric text", name, found, "numbers", "convert the array to numbers")
             return None
-        return _words(name, array) if array.dtype.kind == "U" else Column(name, _plain(array))
+        if array.dtype.kind == "U":
+            words, codes = np.unique(array, return_inverse=True)
+            return Column(name, codes.reshape(array.shape).astype(np.int32), tuple(map(str, words)))
+        if array.dtype.kind == "b":
+            return Column(name, array.astype(np.float32))
+        return Column(name, array.astype("datetime64[us]") if array.dtype.kind == "M" else array)
 
 
 def from_arrays(
@@ -232,14 +237,3 @@ def _action(arrays: _ArrayFindings, action: Any, actions: Any, bounds: Any) -> R
     if limits is not None or np.asarray(action).dtype.kind == "f":
         return RawAction("continuous", (column,), None, widened(limits, column.values[0:1].size))
     return RawAction("multi" if column.values.ndim == 2 else "discrete", (column,))
-
-
-def _words(name: str, array: Values) -> Column:
-    words, codes = np.unique(array, return_inverse=True)
-    return Column(name, codes.reshape(array.shape).astype(np.int32), tuple(map(str, words)))
-
-
-def _plain(array: Values) -> Values:
-    if array.dtype.kind == "b":
-        return array.astype(np.float32)
-    return array.astype("datetime64[us]") if array.dtype.kind == "M" else array

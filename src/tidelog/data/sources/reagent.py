@@ -52,7 +52,9 @@ def raw_reagent(path: str | Path, missing: str = "mean+flag") -> RawLog:
 
     table = read_objects(Path(path), read)
     _check_keys(path, table.frame, ignored)
-    frame, features = _same_features(_ordered(table.frame))
+    # by episode, in the order of first appearance, and by sequence number
+    first, sequence = pl.col("row").min().over("mdp_id"), pl.col("sequence_number").cast(pl.Float64, strict=False)
+    frame, features = _same_features(table.frame.with_row_index("row").sort(first, sequence, "row"))
     frame, notes = _with_ends(frame, features)
     mapping, frame = _mapping(frame.sort("row"), features, missing)
     if mapping.action_mask is None:
@@ -78,12 +80,6 @@ def _check_keys(path: str | Path, frame: pl.DataFrame, ignored: set[str]) -> Non
 
 def _under(frame: pl.DataFrame, key: str) -> list[str]:
     return [name for name in frame.columns if name == key or name.startswith(f"{key.removesuffix('.')}.")]
-
-
-def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
-    """Sort lines by episode (in order of first appearance) and by sequence number."""
-    first = pl.col("row").min().over("mdp_id")
-    return frame.with_row_index("row").sort(first, pl.col("sequence_number").cast(pl.Float64, strict=False), "row")
 
 
 def _same_features(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:

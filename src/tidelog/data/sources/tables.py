@@ -45,7 +45,9 @@ def table_of(source: Any, columns: Sequence[str] | None = None) -> Table:
         return Table.of(frame, "the frame")
     kind = type(source)
     if kind.__module__.split(".")[0] == "pandas" and kind.__name__ == "DataFrame":  # without importing pandas
-        return Table.of(_from_pandas(source), "the frame", [str(label) for label in source.columns])
+        labels = [str(label) for label in source.columns]
+        series = [_pandas_series(label, source.iloc[:, place]) for place, label in enumerate(unique(labels))]
+        return Table.of(pl.DataFrame(series), "the frame", labels)
     if not isinstance(source, str | Path):
         raise _not_a_table(
             repr(kind.__name__), "neither a path nor a frame", "pass a path, or a Polars or pandas frame"
@@ -76,13 +78,8 @@ def _not_a_table(source: str, found: str, fix: str) -> LogError:
     return unreadable(source, found, f"a table: {', '.join(SOURCES)}, or a frame", fix)
 
 
-def _from_pandas(frame: Any) -> pl.DataFrame:
-    """The same columns in Polars; missing values of any pandas type become null."""
-    labels = unique([str(label) for label in frame.columns])
-    return pl.DataFrame([_pandas_series(label, frame.iloc[:, place]) for place, label in enumerate(labels)])
-
-
 def _pandas_series(label: str, column: Any) -> pl.Series:
+    """The same column in Polars; missing values of any pandas type become null."""
     if str(column.dtype).startswith("datetime64"):
         naive = column if column.dt.tz is None else column.dt.tz_convert("UTC").dt.tz_localize(None)
         return pl.Series(label, naive.to_numpy().astype("datetime64[us]"))

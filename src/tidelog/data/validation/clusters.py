@@ -86,7 +86,9 @@ def cluster_candidates(log: LogColumns) -> list[ClusterCandidate]:
     """
     if log.cluster is not None:
         return []
-    firsts, used = log.starts[:-1], _names_of(log)
+    firsts = log.starts[:-1]
+    used = {name for leaf in log.spec.observation.values() for name in getattr(leaf, "names", ())}
+    used |= {*log.spec.observation, "action", *getattr(log.spec.action, "names", ())}
     columns = []
     for name, values in log.extra.items():
         kind = kind_of(name, is_text=values.dtype.kind == "U")
@@ -94,7 +96,10 @@ def cluster_candidates(log: LogColumns) -> list[ClusterCandidate]:
             columns.append(Labels(name, kind, codes_of(values[firsts]), fix_of(name)))
     if log.time is not None:
         columns += day_labels("time", np.asarray(log.time[firsts]))
-    returns = None if log.reward is None else _returns(log.reward, firsts)
+    returns = None  # [E, K] float64: undiscounted sums of the rewards of each episode
+    if log.reward is not None:
+        wide = np.asarray(log.reward, np.float64).reshape(len(log.reward), -1)
+        returns = wide if len(firsts) == len(wide) else np.add.reduceat(wide, firsts, axis=0)
     action = log.action if isinstance(log.spec.action, Discrete) and len(firsts) == log.steps else None
     return candidates(columns, returns, action)
 
@@ -143,7 +148,10 @@ def intraclass_correlation(groups: Values, values: Values) -> tuple[float, float
     if count * float(squares @ squares) > _MOST_KURTOSIS * total**2:
         centred = _ranks(x)
         between = _between(groups, centred, sizes)
-    return correlation, _by_moments(between, centred, sizes)
+    from scipy.special import gammaincc
+
+    mean, variance = permutation_moments(centred, sizes)
+    return correlation, float(gammaincc(mean**2 / variance, between * mean / variance))
 
 
 def permutation_moments(values: Values, sizes: Values) -> tuple[float, float]:
@@ -270,12 +278,6 @@ def _part(codes: Values, count: int) -> Values | slice:
     return np.flatnonzero(codes % thin == 0)
 
 
-def _returns(reward: Values, firsts: Values) -> Values:
-    """[E, K] float64: undiscounted sums of the rewards of each episode."""
-    wide = np.asarray(reward, np.float64).reshape(len(reward), -1)
-    return wide if len(firsts) == len(wide) else np.add.reduceat(wide, firsts, axis=0)
-
-
 def _repeats_action(codes: Values, action: Values | None) -> bool:
     """Whether the action [E] determines the value of a column: returns then differ because actions do."""
     if action is None or not len(action) or action.min() < 0 or action.max() >= len(action):
@@ -298,13 +300,6 @@ def _strongest(codes: Values, returns: Values) -> tuple[float, float]:
 def _between(groups: Values, values: Values, sizes: Values) -> float:
     sums = np.bincount(groups, values, minlength=len(sizes))
     return float(np.sum(sums * sums / sizes))
-
-
-def _by_moments(between: float, values: Values, sizes: Values) -> float:
-    from scipy.special import gammaincc
-
-    mean, variance = permutation_moments(values, sizes)
-    return float(gammaincc(mean**2 / variance, between * mean / variance))
 
 
 def _drawn(groups: Values, shifted: Values, sizes: Values) -> float:
@@ -337,12 +332,6 @@ def _ranks(values: Values) -> Values:
     middle = np.cumsum(counts) - 0.5 * (counts - 1)
     ranks: Values = (middle - 0.5 * (len(values) + 1))[inverse.reshape(-1)]
     return ranks
-
-
-def _names_of(log: LogColumns) -> set[str]:
-    """Names of the columns of observations and actions."""
-    named = {name for leaf in log.spec.observation.values() for name in getattr(leaf, "names", ())}
-    return named | {*log.spec.observation, "action", *getattr(log.spec.action, "names", ())}
 
 
 def unused_names(names: Iterable[str], used: Iterable[str]) -> Iterator[str]:

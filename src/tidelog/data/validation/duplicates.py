@@ -76,7 +76,7 @@ def _columns(raw: RawLog) -> list[Values]:
 
 def _distinctive(raw: RawLog, columns: list[Values]) -> list[Values]:
     """The fewest columns, most distinctive first, that give 200 distinct rows among the first 2,000; else all."""
-    heads = [_head(values) for values in columns]
+    heads = [_hash_rows([values[:_PREFIX]], np.arange(len(values[:_PREFIX]))) for values in columns]
     order = sorted(range(len(columns)), key=lambda place: -len(np.unique(heads[place])))
     chosen: list[int] = []
     total: Values = np.zeros(len(heads[0]) if heads else 0, np.uint64)
@@ -86,10 +86,6 @@ def _distinctive(raw: RawLog, columns: list[Values]) -> list[Values]:
         if len(np.unique(total)) >= _DISTINCT:
             break
     return [columns[place] for place in chosen]
-
-
-def _head(values: Values) -> Values:
-    return _hash_rows([values[:_PREFIX]], np.arange(len(values[:_PREFIX])))
 
 
 def _constant(place: int) -> np.uint64:

@@ -30,7 +30,7 @@ from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.evidence.evidence import Floats
 from tidelog.policies.action_mapping import action_orders, leaf_translations
-from tidelog.policies.policy import Leaves, Policy, answers_along, log_probability_along, replay_actions
+from tidelog.policies.policy import Leaves, Policy, replay, replay_actions, replay_log_probability
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 DRAWS = 8  # sampled actions that represent a continuous action distribution
@@ -57,7 +57,7 @@ def target_of(
         return Target(probabilities[np.asarray(log.position), np.asarray(log.action)], probabilities)
     here = {name: leaf[log.position] for name, leaf in leaves.items()}
     if isinstance(space, MultiDiscrete):
-        likely = log_probability_along(policy, here, np.asarray(log.action), log.starts)
+        likely = replay_log_probability(policy, here, np.asarray(log.action), log.starts)
         if likely is None:
             raise SpecError(
                 "the policy makes several simultaneous choices and has no probabilities for them. fix: judge a policy "
@@ -66,7 +66,7 @@ def target_of(
         return Target(np.exp(likely.astype(np.float64)))
     bounds, likely = common_bounds(policy.spec.action, space), None
     if sample:
-        likely = log_probability_along(policy, here, np.asarray(log.action), log.starts)
+        likely = replay_log_probability(policy, here, np.asarray(log.action), log.starts)
     if likely is not None:
         drawn = _drawn(policy, leaves, starts, seed)
         return Target(np.exp(likely.astype(np.float64)), actions=drawn)
@@ -132,9 +132,7 @@ def _probabilities(policy: Policy, log: Log, leaves: Leaves, starts: Any, sample
     allowed = mask if mask is None or to_log is None else mask[:, to_log]
     actions = cast("Discrete", policy.spec.action).n
     if sample and policy.is_recurrent:
-        answers = answers_along(
-            policy, leaves, starts, allowed, lambda seen, may, _, m: policy.probabilities(seen, may, m)
-        )
+        answers = replay(policy, leaves, starts, allowed, lambda seen, may, _, m: policy.probabilities(seen, may, m))
         probabilities = _normalised(cast("NDArray[Any]", answers))
     elif sample:  # computed only at decisions, because nothing reads the others
         count = len(next(iter(leaves.values())))
@@ -166,7 +164,7 @@ def _drawn(policy: Policy, leaves: Leaves, starts: Any, seed: int) -> NDArray[np
         several = [policy.sample(seen, int(one), allowed, before and before.of(slice(None))) for one in seeds]
         return np.stack(several, axis=1)
 
-    return np.asarray(answers_along(policy, leaves, starts, None, ask), np.float32)
+    return np.asarray(replay(policy, leaves, starts, None, ask), np.float32)
 
 
 def _translated(policy: Policy, log: Log) -> Leaves:

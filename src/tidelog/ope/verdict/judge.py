@@ -371,11 +371,11 @@ def _look_settings(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _context(one: Comparison, log: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+def _context(one: Comparison, facts: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """Context of a verdict: its subject and settings."""
     entries = {
         "policy": one.facts,
-        "log": dict(log),
+        "log": dict(facts),
         "seed": settings.seed,
         "sample": one.sample,
         "discount": settings.discount,

@@ -13,7 +13,7 @@ import numpy as np
 from tidelog.data.log import Log
 from tidelog.errors import ExportError, SpecError
 from tidelog.policies.export.onnx import onnx_file
-from tidelog.policies.export.parity import READ, ROWS, bound_of, check, measured
+from tidelog.policies.export.parity import READ, ROWS, bound_of, check_parity, compare_runtimes
 from tidelog.policies.policy import Policy, artefact_contents, load_policy
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.runtime.artefact_files import ONNX, Saved, write
@@ -45,7 +45,7 @@ class Logged(NamedTuple):
             raise SpecError("these interactions have other items, events or users than the policy's. fix: pass its own")
         rows = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         items, events = log.histories(rows, READ)
-        return cls({"item": items, "event": events, "user": log.described(log.user[rows])})
+        return cls({"item": items, "event": events, "user": log.features_of(log.user[rows])})
 
 
 def has_onnx() -> bool:
@@ -73,7 +73,7 @@ def export(
     if onnx and manifest["recipe"] is not None:
         files[ONNX], manifest["onnx"] = onnx_file(policy)
     record = _compared(policy, files, manifest, logged)
-    check(record, _readers_in(record), str(path))
+    check_parity(record, _readers_in(record), str(path))
     write(path, files, manifest | {"parity": record})
     return record
 
@@ -85,7 +85,7 @@ def export_onnx(policy: Policy, path: Path, logged: Logged | None = None) -> dic
     files, manifest = artefact_contents(policy)
     files[ONNX], manifest["onnx"] = onnx_file(policy)
     record = _compared(policy, files, manifest, logged)
-    check(record, _readers_in(record), str(path))
+    check_parity(record, _readers_in(record), str(path))
     temporary = path.with_name(f".{path.name}.writing")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -104,10 +104,10 @@ def recheck(path: Path, logged: Logged | None = None) -> dict[str, Any]:
         raise ExportError(
             f"{path} contains a custom module; only the JAX runtime can run it. fix: use the networks of tidelog"
         )
-    record = measured(
+    record = compare_runtimes(
         policy, _readers(path, saved.manifest), bound_of(policy, saved.manifest), *(logged or (None, None))
     )
-    check(record, _readers_in(record), str(path))
+    check_parity(record, _readers_in(record), str(path))
     return record
 
 
@@ -117,7 +117,9 @@ def _compared(
     with tempfile.TemporaryDirectory() as folder:
         temporary = Path(folder) / "policy"
         write(temporary, files, manifest)
-        return measured(policy, _readers(temporary, manifest), bound_of(policy, manifest), *(logged or (None, None)))
+        return compare_runtimes(
+            policy, _readers(temporary, manifest), bound_of(policy, manifest), *(logged or (None, None))
+        )
 
 
 def _readers(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:

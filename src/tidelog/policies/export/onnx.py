@@ -24,7 +24,7 @@ from tidelog.errors import ExportError
 from tidelog.policies.policy import recipe_of
 from tidelog.runtime.history_encoders import LISTED, features_of, item_queries, item_scores, rows, states
 from tidelog.runtime.observations import column_names
-from tidelog.runtime.policy_heads import KINDS, PolicyOutputs, Seen
+from tidelog.runtime.policy_heads import KINDS, PolicyInputs, PolicyOutputs
 from tidelog.runtime.recipe import noise_of
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Histories, Image, Leaf, Spec, Vector
 
@@ -145,7 +145,9 @@ def _acting_program(
         arrays_by_name = dict(zip(names, arrays, strict=True))
         filled: dict[str, Any] = {n: _fill_missing(leaf, arrays_by_name[n]) for n, leaf in spec.observation.items()}
         leaves = scaler.observation(filled)
-        seen = Seen(leaves, arrays_by_name.get("mask"), arrays_by_name.get("carry"), arrays_by_name.get("noise"))
+        seen = PolicyInputs(
+            leaves, arrays_by_name.get("mask"), arrays_by_name.get("carry"), arrays_by_name.get("noise")
+        )
         result = _own_units(KINDS[recipe["act"]["kind"]](jnp, recipe["act"], seen), spec)
         by_name = {**result._asdict(), "next_carry": result.carry}
         return tuple(by_name[name] for name in outputs)
@@ -190,7 +192,7 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     table = jnp.asarray(np.asarray(rows(np, _on_host(node["catalogue"])), np.float32))  # [N + 1, Q]
 
     def program(history: jax.Array, event: jax.Array, mask: jax.Array, *user: jax.Array) -> tuple[jax.Array, jax.Array]:
-        state = states(jnp, node, Histories(history, event, *(user or (None,))), _scan_steps)
+        state = states(jnp, node, Histories(history, event, *(user or (None,))), _scan_loop)
         queries = item_queries(jnp, node, state)
         scores = [jnp.where(mask, queries[:, i] @ table[1:].T, -math.inf) for i in range(queries.shape[1])]
         found, ideas = _search(scores, width)
@@ -209,7 +211,7 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     return OnnxGraph(inputs, program, ["item", "score"])
 
 
-def _scan_steps(step: Any, carry: jax.Array, inputs: tuple[jax.Array, ...]) -> jax.Array:
+def _scan_loop(step: Any, carry: jax.Array, inputs: tuple[jax.Array, ...]) -> jax.Array:
     """Scan the steps: traced once for any number of steps."""
     last: jax.Array = jax.lax.scan(lambda c, now: (step(c, *now), None), carry, inputs)[0]
     return last

@@ -59,7 +59,9 @@ def bound_of(policy: Any, manifest: Mapping[str, Any]) -> Bound:
     return BOUNDS[f"{kind}, chosen among candidates" if candidates else kind]
 
 
-def measured(policy: Any, others: Mapping[str, Any], bound: Bound, logged: Leaves | None, masks: Any) -> dict[str, Any]:
+def compare_runtimes(
+    policy: Any, others: Mapping[str, Any], bound: Bound, logged: Leaves | None, masks: Any
+) -> dict[str, Any]:
     """Return the parity record of the policy's other runtimes: their difference from JAX, and whether it holds."""
     sets = {"random": (random_observations(policy), random_masks(policy))}
     if logged is not None:
@@ -76,7 +78,7 @@ def measured(policy: Any, others: Mapping[str, Any], bound: Bound, logged: Leave
     return record
 
 
-def check(record: Mapping[str, Any], readers: Iterable[str], where: str) -> None:
+def check_parity(record: Mapping[str, Any], readers: Iterable[str], where: str) -> None:
     """Raise ExportError where a runtime differs from JAX by more than the bound."""
     for reader in readers:
         if not record[reader]["holds"]:

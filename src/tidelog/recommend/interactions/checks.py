@@ -223,8 +223,8 @@ def rewards_all_equal(raw: RawInteractions) -> Iterable[Finding]:
         yield Finding(_reward_name(raw), None, f"{worth[0]:g} in every row", "different rewards", advice)
 
 
-@check("worth of no event", "warning", INTERACTION_CHECKS)
-def worth_of_no_event(raw: RawInteractions) -> Iterable[Finding]:
+@check("reward of unknown event", "warning", INTERACTION_CHECKS)
+def reward_of_unknown_event(raw: RawInteractions) -> Iterable[Finding]:
     """The rewards name a kind of event that the log does not have."""
     if isinstance(raw.roles.reward, Mapping) and raw.event is not None and raw.event.vocabulary is not None:
         unseen = [kind for kind in raw.roles.reward if kind not in raw.event.vocabulary]

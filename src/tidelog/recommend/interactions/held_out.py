@@ -72,24 +72,24 @@ class Cases:
     targets: Ints  # [C, G] the chosen items, each once, padded with 0
     rewards: NDArray[np.float32]  # [C, G] their rewards
     kind: Ints  # [C] kind of the event; 0 for a basket of several kinds
-    about: NDArray[np.float32] | None = None  # [C, F] user features
-    earlier: Ints | None = None  # [C] number of earlier events, also beyond the history length
+    user_features: NDArray[np.float32] | None = None  # [C, F] user features
+    history_counts: Ints | None = None  # [C] number of earlier events, also beyond the history length
 
     def __len__(self) -> int:
         return len(self.user)
 
     @property
-    def warm(self) -> Cases:
+    def with_history(self) -> Cases:
         """The cases with a history."""
-        return self.take(self.history[:, -1] > 0)
+        return self.select(self.history[:, -1] > 0)
 
-    def take(self, rows: NDArray[Any]) -> Cases:
+    def select(self, rows: NDArray[Any]) -> Cases:
         """Select cases by number or by a mask [C]."""
         columns: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
         selected: dict[str, Any] = {name: None if values is None else values[rows] for name, values in columns.items()}
         return Cases(**selected)
 
-    def by(self, owner: NDArray[Any]) -> Cases:
+    def grouped_by(self, owner: NDArray[Any]) -> Cases:
         """The same cases with other groups than the log's users: `owner` is [U] whole numbers."""
         return replace(self, user=np.asarray(owner)[self.user].astype(np.int32))
 
@@ -134,23 +134,23 @@ def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> tuple
     """Items and kinds of the events before the given ones, both [C, H], latest last, padded with 0 at the beginning."""
     if length is not None and length < 1:
         raise ConfigError(f"length = {length}: expected a history of at least 1 event. fix: use 50")
-    earlier = _earlier(log, rows)
-    longest = max(1, int(earlier.max(initial=0)))
+    history_counts = _earlier(log, rows)
+    longest = max(1, int(history_counts.max(initial=0)))
     back = np.arange(longest if length is None else length, 0, -1)
-    exists = back <= earlier[:, None]
+    exists = back <= history_counts[:, None]
     place = np.where(exists, rows[:, None] - back, 0)
     return np.where(exists, log.item[place], 0).astype(np.int32), np.where(exists, log.event[place], 0).astype(np.int32)
 
 
 def _user_columns(log: Events, rows: NDArray[Any]) -> tuple[NDArray[np.float32] | None, Ints]:
     """User features of events [C, F], and the number of earlier events of the user [C]."""
-    about = None if log.user_features is None else log.user_features[log.user[rows]]
-    return about, _earlier(log, rows)
+    user_features = None if log.user_features is None else log.user_features[log.user[rows]]
+    return user_features, _earlier(log, rows)
 
 
 def _earlier(log: Events, rows: NDArray[Any]) -> Ints:
-    earlier: Ints = (rows - np.searchsorted(log.user, log.user[rows])).astype(np.int32)
-    return earlier
+    history_counts: Ints = (rows - np.searchsorted(log.user, log.user[rows])).astype(np.int32)
+    return history_counts
 
 
 def _numbers(rows: NDArray[Any]) -> NDArray[np.int64]:

@@ -119,7 +119,7 @@ class Interactions:
         within = np.where(exists, grid, 0)
         return np.where(exists, self.item[within], 0), np.where(exists, self.event[within], 0)
 
-    def described(self, users: Values) -> Values:
+    def features_of(self, users: Values) -> Values:
         """Features of users, by number: [B, F] float32; `F` is 0 without user features."""
         known = self.user_features
         features: Values = np.zeros((len(users), 0), np.float32) if known is None else known[users]
@@ -148,7 +148,7 @@ class Interactions:
         """Hold out each user's last event; the report warns that training events follow test events of other users."""
         return leave_one_out(self)
 
-    def take(self, rows: Values) -> Interactions:
+    def select(self, rows: Values) -> Interactions:
         """Select events, which must be in order; users and items keep their numbers."""
         by_row = ("user", "item", "event", "reward", "time", "terminated", "truncated")
         changes: dict[str, Any] = {name: getattr(self, name)[rows] for name in by_row}
@@ -283,7 +283,7 @@ def leave_one_out(log: Interactions) -> Split:
 def _split(log: Interactions, before: Values, counted: Values, at: Any, found: list[Problem]) -> Split:
     if log.scored is not None:
         before = before & log.scored
-    train = replace(log.take(np.flatnonzero(before)), scored=None)
+    train = replace(log.select(np.flatnonzero(before)), scored=None)
     if at is not None:
         train = _as_known(train, at)
     test = replace(log, scored=counted, origin=None)
@@ -399,9 +399,9 @@ def describe(log: Interactions) -> dict[str, Any]:
         "sessions": len(log.episodes),
         "density": len(log) / max(1, len(log.users) * len(log.items)),
         "kinds": {name: int((log.event == code + 1).sum()) for code, name in enumerate(log.events)},
-        "events_a_user": _spread(lengths),
-        "events_a_session": _spread(np.diff(bounds)),
-        "events_an_item": _spread(used),
+        "events_per_user": _spread(lengths),
+        "events_per_session": _spread(np.diff(bounds)),
+        "events_per_item": _spread(used),
         "users_without_history": int((lengths == 1).sum()),
         "rewards": _spread(log.reward),
         "repeats": float(repeated(log).mean()),
@@ -434,7 +434,7 @@ def text(log: Interactions) -> str:
         f"{numbers['largest_share_of_an_item']:.1%} of them",
         f"users without history: {numbers['users_without_history']:,}",
     ]
-    for name in ("events_a_user", "events_a_session", "events_an_item", "rewards", "propensities", "shown"):
+    for name in ("events_per_user", "events_per_session", "events_per_item", "rewards", "propensities", "shown"):
         if numbers[name] is not None:
             measures = ", ".join(f"{word} {value:.4g}" for word, value in numbers[name].items())
             lines.append(f"{name.replace('_', ' ')}: {measures}")

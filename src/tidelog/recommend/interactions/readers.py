@@ -19,7 +19,7 @@ from tidelog.data.validation.quarantine import new_csv_path, write_faulty_rows
 from tidelog.errors import LogError
 from tidelog.recommend.interactions.checks import event_reward, examine, findings, pauses
 from tidelog.recommend.interactions.log import INTERACTIONS, Interactions, saved_fields
-from tidelog.recommend.interactions.tables import Described, RawInteractions, Roles, raw_interactions
+from tidelog.recommend.interactions.tables import FeatureTable, RawInteractions, Roles, raw_interactions
 
 ONE_KIND = ("event",)  # the name of events if no column names their kind
 
@@ -116,7 +116,7 @@ def _session_ends(raw: RawInteractions) -> Values:
     return ends
 
 
-def _features(described: Described | None, ids: Values, before: int) -> Values | None:
+def _features(described: FeatureTable | None, ids: Values, before: int) -> Values | None:
     """[before + ids, F] float32: one row per id in their order, after rows of zeros."""
     if described is None:
         return None

@@ -118,7 +118,7 @@ _Entry: TypeAlias = tuple[str | None, float, float]  # an entry of a `Profile`: 
 
 
 @dataclass(frozen=True, eq=False)
-class Described:
+class FeatureTable:
     """Features by id: values [R, F], the ids [R] as text, the names of the features, and their source."""
 
     source: str
@@ -148,8 +148,8 @@ class RawInteractions:
     propensity: Column | None
     slate: Values | None  # [M, S] int32: codes + 1, padded with 0
     catalogue: Values  # [N] ids, integers or text
-    item_features: Described | None = None
-    user_features: Described | None = None
+    item_features: FeatureTable | None = None
+    user_features: FeatureTable | None = None
     found: tuple[tuple[str, Finding], ...] = field(default=())
 
     def columns(self) -> list[Column]:
@@ -172,7 +172,7 @@ def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
     columns = {name: role for role, name in roles.used().items()}
     found = [*table.found, *(("missing column", one) for one in absent(table, columns))]
     found += [(name, one) for name, one in duplicates(table.columns) if one.column in roles.used().values()]
-    described = _described(roles.item_features, roles.item, found)
+    described = _feature_table(roles.item_features, roles.item, found)
     item, slate, catalogue = _items(table, roles, described)
     return RawInteractions(
         source=table.source,
@@ -190,7 +190,7 @@ def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
         slate=slate,
         catalogue=catalogue,
         item_features=described,
-        user_features=_described(roles.user_features, roles.user, found),
+        user_features=_feature_table(roles.user_features, roles.user, found),
         found=tuple(found),
     )
 
@@ -202,7 +202,7 @@ def _read(table: Table, name: str | None, read: Callable[[pl.Series], Column]) -
     return read(parse.spelled(series) if isinstance(series.dtype, pl.List | pl.Array) else series)
 
 
-def words_of(series: pl.Series) -> pl.Series:
+def id_text(series: pl.Series) -> pl.Series:
     """Ids as text for matching: whole numbers as integers, text stripped; NaN and empty text are null."""
     if isinstance(series.dtype, pl.List | pl.Array):
         series = parse.spelled(series)
@@ -214,7 +214,7 @@ def words_of(series: pl.Series) -> pl.Series:
     return text.set(text == "", None)
 
 
-def listed(series: pl.Series) -> pl.Series:
+def word_lists(series: pl.Series) -> pl.Series:
     """Lists of words [M], from a column of lists or of text such as `a|b|c`, `a, b` or `["a", "b"]`.
 
     Text is split by the first of `|`, `;` and `,` that occurs anywhere in the column. Brackets and quotes are removed
@@ -223,7 +223,7 @@ def listed(series: pl.Series) -> pl.Series:
     if isinstance(series.dtype, pl.List | pl.Array):
         inner = series.cast(pl.List(series.dtype.inner)) if isinstance(series.dtype, pl.Array) else series
         lengths = inner.list.len().fill_null(0)
-        words = words_of(inner.filter(lengths > 0).explode()).to_list()
+        words = id_text(inner.filter(lengths > 0).explode()).to_list()
         ends = lengths.cum_sum().to_list()
         lists = [[word for word in words[a:b] if word is not None] for a, b in pairwise([0, *ends])]
         return pl.Series(series.name, lists, pl.List(pl.String))
@@ -238,12 +238,12 @@ def listed(series: pl.Series) -> pl.Series:
     return plain.group_by("row", maintain_order=True).agg(nonempty)["words"].rename(series.name)
 
 
-def _items(table: Table, roles: Roles, described: Described | None) -> tuple[Column | None, Values | None, Values]:
+def _items(table: Table, roles: Roles, described: FeatureTable | None) -> tuple[Column | None, Values | None, Values]:
     """The items and slates as codes into one catalogue, and the catalogue."""
     if not table.has(roles.item):
         return None, None, np.zeros(0, np.int64)
-    chosen = words_of(table.series(roles.item))
-    shown = listed(table.series(roles.slate)) if roles.slate is not None and table.has(roles.slate) else None
+    chosen = id_text(table.series(roles.item))
+    shown = word_lists(table.series(roles.slate)) if roles.slate is not None and table.has(roles.slate) else None
     parts = [chosen.rename("word")]
     if shown is not None:
         parts.append(shown.explode().drop_nulls().rename("word").cast(pl.String))
@@ -273,7 +273,7 @@ def _padded(shown: pl.Series, words: pl.Series) -> Values:
     return slate
 
 
-def _described(source: Any, key: str, found: list[tuple[str, Finding]]) -> Described | None:
+def _feature_table(source: Any, key: str, found: list[tuple[str, Finding]]) -> FeatureTable | None:
     """Read the features of a table with one row per id; problems are findings."""
     if source is None:
         return None
@@ -281,7 +281,7 @@ def _described(source: Any, key: str, found: list[tuple[str, Finding]]) -> Descr
     if not table.has(key):
         found += [("missing column", one) for one in absent(table, {f"the ids of {table.source}": key})]
         return None
-    ids = words_of(table.series(key))
+    ids = id_text(table.series(key))
     parts: list[Values] = []
     columns: list[str] = []
     entries: list[_Entry] = []
@@ -296,13 +296,13 @@ def _described(source: Any, key: str, found: list[tuple[str, Finding]]) -> Descr
         found.append(("unusable features", wrong))
         return None
     profile = Profile(tuple(columns), *zip(*entries, strict=True))
-    return Described(table.source, ids, np.concatenate(parts, axis=1), profile)
+    return FeatureTable(table.source, ids, np.concatenate(parts, axis=1), profile)
 
 
 def _feature(series: pl.Series, source: str, found: list[tuple[str, Finding]]) -> tuple[Values, list[_Entry]]:
     """One column as numbers [R, F]: standardised, or one flag per word; and the entry of each number."""
     if isinstance(series.dtype, pl.List | pl.Array) or parse.is_categorical(series):
-        lists = listed(series)
+        lists = word_lists(series)
         words = lists.explode().drop_nulls().unique().sort()
         if len(words) > MOST_WORDS:
             message = f"{len(words):,} different words in {source}"

@@ -38,7 +38,7 @@ from tidelog.recommend.interactions.held_out import Bools, Cases, Ints
 from tidelog.recommend.metrics.baselines import Ranker
 
 MEASURES = ("hit rate", "hit all", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share")
-SPREAD = ("coverage", "entropy")
+DIVERSITY = ("coverage", "entropy")
 _CELLS = 20_000_000  # largest number of comparisons of listed items with targets in memory
 
 
@@ -58,14 +58,14 @@ class RankingRow:
     cases: int
     users: int
     scores: Mapping[str, Interval]
-    spread: Mapping[str, float]  # coverage and entropy
+    diversity: Mapping[str, float]  # coverage and entropy
     ratios: Mapping[str, Ratios]  # each measure by user, for differences
 
     def to_json(self) -> dict[str, Any]:
         """All fields except the contributions of users."""
         scores = {name: list(score) for name, score in self.scores.items()}
         counts = {"ranker": self.ranker, "kind": self.kind, "cases": self.cases, "users": self.users}
-        return {**counts, "scores": scores, **self.spread}
+        return {**counts, "scores": scores, **self.diversity}
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +89,7 @@ class Comparison:
         ratios = (self.row(name, kind).ratios for name in (one, other))
         return _interval(next(ratios)[measure].minus(next(ratios)[measure]), self.confidence)
 
-    def text(self, measures: Sequence[str] = (*MEASURES, *SPREAD)) -> str:
+    def text(self, measures: Sequence[str] = (*MEASURES, *DIVERSITY)) -> str:
         """A Markdown table."""
         head = ["ranker", "events", "cases", *(f"{name}" for name in measures)]
         lines = [head, ["---"] * len(head)]
@@ -106,13 +106,13 @@ class Comparison:
 def compare(
     rankers: Mapping[str, Ranker],
     cases: Cases,
-    taken: NDArray[Any],
+    counts: NDArray[Any],
     k: int = 10,
     kinds: Sequence[str] = (),
     exclude_seen: bool = False,
     confidence: Confidence | None = None,
 ) -> Comparison:
-    """Compare rankers by lists of `k` items in every case; `taken` [N + 1] are the items' counts before the split.
+    """Compare rankers by lists of `k` items in every case; `counts` [N + 1] are the items' counts before the split.
 
     With more than one of the named `kinds` of events there is one row for each, and one for all cases.
     """
@@ -121,9 +121,9 @@ def compare(
     groups = {"all": np.ones(len(cases), bool)}
     if len(several) > 1:
         groups |= {kinds[kind - 1]: cases.kind == kind for kind in several}
-    listed = {name: lists(ranker, cases, k, len(taken), exclude_seen) for name, ranker in rankers.items()}
+    listed = {name: lists(ranker, cases, k, len(counts), exclude_seen) for name, ranker in rankers.items()}
     rows = [
-        _row(name, kind, items[chosen], cases.take(chosen), np.asarray(taken, np.float64), confidence)
+        _row(name, kind, items[chosen], cases.select(chosen), np.asarray(counts, np.float64), confidence)
         for kind, chosen in groups.items()
         for name, items in listed.items()
     ]
@@ -134,7 +134,7 @@ def lists(ranker: Ranker, cases: Cases, k: int, size: int, exclude_seen: bool = 
     """A ranker's recommendations in every case, [C, K] of items below `size`; SpecError for invalid lists."""
     if not 1 <= k < size:
         raise ConfigError(f"k = {k}: expected a number between 1 and {size - 1} (the number of items)")
-    cut = 0 if cases.earlier is None else int((cases.earlier > cases.history.shape[1]).sum())
+    cut = 0 if cases.history_counts is None else int((cases.history_counts > cases.history.shape[1]).sum())
     if exclude_seen and cut:
         raise ConfigError(
             f"exclude_seen = True, but the histories of {cut:,} cases are cut to {cases.history.shape[1]} events, so "
@@ -145,8 +145,10 @@ def lists(ranker: Ranker, cases: Cases, k: int, size: int, exclude_seen: bool = 
         rows = slice(begin, begin + batch)
         history, events = cases.history[rows], cases.events[rows]
         allowed = unseen(history, size) if exclude_seen else None
-        items, _ = ranker.rank(history, events, k, allowed, None if cases.about is None else cases.about[rows])
-        parts.append(_checked(np.asarray(items), len(history), k, size, allowed))
+        items, _ = ranker.rank(
+            history, events, k, allowed, None if cases.user_features is None else cases.user_features[rows]
+        )
+        parts.append(_check_lists(np.asarray(items), len(history), k, size, allowed))
     return np.concatenate(parts)
 
 
@@ -158,7 +160,7 @@ def unseen(history: Ints, size: int) -> Bools:
     return allowed
 
 
-def measured(items: Ints, cases: Cases, taken: Floats) -> dict[str, UserSums]:
+def list_measures(items: Ints, cases: Cases, counts: Floats) -> dict[str, UserSums]:
     """Every measure of lists [C, K], per case."""
     k, count = items.shape[1], (cases.targets > 0).sum(1)
     gain = 1.0 / np.log2(np.arange(k) + 2.0)
@@ -174,12 +176,12 @@ def measured(items: Ints, cases: Cases, taken: Floats) -> dict[str, UserSums]:
         "mrr": UserSums(first, one),
         "reward": UserSums(earned.sum(1), one),
         "discounted reward": UserSums(earned @ gain, one),
-        "popularity lift": UserSums(_mean(taken[items], listed), _mean(taken[cases.targets], cases.targets > 0)),
-        "cold share": UserSums((listed & (taken[items] == 0)).sum(1).astype(float), listed.sum(1).astype(float)),
+        "popularity lift": UserSums(_mean(counts[items], listed), _mean(counts[cases.targets], cases.targets > 0)),
+        "cold share": UserSums((listed & (counts[items] == 0)).sum(1).astype(float), listed.sum(1).astype(float)),
     }
 
 
-def spread(items: Ints, size: int) -> dict[str, float]:
+def diversity(items: Ints, size: int) -> dict[str, float]:
     """Coverage and entropy of lists [C, K] over a catalogue of `size` - 1 items."""
     counts = np.bincount(items.ravel(), minlength=size)[1:]
     share = counts[counts > 0] / max(counts.sum(), 1)
@@ -187,16 +189,16 @@ def spread(items: Ints, size: int) -> dict[str, float]:
     return {"coverage": float((counts > 0).mean()), "entropy": float(-(share * np.log(share)).sum() / most) + 0.0}
 
 
-def _row(name: str, kind: str, items: Ints, cases: Cases, taken: Floats, confidence: Confidence) -> RankingRow:
+def _row(name: str, kind: str, items: Ints, cases: Cases, counts: Floats, confidence: Confidence) -> RankingRow:
     users, owner = np.unique(cases.user, return_inverse=True)
     ratios = {
         measure: Ratios(
             _user_sums(parts.numerator, owner, len(users)), _user_sums(parts.denominator, owner, len(users))
         )
-        for measure, parts in measured(items, cases, taken).items()
+        for measure, parts in list_measures(items, cases, counts).items()
     }
     scores = {measure: _interval(one, confidence) for measure, one in ratios.items()}
-    return RankingRow(name, kind, len(cases), len(users), scores, spread(items, len(taken)), ratios)
+    return RankingRow(name, kind, len(cases), len(users), scores, diversity(items, len(counts)), ratios)
 
 
 def _user_sums(values: Floats, owner: NDArray[Any], users: int) -> Floats:
@@ -224,7 +226,7 @@ def _mean(values: Floats, there: Bools) -> Floats:
     return np.asarray((values * there).sum(1) / np.maximum(there.sum(1), 1))
 
 
-def _checked(items: NDArray[Any], rows: int, k: int, size: int, allowed: Bools | None) -> Ints:
+def _check_lists(items: NDArray[Any], rows: int, k: int, size: int, allowed: Bools | None) -> Ints:
     if items.shape != (rows, k) or not np.issubdtype(items.dtype, np.integer):
         raise SpecError(f"the ranker returned {items.dtype} {list(items.shape)}: expected whole numbers [{rows}, {k}]")
     if items.min() < 0 or items.max() >= size:
@@ -238,9 +240,9 @@ def _checked(items: NDArray[Any], rows: int, k: int, size: int, allowed: Bools |
 
 
 def _cell(row: RankingRow, measure: str) -> str:
-    if measure in row.spread:
-        return f"{row.spread[measure]:.3f}"
+    if measure in row.diversity:
+        return f"{row.diversity[measure]:.3f}"
     if measure not in row.scores:
-        raise ConfigError(f"unknown measure '{measure}': {nearest(measure, (*MEASURES, *SPREAD))}")
+        raise ConfigError(f"unknown measure '{measure}': {nearest(measure, (*MEASURES, *DIVERSITY))}")
     estimate, low, high = row.scores[measure]
     return f"{estimate:.3f} [{low:.3f}, {high:.3f}]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -56,3 +57,9 @@ def fresh_learners(members: list[Member], spec: Any, stores: Stores, steps: int)
         create_learner(member.algorithm, state, stores, member.seed, metrics)
         for member, state in zip(members, states, strict=True)
     ]
+
+
+def as_members(algorithms: Sequence[Any], seeds: Sequence[int]) -> list[Member]:
+    """Return a member for every algorithm of a population and every seed."""
+    pairs = [(algorithm, seed) for algorithm in algorithms for seed in seeds]
+    return [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(pairs)]

@@ -6,7 +6,7 @@ import numpy as np
 
 from tidelog.data.log import Log
 from tidelog.errors import SpecError
-from tidelog.policies.policy import Policy, log_probability_along, replay_actions
+from tidelog.policies.policy import Policy, replay_actions, replay_log_probability
 from tidelog.types import ActionSpace, Continuous, Discrete
 
 
@@ -25,7 +25,7 @@ def agreement(policy: Policy, log: Log) -> dict[str, float]:
         metrics = {"share of equal actions": float(np.mean(chosen == log.action))}
     else:
         metrics = {"mean distance to logged actions": float(np.mean(np.linalg.norm(chosen - log.action, axis=-1)))}
-    likely = log_probability_along(policy, rows.observation, log.action, log.starts, rows.mask)
+    likely = replay_log_probability(policy, rows.observation, log.action, log.starts, rows.mask)
     return metrics if likely is None else metrics | {"mean log-probability of logged actions": float(likely.mean())}
 
 

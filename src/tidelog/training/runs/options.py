@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Literal
 
 from tidelog.errors import ConfigError
-from tidelog.training.engine.members import Member
 
 Evaluator = int | Callable[[Any], float]
 
@@ -174,7 +174,23 @@ def _number(name: str, value: Any) -> float:
     return float(value)
 
 
-def as_members(algorithms: Sequence[Any], seeds: Sequence[int]) -> list[Member]:
-    """Return a member for every algorithm of a population and every seed."""
-    pairs = [(algorithm, seed) for algorithm in algorithms for seed in seeds]
-    return [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(pairs)]
+# Conversions of arguments that are no options.
+
+
+def evaluators(evaluate: Mapping[str, Evaluator]) -> tuple[dict[str, int], dict[str, Any]]:
+    """Split `evaluate` into episodes by environment and the user's own functions; ConfigError for a number below 1."""
+    if not isinstance(evaluate, Mapping):
+        raise ConfigError(f"evaluate = {evaluate!r}: expected {{environment: episodes}} or {{name: function}}")
+    own = {name: value for name, value in evaluate.items() if callable(value)}
+    episodes = {name: whole(f"evaluate['{name}']", value) for name, value in evaluate.items() if name not in own}
+    for name, count in episodes.items():
+        if count < 1:
+            raise ConfigError(f"evaluate['{name}'] = {count}: expected at least 1 episode. fix: use 10")
+    return episodes, own
+
+
+def as_path(name: str, value: Any) -> Path | None:
+    """Return a path, or None; ConfigError with that name if it is no path."""
+    if value is not None and not isinstance(value, str | Path):
+        raise ConfigError(f"{name} = {value!r}: expected a path")
+    return None if value is None else Path(value)

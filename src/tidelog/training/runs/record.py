@@ -19,7 +19,7 @@ from tidelog.algorithms import algorithm_class, algorithm_name
 from tidelog.algorithms.core.hyperparameters import from_config, to_config
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
-from tidelog.errors import CheckpointError
+from tidelog.errors import CheckpointError, ConfigError
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.runs.options import Options
 from tidelog.types import Spec
@@ -209,6 +209,34 @@ class Record:
         return [
             f"{k}: {self.machine.get(k)} then, {v} now" for k, v in this_machine().items() if self.machine.get(k) != v
         ]
+
+
+def check_free(out: str | Path | None) -> None:
+    """Raise ConfigError if the path of a run's folder is a file, or a folder that is not empty."""
+    if out is None:
+        return
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file, expected a folder; nothing was written. fix: choose another folder")
+    if folder.exists() and any(folder.iterdir()):
+        is_run = (folder / "run.json").exists()
+        what, other = ("a run", f", or resume it with `tidelog resume {folder}`") if is_run else ("no run", "")
+        raise ConfigError(
+            f"{folder} exists and is not empty ({what}); nothing was written. fix: choose another folder{other}"
+        )
+
+
+def new_folder(out: str | Path | None, record: Record) -> Path | None:
+    """Create the run folder with its record, or return None; ConfigError if the folder is not empty."""
+    if out is None:
+        return None
+    check_free(out)
+    folder = Path(out)
+    try:
+        record.write(folder)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be created: {error}. fix: choose another folder") from error
+    return folder
 
 
 def this_machine() -> dict[str, Any]:

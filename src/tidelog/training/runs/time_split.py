@@ -107,7 +107,7 @@ class QWeightSelection:
         histories, events = self._log.histories(self._rows, policy.algorithm.history)
         allowed = np.ones((len(self._rows), ranker.items + 1), bool)
         allowed[:, 0] = False
-        users = self._log.described(self._log.user[self._rows])
+        users = self._log.features_of(self._log.user[self._rows])
         scores = ranker.find(histories, events, k, allowed, users)
         q_weight = policy.algorithm.q_weight
         results = [(w, self._metrics(scores, k, w)) for w in (WEIGHTS if q_weight is None else (float(q_weight),))]
