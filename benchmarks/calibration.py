@@ -5,7 +5,7 @@ Pendulum). For each log and each target policy one verdict, at the defaults. Cou
 to support an answer; among the supported, how often the 95 % interval on the difference from the logger covers the
 true difference; and how often *better* or *worse* was said although it is not so.
 
-Evidence and decision are apart: a row keeps what was shown (`deciding.Shown`), and every set of limits can rule on it.
+Evidence and decision are apart: a row keeps what was shown (`Undecided`), and every set of limits can rule on it.
 The default limits were chosen so, by `benchmarks/choose_limits.py`, on logs of other seeds than those that are counted
 here. `refits` compares the interval, which is bootstrapped over episodes with models fitted once, with the spread over
 50 refits of everything.

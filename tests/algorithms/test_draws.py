@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from tests.algorithms.worlds import uneven, world
+from tests.data.nstep import n_step
 from tidelog import Columns, LogError, read_log
 from tidelog.algorithms.core.contract import StoreSpec
 from tidelog.algorithms.core.sampling import Batch, LoggedAction, NStep, Sampler, Uniform
-from tidelog.data.nstep import n_step
 from tidelog.data.scaling import Scaler
 from tidelog.training.engine.stores import stored
 

@@ -264,7 +264,7 @@ def test_the_weight_of_q_is_chosen_with_what_is_known_of_users(monkeypatch):
 
 def test_a_seed_alone_is_the_same_as_among_others(whole):
     alone = tl.fit(small(), described(), steps=6, seeds=[1], held_out=0.4, every=3)
-    same(alone.learners()[0].state.recall, whole[1].learners()[1].state.recall, atol=1e-6)
+    same(alone.learners()[0].state.next_item, whole[1].learners()[1].state.next_item, atol=1e-6)
 
 
 def test_it_refuses_logs_of_decisions_and_others_refuse_interactions():
@@ -297,5 +297,5 @@ def test_new_items_are_ranked_by_their_features():
     h, log = small(content=True), described()
     found = policy(h, log).recommend([["i1"]], 9, exclude_seen=True)
     assert "i9" in found.items
-    items = h.policy_params(fresh(h, log)).recall.table(None, fresh(h, log).known.features)
+    items = h.policy_params(fresh(h, log)).next_item.table(None, fresh(h, log).facts.features)
     assert np.abs(np.asarray(items.vectors[10] - items.vectors[1:10]).sum(axis=1)).min() > 0.0

@@ -41,14 +41,14 @@ def test_only_cross_entropy_moves_the_table_and_the_reader(generator):
     h, log = kind(generator), described()
     state, row = fresh(h, log), batch(h, log)
     still = step(replace(h, learning_rate=0.0), state, row)
-    assert not moved(state.recall, still.recall)
+    assert not moved(state.next_item, still.next_item)
     assert moved(state.critic, still.critic)
-    if state.imagination is not None:
-        assert moved(state.imagination.generator, still.imagination.generator)
-        assert moved(state.imagination.perturbation, still.imagination.perturbation)
+    if state.generation is not None:
+        assert moved(state.generation.generator, still.generation.generator)
+        assert moved(state.generation.perturbation, still.generation.perturbation)
     stepped = step(h, state, row)
-    assert moved(state.recall.table, stepped.recall.table)
-    assert moved(state.recall.reader, stepped.recall.reader)
+    assert moved(state.next_item.table, stepped.next_item.table)
+    assert moved(state.next_item.reader, stepped.next_item.reader)
 
 
 @GENERATED
@@ -57,12 +57,12 @@ def test_table_and_reader_learn_the_same_with_and_without_the_rest(generator):
     state, row = fresh(h, log), batch(h, log)
     key = jax.random.split(jax.random.fold_in(state.key, 0), 5)[0]
     _, slope = eqx.filter_jit(eqx.filter_value_and_grad(next_item_loss, has_aux=True))(
-        state.recall, as_arrays(h), row, state.known, key
+        state.next_item, as_arrays(h), row, state.facts, key
     )
     rate = jnp.float32(h.learning_rate)
-    alone, _ = descend(h.optimiser, state.recall, slope, state.opt_states.recall, rate, None)
+    alone, _ = descend(h.optimiser, state.next_item, slope, state.opt_states.next_item, rate, None)
     stepped = step(h, state, row)
-    for name, array in named_arrays(stepped.recall).items():
+    for name, array in named_arrays(stepped.next_item).items():
         np.testing.assert_allclose(array, named_arrays(alone)[name], atol=2e-4)
 
 
@@ -100,16 +100,16 @@ def test_every_position_of_the_attention_reader_is_learnt_and_read():
     h, log = small(encoder="attention", targets=1, history=4, dropout=None), described()
     state = fresh(h, log)
     row = batch(h, log)
-    _, slope = eqx.filter_value_and_grad(next_item_loss, has_aux=True)(state.recall, h, row, state.known, None)
+    _, slope = eqx.filter_value_and_grad(next_item_loss, has_aux=True)(state.next_item, h, row, state.facts, None)
     told = np.abs(slope.reader.body.positions).max(axis=1)
     assert told.shape == (4,)
     assert told.min() > 1e-5
     last = eqx.tree_at(
-        lambda one: one.reader.body.positions, state.recall, replace_fn=lambda p: p.at[-1].multiply(-2.0)
+        lambda one: one.reader.body.positions, state.next_item, replace_fn=lambda p: p.at[-1].multiply(-2.0)
     )
     seen, other = (
-        critic_inputs(state._replace(recall=recall, target_reader=recall.reader), row.data).around
-        for recall in (state.recall, last)
+        critic_inputs(state._replace(next_item=recall, target_reader=recall.reader), row.data).around
+        for recall in (state.next_item, last)
     )
     assert np.abs(seen - other)[:, -1].max() > 1e-2
 
@@ -150,7 +150,7 @@ def test_with_everything_taken_nothing_is_bootstrapped():
     state, row = fresh(h, log), batch(h, log)
     seen = critic_inputs(state, row.data)
     items = jnp.tile(jnp.arange(1, 8), (len(row.rows), 1))
-    few = state._replace(known=state.known._replace(cumulative=state.known.cumulative[:6]))
+    few = state._replace(facts=state.facts._replace(cumulative=state.facts.cumulative[:6]))
     less = seen._replace(items=jax.tree.map(lambda leaf: leaf[:7], seen.items))
     value, chosen = page.values(h, few, row._replace(data=row.data._replace(items=items)), less, jax.random.key(0))
     assert float(jnp.abs(value[:, -1]).max()) == 0.0
@@ -186,10 +186,10 @@ def test_threshold_1_is_the_likeliest_item():
 def test_candidates_are_the_same_however_many_states_are_looked_at_at_once(generator, monkeypatch):
     h, log = small(generator=generator, candidates=3, threshold=0.0), described()
     state = fresh(h, log)
-    items = state.recall.table(None, None)
+    items = state.next_item.table(None, None)
     states = jax.random.normal(jax.random.key(1), (7, h.size))
     for barred in (None, jnp.zeros((7, 2), jnp.int32).at[2, 1].set(4)):
-        asked = (h, state.imagination, states, items, barred, jax.random.key(2))
+        asked = (h, state.generation, states, items, barred, jax.random.key(2))
         whole = h.generator(*asked)
         monkeypatch.setattr(page, "CELLS", 66)  # a few states at a time
         parts = h.generator(*asked)
@@ -205,7 +205,7 @@ def test_one_update_keeps_no_row_of_the_catalogue_for_every_state(generator):
     """The memory of a step among many items is bounded: 1,408 states of 100,000 would be 140 million marks."""
     h = small(generator=generator, batch_size=128, targets=10, history=10, full_softmax=0, target_samples=10)
     items, states = Items(jnp.zeros((100_001, 8)), jnp.zeros(100_001)), jnp.zeros((128 * 11, 8))
-    imagination = fresh(h, described()).imagination
+    imagination = fresh(h, described()).generation
     traced = jax.jit(lambda states, key: h.generator(h, imagination, states, items, None, key))
     used = traced.lower(states, jax.random.key(0)).compile().memory_analysis().temp_size_in_bytes
     assert used < 120e6
@@ -214,12 +214,12 @@ def test_one_update_keeps_no_row_of_the_catalogue_for_every_state(generator):
 def test_imagined_candidates_snap_to_items_and_phi_0_is_the_generator():
     h, log = small(generator="vae", phi=0.0), described()
     state = fresh(h, log)
-    items = state.recall.table(None, None)
+    items = state.next_item.table(None, None)
     states = jax.random.normal(jax.random.key(1), (5, h.size))
     allowed = jnp.ones((5, 11), bool).at[:, 0].set(False).at[:, 4].set(False)
     barred = jnp.full((5, 1), 4, jnp.int32)
-    proposed = h.generator(h, state.imagination, states, items, barred, jax.random.key(2))
-    made = state.imagination.generator.decode(
+    proposed = h.generator(h, state.generation, states, items, barred, jax.random.key(2))
+    made = state.generation.generator.decode(
         states, clipped_latents(jax.random.key(2), (3, 5, h.latent_size), h.latent_clip)
     )
     nearest = 1 + jnp.argmax(jnp.where(allowed[:, 1:], made @ items.vectors[1:].T, -jnp.inf), axis=-1)
@@ -246,12 +246,12 @@ def test_what_was_shown_and_passed_over_is_worth_nothing_and_changes_nothing():
 def test_drawn_negatives_are_weighed_as_if_drawn_by_popularity():
     h, log = small(negative_weight=1.0), unshown()
     state = fresh(h, log)
-    drawn = state.known.draw(jax.random.key(0), (4000,))
+    drawn = state.facts.draw(jax.random.key(0), (4000,))
     often = np.bincount(drawn, minlength=11)[1:] / 4000
-    np.testing.assert_allclose(often, np.exp(state.known.log_drawn[1:]), atol=0.03)
-    ratio = np.exp(np.asarray(state.known.log_share - state.known.log_drawn))[1:]
+    np.testing.assert_allclose(often, np.exp(state.facts.log_drawn[1:]), atol=0.03)
+    ratio = np.exp(np.asarray(state.facts.log_share - state.facts.log_drawn))[1:]
     share = (log.counts[1:] + 1.0) / (log.counts[1:] + 1.0).sum()
-    np.testing.assert_allclose(ratio * np.exp(state.known.log_drawn[1:]), share, rtol=1e-4)
+    np.testing.assert_allclose(ratio * np.exp(state.facts.log_drawn[1:]), share, rtol=1e-4)
 
 
 def test_rewards_far_apart_do_not_move_the_likelihoods():
@@ -259,7 +259,7 @@ def test_rewards_far_apart_do_not_move_the_likelihoods():
     state, row = fresh(h, log), batch(h, log)
     rich = row._replace(data=row.data._replace(reward=1000.0 * row.data.reward))
     one, two = (step(h, state, each) for each in (row, rich))
-    assert not moved(one.recall, two.recall)
+    assert not moved(one.next_item, two.next_item)
 
 
 @GENERATED

@@ -42,8 +42,8 @@ def test_padding_is_read_by_nobody_and_tells_what_an_empty_history_tells(name, v
 def test_who_the_user_is_is_told_in_every_state_and_zeros_tell_nothing(name, vectors):
     events = jnp.ones((B, L), jnp.int32).at[0].set(0)
     plain = HistoryEncoder.create(np.random.default_rng(0), HISTORY_ENCODERS[name], D, 2, L, 2, 2, 3)
-    np.testing.assert_array_equal(plain.about, 0.0)
-    told = eqx.tree_at(lambda one: one.about, plain, jax.random.normal(jax.random.key(2), (3, D)))
+    np.testing.assert_array_equal(plain.profile, 0.0)
+    told = eqx.tree_at(lambda one: one.profile, plain, jax.random.normal(jax.random.key(2), (3, D)))
     user = jnp.array([[1.0, 0.0, -2.0], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     away = np.abs(told(vectors, events, user=user) - plain(vectors, events)).max(axis=-1)
     assert away[[0, 2]].min() > 1e-2

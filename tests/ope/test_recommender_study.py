@@ -68,7 +68,7 @@ def test_the_mistaken_critic_rates_what_is_proposed_and_nothing_else_differs():
     state, row = fresh(h, log), batch(h, log)
     right, other = (one.phases()[1].step(as_arrays(one), state, row)[0] for one in (h, wrong))
     assert differ(right.critic, other.critic)
-    same(right.recall, other.recall)
+    same(right.next_item, other.next_item)
     seen = critic_inputs(state, row.data)
     _, chosen = page.values(h, state, row, seen, jax.random.key(0))
     taken = row._replace(data=row.data._replace(items=row.data.items.at[:, -h.targets :].set(chosen[:, :-1])))

@@ -8,7 +8,7 @@ import pytest
 from tests.ope.noise import Table, noise, random_policies
 from tidelog import ConfigError, SpecError, Verdicts, judge
 from tidelog.ope.evidence import gather as gathering
-from tidelog.ope.verdict import judge as comparisons
+from tidelog.ope.verdict import judge as judging
 from tidelog.ope.verdict.limits import Limits
 
 QUICK = Limits(replicates=1000)
@@ -102,8 +102,8 @@ def test_what_does_not_depend_on_the_policy_is_made_once(propensities, monkeypat
     real = gathering.propensities_of
     monkeypatch.setattr(gathering, "propensities_of", lambda *a, **b: made.append(1) or real(*a, **b))
     cloned = []
-    gather = comparisons.gather
-    monkeypatch.setattr(comparisons, "gather", lambda *a, **b: cloned.append(b["cloning"]) or gather(*a, **b))
+    gather = judging.gather
+    monkeypatch.setattr(judging, "gather", lambda *a, **b: cloned.append(b["cloning"]) or gather(*a, **b))
     found = judge(random_policies(3), helped(), propensities=propensities, limits=QUICK, ledger=False)
     assert (len(made), cloned) == (1, [True, False, False])
     assert all(one.difference_from_bc is not None for one in found)

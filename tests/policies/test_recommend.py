@@ -10,7 +10,7 @@ import tidelog as tl
 from tests.algorithms.recommenders import after, described, policy, small
 from tidelog.errors import SpecError
 from tidelog.recommend.recommendation_tables import recommend_for_table
-from tidelog.runtime.ranking import Found, ordered, top_k
+from tidelog.runtime.ranking import Found, order_found, top_k
 from tidelog.runtime.recommender import Profiles
 from tidelog.types import Profile
 
@@ -207,11 +207,11 @@ def test_supported_items_come_first_and_scores_fall():
         rating=np.array([[5.0, -5.0, 0.0, 0.0]]),
         first=np.array([[True, True, False, False]]),
     )
-    items, scores = ordered(found, 3, 0.5)
+    items, scores = order_found(found, 3, 0.5)
     assert items.tolist() == [[4, 2, 7]]  # -3 + 2.5 = -0.5; 0 - 2.5 = -2.5; then -1, lowered below -2.5
     np.testing.assert_allclose(scores, [[-0.5, -2.5, -2.5]])
-    assert ordered(found, 3, 0.0)[0].tolist() == [[2, 4, 7]]
-    assert ordered(found, 3, 0.5, supervised=True)[0].tolist() == [[2, 7, 4]]
+    assert order_found(found, 3, 0.0)[0].tolist() == [[2, 4, 7]]
+    assert order_found(found, 3, 0.5, supervised=True)[0].tolist() == [[2, 7, 4]]
 
 
 def test_exact_search_agrees_with_a_sort_in_any_chunk():

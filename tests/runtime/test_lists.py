@@ -13,7 +13,7 @@ from tidelog.policies.export import onnx
 from tidelog.policies.export.artefact import Logged, export, recheck
 from tidelog.policies.export.parity import random_masks, random_observations
 from tidelog.runtime.artefact_files import MANIFEST, POLICY, WEIGHTS, Saved, write
-from tidelog.runtime.ranking import Found, ordered
+from tidelog.runtime.ranking import Found, order_found
 from tidelog.runtime.session import load_onnx
 
 TRACED = ("lists, gru", "lists, attention", "lists, imagined")
@@ -145,7 +145,7 @@ def test_unsupported_items_come_last_in_the_file_as_they_do_here():
     likelihood, rating = generator.standard_normal((2, 2000, 12)).astype(np.float32)
     first = generator.random((2000, 12)) < 0.4
     first[:, -1] = True
-    wanted, scores = ordered(Found(found, likelihood, rating, first), 12, 2.0)
+    wanted, scores = order_found(Found(found, likelihood, rating, first), 12, 2.0)
     assert (np.diff(scores, axis=1) <= 0).all()
     score = likelihood + np.where(first, np.float32(2.0) * rating, 0.0).astype(np.float32)
     items, made = onnx._order_lists(found, score, first, np.ones_like(first), 12)

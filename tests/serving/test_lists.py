@@ -80,7 +80,7 @@ def test_the_server_says_what_it_has(plain):
     assert elsewhere.status_code == 404
     assert "POST /recommend" in elsewhere.json()["error"]
     assert policy.json()["algorithm"] == "recommender-bcq"
-    assert policy.json()["remembers"] is False
+    assert policy.json()["is_recurrent"] is False
 
 
 def test_one_long_history_does_not_widen_every_row(plain):

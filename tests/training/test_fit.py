@@ -288,7 +288,7 @@ WARM = {
     "discrete-bcq without a target": (tl.DiscreteBCQ(**TINY, target_rate=None), {"critic": []}),
     "recommender-bcq": (
         recommenders.small(generator="vae"),
-        {"recall": ["target_reader"], "critic": ["target_critic"], "imagination": ["target_perturbation"]},
+        {"next_item": ["target_reader"], "critic": ["target_critic"], "generation": ["target_perturbation"]},
     ),
 }
 
@@ -305,9 +305,9 @@ def test_a_target_network_starts_warm_with_what_it_follows(name, tmp_path):
     log = log_for(algorithm)
     source = tl.fit(algorithm, log, 3, out=tmp_path / "source").learners()[0].state
     fresh = tl.fit(algorithm, log, 3, seeds=[1], train=False).learners()[0].state
-    follows = {"target_reader": lambda state: state.recall.reader,
+    follows = {"target_reader": lambda state: state.next_item.reader,
                "target_critic": lambda state: state.critic,
-               "target_perturbation": lambda state: getattr(state, "imagination", state).perturbation}  # fmt: skip
+               "target_perturbation": lambda state: getattr(state, "generation", state).perturbation}  # fmt: skip
     for part, targets in pairs.items():
         warm = (
             tl.fit(algorithm, log, 3, seeds=[1], warm_start={part: tmp_path / "source"}, train=False)

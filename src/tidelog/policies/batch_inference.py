@@ -17,7 +17,7 @@ from tidelog.data.parsing import column as parse
 from tidelog.data.sources import table_of
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.policies.policy import Policy, replay_actions
-from tidelog.runtime.observations import column_names, feature_names, filled
+from tidelog.runtime.observations import column_names, feature_names, fill_features
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
 
@@ -164,7 +164,7 @@ def _leaf(frame: pl.DataFrame, leaf: Leaf) -> np.ndarray[Any, Any]:
             return np.stack([_counted(frame[n], size) for n, size in zip(leaf.names, leaf.sizes, strict=True)], axis=-1)
         return np.stack([_codes(frame[n], v) for n, v in zip(leaf.names, leaf.vocabularies, strict=True)], axis=-1)
     fills = dict(leaf.fills)
-    return filled(leaf, [_numbers(frame[name], name in fills) for name in column_names(leaf)])
+    return fill_features(leaf, [_numbers(frame[name], name in fills) for name in column_names(leaf)])
 
 
 def _numbers(series: pl.Series, may_lack: bool = False) -> np.ndarray[Any, Any]:

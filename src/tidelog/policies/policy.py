@@ -1,7 +1,7 @@
-"""The policy: raw observations in, actions in their own units out, as NumPy arrays.
+"""The policy: raw observations in, actions in their own units out, as NumPy arrays; loading, saving, and replay.
 
 It holds an algorithm's acting parameters, the spec, and the scaler of its training log. Letters: `B` batch, `A` number
-of actions or action size.
+of actions or action size, `N` recorded steps, `E` episodes.
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ from tidelog.policies.named_arrays import array_file, fill
 from tidelog.recommend.ranking import ranker
 from tidelog.runtime.artefact_files import WEIGHTS, Saved, spec_notes, write
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
-from tidelog.runtime.policy import Memory, carried
+from tidelog.runtime.policy import Memory, memory_state
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recommender import Recommendations, Vocabulary, recommend
 from tidelog.types import Catalogue, Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]
-
-
+Leaves = dict[str, NDArray[Any]]
+Mask = NDArray[np.bool_] | None
+Answer = Callable[[Leaves, Mask, NDArray[Any] | slice, Memory | None], NDArray[Any] | None]
 CHUNK = 16384  # rows in one call of a compiled program
 SPARE = 1 << 24  # allowance for weights that only training has
+PACKAGES = ("tidelog", "jax", "equinox", "numpy")  # their versions are in the manifest
 
 # Compiled once for each kind of algorithm and batch size; all have the arguments (algorithm, params, leaves, mask,
 # action, key, carry) and return a result and the new recurrent state.
@@ -208,7 +210,9 @@ class Policy:
         """Run a compiled function over at most `CHUNK` rows at a time, remove the padding, update the memory."""
         if seed is not None and not (isinstance(seed, int | np.integer) and 0 <= seed < 2**32):
             raise SpecError(f"seed = {seed!r}: expected a whole number from 0 to {2**32 - 1:,}. fix: use seed=0")
-        carry = self._padded_carry(inputs, memory)
+        carry = memory_state(memory, inputs.size, self.is_recurrent)
+        if carry is not None:
+            carry = np.concatenate([carry, np.repeat(carry[-1:], inputs.padding, axis=0)])
         parts, carries = [], []
         for i, start in enumerate(range(0, inputs.size + inputs.padding, CHUNK)):
             rows = slice(start, start + CHUNK)
@@ -221,10 +225,6 @@ class Policy:
         if memory is not None and carries[0] is not None:
             memory.carry = np.concatenate([np.asarray(after) for after in carries])[: inputs.size]
         return None if parts[0] is None else np.concatenate([np.asarray(part) for part in parts])[: inputs.size]
-
-    def _padded_carry(self, inputs: RawBatch, memory: Memory | None) -> NumpyArray | None:
-        carry = carried(memory, inputs.size, self.is_recurrent)
-        return None if carry is None else np.concatenate([carry, np.repeat(carry[-1:], inputs.padding, axis=0)])
 
     def _read(self, observation: Any, mask: Any) -> RawBatch:
         if isinstance(self.spec.action, Catalogue):
@@ -292,12 +292,19 @@ def _unbatched(values: NumpyArray, inputs: RawBatch) -> NumpyArray:
     return values[0] if inputs.single else values
 
 
-PACKAGES = ("tidelog", "jax", "equinox", "numpy")
+# The content of a saved policy: weights, and a manifest to run it with JAX, with NumPy, or as ONNX.
 
 
 def artefact_contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Return the files of a policy and its manifest, without ONNX, parity and metrics."""
+    """Return the files of a policy and its manifest, without ONNX, parity and metrics.
+
+    The manifest's recipe has names of arrays in place of the arrays; it is None for a custom module.
+    """
     versions = {name: metadata.version(name) for name in PACKAGES}
+    try:
+        recipe = named(recipe_of(policy), policy.params)
+    except ExportError:
+        recipe = None
     manifest = {
         "algorithm": algorithm_name(policy.algorithm),
         "config": to_config(policy.algorithm),
@@ -307,7 +314,7 @@ def artefact_contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
         "origin": policy.origin,
         "metrics": None,
         "versions": {**versions, "python": platform.python_version()},
-        "recipe": plain_recipe(policy),
+        "recipe": recipe,
         "onnx": None,
         "parity": None,
     }
@@ -323,18 +330,7 @@ def recipe_of(policy: Any) -> Mapping[str, Any]:
     return policy.algorithm.recipe(policy.params)
 
 
-def plain_recipe(policy: Any) -> dict[str, Any] | None:
-    """Return the recipe with the names of arrays in place of the arrays, or None without a recipe."""
-    try:
-        nodes: dict[str, Any] = named(recipe_of(policy), policy.params)
-    except ExportError:
-        return None
-    return nodes
-
-
-Leaves = dict[str, NDArray[Any]]
-Mask = NDArray[np.bool_] | None
-Answer = Callable[[Leaves, Mask, NDArray[Any] | slice, Memory | None], NDArray[Any] | None]
+# A policy along recorded episodes: its outputs at every step, with its recurrent state.
 
 
 def replay_actions(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:

@@ -1,4 +1,7 @@
-"""Rollouts of a policy in an environment: returns, and logs for learning. Letters: `W` copies, `A` actions."""
+"""Rollouts of a policy in an environment: returns, logs for learning, and distillation targets.
+
+Letters: `W` copies, `A` number of actions or action size, `N` decisions.
+"""
 
 from __future__ import annotations
 
@@ -121,6 +124,9 @@ def uniform_actor(spec: Spec) -> Actor:
 
 def _copies(observed: BatchObservation) -> int:
     return len(next(iter(observed.observation.values())))
+
+
+# Distillation targets: observations from an environment and a policy's distributions on them.
 
 
 def distillation_target(policy: Policy, environment: Environment, decisions: int, seed: int) -> DistillationTarget:

@@ -165,7 +165,7 @@ class HistoryEncoder(eqx.Module):
     empty: jax.Array  # [D]
     body: Any
     norm: LayerNorm
-    about: jax.Array | None  # [F, D]: user features' weights, added to every state; initially zeros
+    profile: jax.Array | None  # [F, D]: user features' weights, added to every state; initially zeros
 
     @classmethod
     def create(
@@ -183,8 +183,8 @@ class HistoryEncoder(eqx.Module):
         body = make(generator, size, length, layers, heads)
         events = from_host(0.1 * generator.standard_normal((kinds + 1, size)))
         empty = from_host(generator.standard_normal(size))
-        about = zeros(features, size) if features else None
-        return cls(events, empty, body, LayerNorm(from_host(np.ones(size)), zeros(size)), about)
+        profile = zeros(features, size) if features else None
+        return cls(events, empty, body, LayerNorm(from_host(np.ones(size)), zeros(size)), profile)
 
     def __call__(
         self,
@@ -202,8 +202,8 @@ class HistoryEncoder(eqx.Module):
             x = drop(x, dropout, key)
         output = self.body(x, valid, dropout, key)
         states = jnp.where(valid[..., None], output, self.empty)
-        if self.about is not None and user is not None:
-            states = states + (user @ self.about)[:, None]
+        if self.profile is not None and user is not None:
+            states = states + (user @ self.profile)[:, None]
         return self.norm(states)
 
 
@@ -322,7 +322,7 @@ def catalogue_node(table: Table, features: Any) -> Node:
 
 def encoder_node(part: HistoryEncoder) -> Node:
     """Return the node of a history encoder."""
-    node = {"kind": "reader", "events": part.events, "empty": part.empty, "about": part.about}
+    node = {"kind": "reader", "events": part.events, "empty": part.empty, "profile": part.profile}
     return {**node, "body": _body(part.body), "norm": norm(part.norm)}
 
 
@@ -339,7 +339,7 @@ def _body(part: Any) -> Node:
 def _block(part: Block) -> Node:
     layers = {name: linear(getattr(part, name)) for name in ("queries", "keys", "values", "out", "wide", "narrow")}
     norms = {"before": norm(part.before), "between": norm(part.between)}
-    return {"kind": "attending", **layers, **norms, "heads": part.heads}
+    return {"kind": "attention_block", **layers, **norms, "heads": part.heads}
 
 
 def pair_node(part: Pair) -> Node:

@@ -28,7 +28,7 @@ from tidelog.recommend.networks import (
     pair_node,
 )
 from tidelog.recommend.next_item import NextItemModel
-from tidelog.runtime.ranking import ROWS, Bools, Floats, Integers, Ranker, Reading, top_k
+from tidelog.runtime.ranking import ROWS, Bools, Floats, Integers, Ranker, RankingFunctions, top_k
 from tidelog.support import supported
 from tidelog.types import Histories
 
@@ -38,9 +38,9 @@ NumpyArray = np.ndarray[Any, Any]
 class PolicyParams(NamedTuple):
     """The arrays that ranking reads."""
 
-    recall: NextItemModel
+    next_item: NextItemModel
     critic: Pair
-    imagination: ItemGeneration | None
+    generation: ItemGeneration | None
     latents: jax.Array | None  # [n, L]
     features: jax.Array | None
     weight: jax.Array
@@ -56,7 +56,7 @@ class ItemScores(NamedTuple):
 
 def all_items(params: PolicyParams) -> jax.Array:
     """Return rows [N + 1, D + 1] for inner products with queries: likelihood or similarity; the last is the bias."""
-    items = params.recall.table(None, params.features)
+    items = params.next_item.table(None, params.features)
     return jnp.concatenate([items.vectors, items.bias[:, None]], axis=1)
 
 
@@ -64,10 +64,10 @@ def queries(config: Any, params: PolicyParams, seen: Histories, key: jax.Array |
     """Return queries [B, 1 + n, D + 1] for histories: likelihood first, then n generated vectors."""
     states = final_states(params, seen)
     queries = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1)[:, None]
-    if params.imagination is None or params.latents is None:
+    if params.generation is None or params.latents is None:
         return queries
     latents = params.latents if key is None else clipped_latents(key, params.latents.shape, config.latent_clip)
-    vectors = decode_items(params.imagination, states[:, None], latents[None], config.phi)
+    vectors = decode_items(params.generation, states[:, None], latents[None], config.phi)
     return jnp.concatenate([queries, jnp.pad(vectors, ((0, 0), (0, 0), (0, 1)))], axis=1)
 
 
@@ -77,8 +77,8 @@ def score_items(
     """Return scores of found items [B, K] for histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
     valid = jnp.isfinite(logits)
     known = jnp.where(valid, logits, -1e30)
-    first = supported(known, config.threshold, valid) if params.imagination is None else ideas & valid
-    vectors = params.recall.table(found, params.features).vectors
+    first = supported(known, config.threshold, valid) if params.generation is None else ideas & valid
+    vectors = params.next_item.table(found, params.features).vectors
     q = params.critic(final_states(params, seen)[:, None], vectors)[..., 0]
     likelihood = jnp.where(valid, known - jnp.max(known, axis=-1, keepdims=True), -jnp.inf)
     return ItemScores(likelihood, standardised(q, first), first)
@@ -86,26 +86,26 @@ def score_items(
 
 def final_states(params: PolicyParams, seen: Histories) -> jax.Array:
     """Return the states [B, D] at the end of histories."""
-    vectors = params.recall.table(seen.items, params.features).vectors
-    state: jax.Array = params.recall.reader(vectors, seen.events, user=seen.users)[:, -1]
+    vectors = params.next_item.table(seen.items, params.features).vectors
+    state: jax.Array = params.next_item.reader(vectors, seen.events, user=seen.users)[:, -1]
     return state
 
 
 def recipe(config: Any, params: PolicyParams) -> dict[str, Any]:
     """Return the computation of lists as a recipe (`networks/recipe.py`); ExportError for a custom history encoder."""
-    idea = params.imagination and {
-        "kind": "imagination",
-        "outward": pair_node(params.imagination.generator.outward),
-        "perturbation": pair_node(params.imagination.perturbation.body),
+    idea = params.generation and {
+        "kind": "generation",
+        "outward": pair_node(params.generation.generator.outward),
+        "perturbation": pair_node(params.generation.perturbation.body),
         "phi": float(config.phi),
         "latents": params.latents,
     }
     act = {
-        "kind": "listed",
-        "catalogue": catalogue_node(params.recall.table, params.features),
-        "reader": encoder_node(params.recall.reader),
+        "kind": "ranking",
+        "catalogue": catalogue_node(params.next_item.table, params.features),
+        "reader": encoder_node(params.next_item.reader),
         "critic": pair_node(params.critic),
-        "imagination": idea,
+        "generation": idea,
         "threshold": float(config.threshold),
         "history": config.history,
         "width": config.candidates,
@@ -120,17 +120,17 @@ def recipe(config: Any, params: PolicyParams) -> dict[str, Any]:
 def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
     """Return a ranker of item indices for histories; `supervised`: by likelihood only."""
     numbers = jax.tree.map(jnp.float32, algorithm)
-    reading = Reading(
+    functions = RankingFunctions(
         table=np.asarray(_call("all_items", numbers, params), np.float32),
         queries=partial(_call_padded, partial(_call, "queries", numbers, params)),
         score_items=partial(_call_padded, partial(_call, "score_items", numbers, params)),
         history=algorithm.history,
-        kinds=len(params.recall.reader.events) - 1,
-        features=0 if params.recall.reader.about is None else len(params.recall.reader.about),
+        kinds=len(params.next_item.reader.events) - 1,
+        features=0 if params.next_item.reader.profile is None else len(params.next_item.reader.profile),
         width=algorithm.candidates,
         q_weight=float(params.weight),
     )
-    return Ranker(reading, supervised)
+    return Ranker(functions, supervised)
 
 
 @eqx.filter_jit
@@ -151,7 +151,7 @@ def _call_padded(function: Callable[..., Any], seen: Histories, *arrays: NumpyAr
 
 @dataclass(frozen=True, eq=False)
 class Approximate:
-    """An approximate index of a table `[N, D]`; `recall` is measured.
+    """An approximate index of a table `[N, D]`; `next_item` is measured.
 
     An inverted-file index of faiss (`pip install 'tidelog[faiss]'`): rows are clustered around `lists` centres, and a
     query reads the rows of its `probes` nearest centres only. Johnson, Douze, Jegou 2017, arXiv:1702.08734. Here `B`

@@ -99,7 +99,7 @@ DEFAULT_Q_WEIGHT = 0.25  # weight of Q in the score without a held-out period
 class OptStates(NamedTuple):
     """The optimiser states, one for each network; None for an absent network."""
 
-    recall: Any
+    next_item: Any
     critic: Any
     generator: Any
     perturbation: Any
@@ -108,14 +108,14 @@ class OptStates(NamedTuple):
 class State(NamedTuple):
     """Everything that a resumed run needs."""
 
-    recall: NextItemModel
+    next_item: NextItemModel
     target_reader: HistoryEncoder
     critic: ItemCritics
     target_critic: ItemCritics
-    imagination: Any  # an ItemGeneration; None: candidates are the most likely items
+    generation: Any  # an ItemGeneration; None: candidates are the most likely items
     target_perturbation: Any  # a Correction, where there is a generator
     latents: jax.Array | None  # [n, L]: latents of acting
-    known: ItemFacts
+    facts: ItemFacts
     rewards: Running | None
     weight: jax.Array  # weight of Q in the score
     opt_states: OptStates
@@ -134,11 +134,11 @@ class Candidates(NamedTuple):
     is_valid: jax.Array  # [P, C] bool
 
 
-Propose: TypeAlias = Callable[..., Candidates]  # (config, imagination, states, items, excluded, key) -> candidates
+Propose: TypeAlias = Callable[..., Candidates]  # (config, generation, states, items, excluded, key) -> candidates
 
 
 def most_likely(
-    config: Any, imagination: None, states: jax.Array, items: Items, excluded: jax.Array | None, key: jax.Array
+    config: Any, generation: None, states: jax.Array, items: Items, excluded: jax.Array | None, key: jax.Array
 ) -> Candidates:
     """Return the `candidates` most likely items, above the threshold: states [P, D], excluded [P, H] (0: none)."""
     count = min(config.candidates, len(items.bias) - 1)
@@ -154,7 +154,7 @@ def most_likely(
 
 def generated_candidates(
     config: Any,
-    imagination: ItemGeneration,
+    generation: ItemGeneration,
     states: jax.Array,
     items: Items,
     excluded: jax.Array | None,
@@ -165,7 +165,7 @@ def generated_candidates(
     latents = jnp.swapaxes(clipped_latents(key, shape, config.latent_clip), 0, 1)
 
     def nearest(state: jax.Array, latent: jax.Array, excluded: jax.Array | None) -> Candidates:
-        vectors = decode_items(imagination, state[..., None, :], latent, config.phi)
+        vectors = decode_items(generation, state[..., None, :], latent, config.phi)
         near = exclude_items(vectors @ items.vectors.T, None if excluded is None else excluded[..., None, :])
         return Candidates(jnp.argmax(near, axis=-1).astype(jnp.int32), jnp.isfinite(jnp.max(near, axis=-1)))
 
@@ -212,10 +212,10 @@ def next_item_step(
 ) -> tuple[State, dict[str, jax.Array]]:
     """Return the state with updated table and reader."""
     rate = config.learning_rate * config.schedule(progress(state))
-    recall, opt_state, _, metrics = gradient_step(
-        next_item_loss, state.recall, state.opt_states.recall, rate, config, batch, state.known, key
+    next_item, opt_state, _, metrics = gradient_step(
+        next_item_loss, state.next_item, state.opt_states.next_item, rate, config, batch, state.facts, key
     )
-    return state._replace(recall=recall, opt_states=state.opt_states._replace(recall=opt_state)), metrics
+    return state._replace(next_item=next_item, opt_states=state.opt_states._replace(next_item=opt_state)), metrics
 
 
 # Critics.
@@ -233,10 +233,10 @@ class CriticInputs(NamedTuple):
 
 def critic_inputs(state: State, windows: HistoryWindows) -> CriticInputs:
     """Return the inputs, without gradient to the table or a history encoder."""
-    recall, known = state.recall, state.known
-    items = recall.table(None, known.features)
-    encoded = encode_windows(recall, known, windows)
-    target_encoded = encode_windows(recall._replace(reader=state.target_reader), known, windows)
+    next_item, facts = state.next_item, state.facts
+    items = next_item.table(None, facts.features)
+    encoded = encode_windows(next_item, facts, windows)
+    target_encoded = encode_windows(next_item._replace(reader=state.target_reader), facts, windows)
     columns = windows.reward.shape[1] + 1
     inputs = CriticInputs(
         states=windows.states(encoded),
@@ -257,8 +257,8 @@ def values(
     excluded = None
     if config.exclude_seen:
         excluded = history_items(batch.data.items, inputs.around.shape[1]).reshape(len(states), -1)
-    imagination = state.imagination and ItemGeneration(state.imagination.generator, state.target_perturbation)
-    found = config.generator(config, imagination, states, inputs.items, excluded, key)
+    generation = state.generation and ItemGeneration(state.generation.generator, state.target_perturbation)
+    found = config.generator(config, generation, states, inputs.items, excluded, key)
     q = between(state.target_critic.among(target_states, inputs.items.vectors, found.items), config.mix)
     best = jnp.argmax(jnp.where(found.is_valid, q, -jnp.inf), axis=-1)[:, None]
     some = jnp.any(found.is_valid, axis=-1)
@@ -293,8 +293,8 @@ def negative_items(
     """Return one item per step that was shown but not selected, or a random one; with `r = 0, s' = s`."""
     target = config.discount * value[:, :-1]
     if windows.slate is None:
-        items = state.known.draw(key, windows.chosen.shape)
-        weight = importance(state.known.log_share[items], state.known.log_drawn[items])
+        items = state.facts.draw(key, windows.chosen.shape)
+        weight = importance(state.facts.log_share[items], state.facts.log_drawn[items])
         valid = items != windows.chosen
     else:
         ignored = (windows.slate > 0) & (windows.slate != windows.chosen[..., None])
@@ -344,10 +344,10 @@ def generator_step(
     noise = jax.random.normal(key, (*batch.data.reward.shape, config.latent_size))
     rate = config.generator_learning_rate * config.schedule(progress(state))
     generator, opt_state, loss, metrics = gradient_step(
-        generator_loss, state.imagination.generator, state.opt_states.generator, rate, config, batch, inputs, noise
+        generator_loss, state.generation.generator, state.opt_states.generator, rate, config, batch, inputs, noise
     )  # fmt: skip
-    imagination = state.imagination._replace(generator=generator)
-    updated = state._replace(imagination=imagination, opt_states=state.opt_states._replace(generator=opt_state))
+    generation = state.generation._replace(generator=generator)
+    updated = state._replace(generation=generation, opt_states=state.opt_states._replace(generator=opt_state))
     return updated, metrics | {"generator_loss": loss}
 
 
@@ -369,7 +369,7 @@ def perturbation_step(
     config: RecommenderBCQ, state: State, batch: Batch, inputs: CriticInputs, key: jax.Array, due: jax.Array
 ) -> tuple[State, dict[str, jax.Array]]:
     """Return the state with an updated perturbation, where an update is due."""
-    generator, before = state.imagination
+    generator, before = state.generation
     latent = clipped_latents(key, (*batch.data.reward.shape, config.latent_size), config.latent_clip)
     rate = config.perturbation_learning_rate * config.schedule(progress(state))
     critic, opt_state = state.critic.members[0], state.opt_states.perturbation
@@ -378,7 +378,7 @@ def perturbation_step(
     )
     perturbation, opt_state = tree_where(due, (before, opt_state), tuple(after))
     updated = state._replace(
-        imagination=ItemGeneration(generator, perturbation),
+        generation=ItemGeneration(generator, perturbation),
         opt_states=state.opt_states._replace(perturbation=opt_state),
     )
     distance = batch.average(jnp.linalg.norm(vectors - inputs.vectors, axis=-1))
@@ -391,7 +391,7 @@ def perturbation_step(
 def pretrain_step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     """Do one update of table and reader; the target reader is the reader."""
     state, metrics = next_item_step(config, state, batch, jax.random.fold_in(state.key, state.step))
-    stepped = state._replace(target_reader=state.recall.reader, step=state.step + 1)
+    stepped = state._replace(target_reader=state.next_item.reader, step=state.step + 1)
     return stepped, Feedback(metrics)
 
 
@@ -404,7 +404,7 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
     if state.rewards is not None:
         state = state._replace(rewards=add_batch(state.rewards, batch))
     inputs = critic_inputs(state, windows)
-    if state.imagination is not None:
+    if state.generation is not None:
         state, extra = generator_step(config, state, batch, inputs, keys[1])
         metrics = metrics | extra
     value, chosen = values(config, state, batch, inputs, keys[2])
@@ -417,10 +417,10 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
         critic_loss, state.critic, state.opt_states.critic, rate, config, batch, inputs, target, negatives
     )
     state = state._replace(critic=critic, opt_states=state.opt_states._replace(critic=opt_state))
-    if state.imagination is not None:
+    if state.generation is not None:
         state, extra = perturbation_step(config, state, batch, inputs, keys[4], due)
         metrics = metrics | extra
-    coverage, entropy = coverage_and_entropy(chosen[:, 1:], batch.valid, len(state.known.cumulative))
+    coverage, entropy = coverage_and_entropy(chosen[:, 1:], batch.valid, len(state.facts.cumulative))
     metrics = metrics | {
         "critic_loss": q_loss,
         "td_error": batch.average(jnp.mean(jnp.abs(q - target), axis=0)),
@@ -434,9 +434,9 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
 
 def update_targets(config: RecommenderBCQ, state: State, rate: jax.Array) -> State:
     """Return the state with targets moved by `rate` of their gaps, one update later."""
-    perturbation = state.imagination and polyak_update(state.target_perturbation, state.imagination.perturbation, rate)
+    perturbation = state.generation and polyak_update(state.target_perturbation, state.generation.perturbation, rate)
     return state._replace(
-        target_reader=polyak_update(state.target_reader, state.recall.reader, rate),
+        target_reader=polyak_update(state.target_reader, state.next_item.reader, rate),
         target_critic=polyak_update(state.target_critic, state.critic, rate),
         target_perturbation=perturbation,
         step=state.step + 1,
@@ -445,7 +445,7 @@ def update_targets(config: RecommenderBCQ, state: State, rate: jax.Array) -> Sta
 
 def pretrain_losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """Return the cross-entropy without an update and without dropout."""
-    loss, _ = next_item_loss(state.recall, config, batch, state.known, None)
+    loss, _ = next_item_loss(state.next_item, config, batch, state.facts, None)
     return {"imitation_loss": loss}
 
 
@@ -456,9 +456,9 @@ def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -
     value, _ = values(config, state, batch, inputs, keys[0])
     loss, _ = critic_loss(state.critic, config, batch, inputs, target_value(config, state, batch.data, value), None)
     results = pretrain_losses(config, state, batch, key) | {"critic_loss": loss}
-    if state.imagination is not None:
+    if state.generation is not None:
         noise = jax.random.normal(keys[1], (*batch.data.reward.shape, config.latent_size))
-        results["generator_loss"], _ = generator_loss(state.imagination.generator, config, batch, inputs, noise)
+        results["generator_loss"], _ = generator_loss(state.generation.generator, config, batch, inputs, noise)
     return results
 
 
@@ -526,8 +526,8 @@ class RecommenderBCQ:
 
     takes: ClassVar[tuple[type, ...]] = (Catalogue,)
     target_sources: ClassVar[dict[str, str]] = {  # sources of target networks under another name
-        "target_reader": "recall.reader",
-        "target_perturbation": "imagination.perturbation",
+        "target_reader": "next_item.reader",
+        "target_perturbation": "generation.perturbation",
     }
     watched_metrics: ClassVar[tuple[str, ...]] = tuple(  # a run warns where one of them collapses after the pretraining
         f"{where}/{what}" for where in ("main", "held_out") for what in ("coverage", "entropy")
@@ -590,25 +590,25 @@ class RecommenderBCQ:
             features=0 if user is None else len(user.columns),
         )
         critic = ItemCritics(tuple(Pair.create(random, size, size, self.hidden, 1) for _ in range(self.critics)))
-        imagination = latents = None
+        generation = latents = None
         if self.generator is not most_likely:
             inward = Pair.create(random, size, size, self.generator_hidden, 2 * self.latent_size)
             outward = Pair.create(random, size, self.latent_size, self.generator_hidden, size)
             correction = Correction(Pair.create(random, size, size, self.perturbation_hidden, size))
-            imagination = ItemGeneration(ItemGenerator(inward, outward), correction)
+            generation = ItemGeneration(ItemGenerator(inward, outward), correction)
             latents = clipped_latents(latent_key, (self.samples, self.latent_size), self.latent_clip)
-        recall = NextItemModel(table, reader)
+        next_item = NextItemModel(table, reader)
         none = np.zeros((catalogue.n + 1, features), np.float32) if self.content and features is not None else None
-        networks = (recall, critic, *(imagination or (None, None)))
+        networks = (next_item, critic, *(generation or (None, None)))
         return State(
-            recall=recall,
+            next_item=next_item,
             target_reader=copied(reader),
             critic=critic,
             target_critic=copied(critic),
-            imagination=imagination,
-            target_perturbation=None if imagination is None else copied(imagination.perturbation),
+            generation=generation,
+            target_perturbation=None if generation is None else copied(generation.perturbation),
             latents=latents,
-            known=item_facts(np.zeros(catalogue.n + 1), none),
+            facts=item_facts(np.zeros(catalogue.n + 1), none),
             rewards=empty_statistics() if self.normalise_rewards else None,
             weight=jnp.float32(DEFAULT_Q_WEIGHT if self.q_weight is None else self.q_weight),
             opt_states=OptStates(*(None if one is None else init_opt_state(self.optimiser, one) for one in networks)),
@@ -623,15 +623,15 @@ class RecommenderBCQ:
 
     def with_item_facts(self, state: State, log: Interactions, seed: int) -> State:
         """Return a new state with the log's facts of its items: popularity, features, initial vectors."""
-        known = item_facts(log.counts, log.item_features if self.content else None)
+        facts = item_facts(log.counts, log.item_features if self.content else None)
         rows = (self.item_vectors or self.begin)(log, self.size, seed)
-        recall = state.recall if rows is None else with_item_vectors(state.recall, rows)
-        return state._replace(known=known, recall=recall)
+        next_item = state.next_item if rows is None else with_item_vectors(state.next_item, rows)
+        return state._replace(facts=facts, next_item=next_item)
 
     def policy_params(self, state: State) -> PolicyParams:
         """Return table and reader, the first critic, the candidate networks, and the weight of Q."""
-        features, critic = state.known.features, state.critic.members[0]
-        return PolicyParams(state.recall, critic, state.imagination, state.latents, features, state.weight)
+        features, critic = state.facts.features, state.critic.members[0]
+        return PolicyParams(state.next_item, critic, state.generation, state.latents, features, state.weight)
 
     def with_q_weight(self, state: State, weight: float) -> State:
         """Return the state with this weight of Q in the score, unless `q_weight` is set."""

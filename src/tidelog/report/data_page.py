@@ -155,8 +155,11 @@ def _first_rows(log: Log) -> str:
     for name, leaf in log.observation.items():
         if leaf.ndim == 2:
             columns |= dict(_named_columns(log, name, leaf[log.position[:count]]))
-    hidden = max(0, len(columns) - _FIRST_COLUMNS)
-    columns = dict(list(columns.items())[:_FIRST_COLUMNS]) | {"action": _first_actions(log, count)}
+    hidden, names = max(0, len(columns) - _FIRST_COLUMNS), getattr(log.spec.action, "names", ())
+    actions: Iterable[Any] = log.action[:count]
+    if names and log.action.ndim == 1:
+        actions = [names[action] for action in actions]
+    columns = dict(list(columns.items())[:_FIRST_COLUMNS]) | {"action": actions}
     columns |= {} if log.reward is None else {"reward": log.reward[:count]}
     columns |= {"ends": np.where(log.terminated, "terminated", np.where(log.truncated, "truncated", ""))[:count]}
     columns |= {} if log.propensity is None else {"propensity": log.propensity[:count]}
@@ -173,11 +176,6 @@ def _named_columns(log: Log, name: str, values: Values) -> Iterator[tuple[str, I
     for place, label in enumerate(labels):
         column = values[:, place]
         yield label, [vocabularies[place][code] for code in column] if vocabularies else column
-
-
-def _first_actions(log: Log, count: int) -> Iterable[Any]:
-    names = getattr(log.spec.action, "names", ())
-    return [names[action] for action in log.action[:count]] if names and log.action.ndim == 1 else log.action[:count]
 
 
 def _cell(value: Any) -> str:

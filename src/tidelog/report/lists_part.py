@@ -56,7 +56,13 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
         chosen = np.sort(np.random.default_rng(0).permutation(len(cases))[:MOST_CASES])
         cases, scope = cases.select(chosen), f"{MOST_CASES:,} random events"
     notes: list[str] = []
-    rankers = _baselines(split.train) | dict(_learnt(lines, notes))
+    baselines: tuple[Ranker, ...] = (
+        Popularity.of(split.train),
+        Markov.of(split.train),
+        ItemKNN.of(split.train),
+        OwnFrequency.of(split.train, filled=True),
+    )
+    rankers = dict(zip(_COUNTED, baselines, strict=True)) | dict(_learnt(lines, notes))
     k = min(LENGTH, len(found.log.items) - 1)
     compared = compare(rankers, cases, split.train.counts, k, found.log.events)
     explanation = (
@@ -79,16 +85,6 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
 
 
 _COUNTED = ("popularity", "last-item Markov", "item-kNN", "own frequency")
-
-
-def _baselines(log: Interactions) -> dict[str, Ranker]:
-    rankers: tuple[Ranker, ...] = (
-        Popularity.of(log),
-        Markov.of(log),
-        ItemKNN.of(log),
-        OwnFrequency.of(log, filled=True),
-    )
-    return dict(zip(_COUNTED, rankers, strict=True))
 
 
 def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Ranker]]:

@@ -60,7 +60,13 @@ def run_page(runs: Sequence[SavedRun], log: Log | Interactions | None = None) ->
         "machine": machine(runs),
     }
     title = ", ".join(run.name for run in runs)
-    lead = _sentence(runs[0]) if len(runs) == 1 else "Comparison of runs."
+    lead = "Comparison of runs."
+    if len(runs) == 1:
+        run = runs[0]
+        options = run.record.options
+        seeds = f"{len(options.seeds):,} seed{'' if len(options.seeds) == 1 else 's'}"
+        updates = f"{run.update:,} of {options.steps:,} updates"
+        lead = f"{run.record.algorithm}, {seeds}, {updates}, from {source(run.record)}."
     links = [link for link in _LINKS if sections[link[0]]]
     return page(title, lead, [text for text in sections.values() if text], KIND, links)
 
@@ -70,12 +76,6 @@ _LINKS = (
     ("estimates", "Estimates"), ("actions", "Actions"), ("data", "Data"), ("settings", "Settings"),
     ("machine", "Versions"),
 )  # fmt: skip
-
-
-def _sentence(run: SavedRun) -> str:
-    settings = run.record.options
-    seeds = f"{len(settings.seeds):,} seed{'' if len(settings.seeds) == 1 else 's'}"
-    return f"{run.record.algorithm}, {seeds}, {run.update:,} of {settings.steps:,} updates, from {source(run.record)}."
 
 
 def _summary(runs: Sequence[SavedRun]) -> str:

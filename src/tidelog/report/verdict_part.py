@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tidelog.ope.estimators.risk import Band, Compared, Risk
-from tidelog.ope.estimators.support import Estimate, Support
+from tidelog.ope.estimators.support import Estimate
 from tidelog.ope.verdict.results import Verdict, percent
 from tidelog.ope.verdict.verdict_store import SavedVerdict
 from tidelog.policies.statistics import Interval
@@ -63,7 +63,11 @@ def verdict_section(run: SavedRun) -> str:
     body = [_disagreement(run), with_picture("".join(parts), _difference(verdict))]
     body += [risk_of_verdict(verdict), _together(newest)]
     if len(run.verdicts) > 1:
-        rows = [_earlier(one) for one in run.verdicts]
+        rows = []
+        for one in run.verdicts:
+            estimate, low, high = map(_plain, one.verdict.difference)
+            episodes = f"{one.verdict.episodes:,}"
+            rows.append([one.path.stem, one.policy, one.verdict.decision, estimate, f"{low} to {high}", episodes])
         head = ("file", "policy", "decision", "difference from the logger", "interval", "episodes")
         body.append(table(head, rows, "All verdicts on this run, the newest first", named=True, marked=[0]))
     return "".join(body)
@@ -132,19 +136,6 @@ def _disagreement(run: SavedRun) -> str:
     decisions = "; ".join(f"{name}: {decision}" for name, decision in sorted(newest.items()))
     text = f"The policies of this run have different verdicts. {decisions}."
     return f'<article class="warning">{paragraph(text)}</article>'
-
-
-def _earlier(one: SavedVerdict) -> list[str]:
-    difference = one.verdict.difference
-    ends = f"{_plain(difference.low)} to {_plain(difference.high)}"
-    return [
-        one.path.stem,
-        one.policy,
-        one.verdict.decision,
-        _plain(difference.estimate),
-        ends,
-        f"{one.verdict.episodes:,}",
-    ]
 
 
 def risk_of_verdict(verdict: Verdict) -> str:
@@ -229,9 +220,14 @@ def _one(saved: SavedVerdict) -> str:
     marked = [place for place, row in enumerate(rows) if row.name == verdict.deciding]
     if not rows:
         return paragraph("No estimate was computed; see the reasons of the verdict.") + _context(verdict)
+    size = f"{_plain(verdict.support.effective_sample_size)} of {verdict.support.episodes:,}"
+    meaning = (
+        f"Effective sample size {size}: weighted for this policy, the log is as informative as that many episodes made "
+        "by the policy."
+    )
     wide = table(_HEAD, map(_cells, rows), "Estimators, their estimates and their support", marked=marked, named=True)
     pictures = grid([picture, _weights(saved)], broad=True)
-    return pictures + paragraph(_meaning(verdict)) + wide + _context(verdict)
+    return pictures + paragraph(meaning) + wide + _context(verdict)
 
 
 def _context(verdict: Verdict) -> str:
@@ -256,14 +252,6 @@ def _cells(row: Estimate) -> list[str]:
         f"{_plain(support.mean_weight)} ± {_plain(support.mean_weight_error)}", _plain(support.pareto_k),
         _share(support.clipped_share), mass, "estimated" if row.estimated else "recorded", row.note,
     ]  # fmt: skip
-
-
-def _meaning(verdict: Verdict) -> str:
-    support: Support = verdict.support
-    return (
-        f"Effective sample size {_plain(support.effective_sample_size)} of {support.episodes:,}: weighted for this "
-        "policy, the log is as informative as that many episodes made by the policy."
-    )
 
 
 def _weights(saved: SavedVerdict) -> str:

@@ -47,12 +47,21 @@ class Saved:
         self.where = f"{self.path}/{MANIFEST}"
         zipped = self.path.is_file()
         try:
-            self.manifest = POLICY.read(_member(self.path, MANIFEST), self.where) if zipped else _of_folder(self.path)
+            if zipped:
+                self.manifest = POLICY.read(_member(self.path, MANIFEST), self.where)
+            elif (self.path / "run.json").exists():
+                raise CheckpointError(
+                    f"{self.path} is a run, not a saved policy. fix: use tidelog.load('{self.path}').policy(), or "
+                    f"`tidelog export {self.path}`"
+                )
+            else:
+                self.manifest = POLICY.manifest(self.path)
             self._check_fields()
         except RecursionError:
             raise CheckpointError(f"{self.where} is nested too deeply. fix: export the policy again") from None
-        if zipped:
-            self._check_archive()
+        for info in _members(self.path) if zipped else ():
+            if info.filename not in (MANIFEST, *self.manifest["files"]):
+                raise CheckpointError(f"{self.path} holds {info.filename!r}, not in its manifest. fix: export it again")
 
     def _check_fields(self) -> None:
         manifest, files = self.manifest, self.manifest.get("files")
@@ -73,12 +82,6 @@ class Saved:
                 raise CheckpointError(
                     f"{self.where}: '{name}' needs its bytes and sha256. fix: export the policy again"
                 )
-
-    def _check_archive(self) -> None:
-        names = {MANIFEST, *self.manifest["files"]}
-        for info in _members(self.path):
-            if info.filename not in names:
-                raise CheckpointError(f"{self.path} holds {info.filename!r}, not in its manifest. fix: export it again")
 
     @property
     def spec(self) -> Spec:
@@ -148,7 +151,11 @@ def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            _zip(file, contents)
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                for name, content in contents.items():
+                    info = zipfile.ZipInfo(name, DATE)
+                    info.external_attr = (stat.S_IFREG | 0o644) << 16
+                    archive.writestr(info, content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -159,37 +166,17 @@ def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -
         ) from problem
 
 
-def _zip(file: Any, contents: Mapping[str, bytes]) -> None:
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for name, content in contents.items():
-            info = zipfile.ZipInfo(name, DATE)
-            info.external_attr = (stat.S_IFREG | 0o644) << 16
-            archive.writestr(info, content)
-
-
 def is_at(path: Path) -> bool:
     """Return whether the path is a saved policy of any schema, which may be replaced."""
     try:
         Saved(path)
     except CheckpointError:
-        return POLICY.has_other_schema(_manifest_of(path))
+        try:
+            content = _member(path, MANIFEST) if path.is_file() else POLICY.manifest_text(path)
+        except CheckpointError:
+            return False
+        return POLICY.has_other_schema(content)
     return True
-
-
-def _manifest_of(path: Path) -> bytes:
-    """Return the bytes of a policy's manifest; empty where there is none."""
-    try:
-        return _member(path, MANIFEST) if path.is_file() else POLICY.manifest_text(path)
-    except CheckpointError:
-        return b""
-
-
-def _of_folder(path: Path) -> dict[str, Any]:
-    if (path / "run.json").exists():
-        raise CheckpointError(
-            f"{path} is a run, not a saved policy. fix: use tidelog.load('{path}').policy(), or `tidelog export {path}`"
-        )
-    return POLICY.manifest(path)
 
 
 def _members(path: Path) -> list[zipfile.ZipInfo]:

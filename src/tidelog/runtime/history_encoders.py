@@ -13,17 +13,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tidelog.runtime.networks import Array, Node, gru, layer_norm, linear, mlp
-from tidelog.runtime.ranking import Reading
+from tidelog.runtime.ranking import RankingFunctions
 from tidelog.types import Histories
 
 Step: TypeAlias = Callable[..., Array]  # (carry, *now) -> carry
 Loop: TypeAlias = Callable[[Step, Array, tuple[Array, ...]], Array]
-LISTED = "listed"  # node kind of a ranking policy
+RANKING = "ranking"  # node kind of a ranking policy
 
 
-def reading_of(node: Node) -> Reading:
+def ranking_functions(node: Node) -> RankingFunctions:
     """Return the NumPy functions of a node for reading histories."""
-    return Reading(
+    return RankingFunctions(
         table=np.asarray(rows(np, node["catalogue"]), np.float32),
         queries=lambda seen: item_queries(np, node, states(np, node, seen)),
         score_items=lambda seen, *found: item_scores(np, node, states(np, node, seen), *found),
@@ -37,8 +37,8 @@ def reading_of(node: Node) -> Reading:
 
 def features_of(node: Node) -> int:
     """Return the number of user features."""
-    about = node["reader"]["about"]
-    return 0 if about is None else about.shape[0]
+    profile = node["reader"]["profile"]
+    return 0 if profile is None else profile.shape[0]
 
 
 def rows(xp: Any, node: Node) -> Array:
@@ -54,14 +54,14 @@ def item_queries(xp: Any, node: Node, states: Array) -> Array:
     """Return queries [B, 1 + n, D + 1] in states [B, D]: likelihood, then generated vectors."""
     ones = xp.ones((states.shape[0], 1), xp.float32)
     likely = xp.concatenate([states, ones], axis=1)[:, None]
-    idea = node["imagination"]
+    idea = node["generation"]
     if idea is None:
         return likely
     beside = states[:, None]
     vectors = _directed(xp, _pair(xp, idea["outward"], beside, idea["latents"][None]))
     direction = xp.tanh(_pair(xp, idea["perturbation"], beside, vectors))
-    imagined = _directed(xp, vectors + idea["phi"] / math.sqrt(vectors.shape[-1]) * direction)
-    return xp.concatenate([likely, xp.concatenate([imagined, xp.zeros_like(imagined[..., :1])], axis=-1)], axis=1)
+    generated = _directed(xp, vectors + idea["phi"] / math.sqrt(vectors.shape[-1]) * direction)
+    return xp.concatenate([likely, xp.concatenate([generated, xp.zeros_like(generated[..., :1])], axis=-1)], axis=1)
 
 
 def item_scores(xp: Any, node: Node, states: Array, found: Array, logits: Array, ideas: Array) -> tuple[Array, ...]:
@@ -71,7 +71,7 @@ def item_scores(xp: Any, node: Node, states: Array, found: Array, logits: Array,
     best = xp.max(known, axis=-1, keepdims=True)
     threshold = node["threshold"]
     likely = known - best >= (math.log(threshold) if threshold > 0 else -math.inf)
-    first = valid & (likely if node["imagination"] is None else ideas)
+    first = valid & (likely if node["generation"] is None else ideas)
     vectors = _vectors(xp, node["catalogue"], found)
     values = _pair(xp, node["critic"], states[:, None], vectors)[..., 0]
     return xp.where(valid, known - best, -math.inf), _standardised(xp, values, first), first
@@ -92,7 +92,9 @@ def states(xp: Any, node: Node, seen: Histories, loop: Loop = scan_steps) -> Arr
     body = reader["body"]
     state = BODIES[body["kind"]](xp, body, xp.where(real[..., None], steps, 0.0), real, loop)
     state = xp.where(real[:, -1:], state, reader["empty"])
-    return layer_norm(xp, reader["norm"], state if reader["about"] is None else state + seen.users @ reader["about"])
+    return layer_norm(
+        xp, reader["norm"], state if reader["profile"] is None else state + seen.users @ reader["profile"]
+    )
 
 
 def _mean(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:

@@ -15,11 +15,11 @@ import numpy as np
 
 from tidelog.errors import CheckpointError, TidelogError
 from tidelog.runtime.artefact_files import Saved
-from tidelog.runtime.history_encoders import LISTED, reading_of
+from tidelog.runtime.history_encoders import RANKING, ranking_functions
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.policy_heads import KINDS, PolicyInputs, PolicyOutputs, smallest
 from tidelog.runtime.ranking import Ranker
-from tidelog.runtime.recipe import Recipe, noise_of, restored
+from tidelog.runtime.recipe import Recipe, noise_of, restore_arrays
 from tidelog.runtime.recommender import Ranks, Recommender
 from tidelog.types import (
     ActionSpace,
@@ -56,14 +56,14 @@ def load(path: str | Path) -> Policy | Recommender:
         )
     try:
         arrays = saved.arrays()
-        recipe = restored(saved.manifest["recipe"], arrays, saved.where)
+        recipe = restore_arrays(saved.manifest["recipe"], arrays, saved.where)
         check_sizes(recipe, saved.spec, arrays, saved.where)
-        return _ranks(saved, recipe) if recipe["act"]["kind"] == LISTED else _acts(saved, recipe)
+        return _ranking_policy(saved, recipe) if recipe["act"]["kind"] == RANKING else _acting_policy(saved, recipe)
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{saved.where}: invalid recipe: {error!r}. fix: export the policy again") from error
 
 
-def _acts(saved: Saved, recipe: Recipe) -> Policy:
+def _acting_policy(saved: Saved, recipe: Recipe) -> Policy:
     spec, scales, act, values = saved.spec, saved.scales, recipe["act"], recipe["values"]
     kind, noise = KINDS[act["kind"]], noise_of(recipe, spec)
     epsilon = act.get("epsilon") if noise is not None and noise.kind == "normal" else None
@@ -80,9 +80,9 @@ def _acts(saved: Saved, recipe: Recipe) -> Policy:
     return Policy(saved, make, rate, noise=noise, epsilon=epsilon, width=recipe["carry"], chunk=chunk)
 
 
-def _ranks(saved: Saved, recipe: Recipe) -> Recommender:
+def _ranking_policy(saved: Saved, recipe: Recipe) -> Recommender:
     def make() -> Ranker:
-        return Ranker(reading_of(recipe["act"]))
+        return Ranker(ranking_functions(recipe["act"]))
 
     return Recommender(saved, check_lists(make, saved.spec, saved.where))
 
@@ -125,7 +125,7 @@ def _needed(recipe: Recipe, spec: Spec) -> Iterator[int]:
     for node in _nodes(recipe):
         if node["kind"] == "leaf" and node["picture"] is not None:
             yield from _picture_sizes(node["picture"], spec.observation.get(node["name"]))
-        if node["kind"] == "listed":
+        if node["kind"] == RANKING:
             body, steps = node["reader"]["body"], node["history"]
             yield steps * node["catalogue"]["weight"].shape[1]
             if body["kind"] == "attention":

@@ -101,7 +101,7 @@ def _views(xp: Any, x: Array, kernel: int, stride: int) -> Array:
     return xp.concatenate(seen, axis=-1)
 
 
-def encoded(xp: Any, node: Node, leaves: Mapping[str, Array], carry: Array | None) -> tuple[Array, Array | None]:
+def encode(xp: Any, node: Node, leaves: Mapping[str, Array], carry: Array | None) -> tuple[Array, Array | None]:
     """Return features [B, F] of scaled observations, and the new recurrent state [B, H]."""
     parts: list[Array] = []
     for leaf in node["leaves"]:

@@ -57,7 +57,9 @@ def read_observation(observation: Any, spec: Spec, padded: bool = True) -> RawBa
     count = next(iter(counts.values()))
     if count == 0:
         raise SpecError("the batch has 0 rows, expected at least 1. fix: pass an observation")
-    rows = _rows_for(count) if padded else count
+    rows = count
+    if padded:  # to a power of two, or to a multiple of 1,024
+        rows = 1 << max(count - 1, 0).bit_length() if count <= 1024 else -(-count // 1024) * 1024
     return RawBatch({name: _padded(leaf, rows) for name, leaf in read.items()}, count, single)
 
 
@@ -135,8 +137,8 @@ def _all_names(leaves: Mapping[str, Leaf]) -> list[str]:
 
 def column_names(leaf: Vector | Codes) -> tuple[str, ...]:
     """Return the columns of a leaf: its names without the flags of filled values."""
-    filled = leaf.fills if isinstance(leaf, Vector) else ()
-    flags = {f"{name} missing" for name, _ in filled}
+    fills = leaf.fills if isinstance(leaf, Vector) else ()
+    flags = {f"{name} missing" for name, _ in fills}
     return tuple(name for name in leaf.names if name not in flags)
 
 
@@ -157,7 +159,9 @@ def _from_columns(columns: Mapping[str, NumpyArray], leaf: Leaf) -> NumpyArray:
     if isinstance(leaf, Image):
         raise SpecError("a picture is not a column. fix: pass it as an array [B, height, width, channels]")
     if isinstance(leaf, Vector):
-        return _numbers(filled(leaf, [_as_numbers(columns[name], name) for name in column_names(leaf)]), "observation")
+        return _numbers(
+            fill_features(leaf, [_as_numbers(columns[name], name) for name in column_names(leaf)]), "observation"
+        )
     words = leaf.vocabularies or ((),) * len(leaf.sizes)
     coded = [_codes(columns[n], n, s, v) for n, s, v in zip(leaf.names, leaf.sizes, words, strict=True)]
     return np.stack(coded, axis=-1)
@@ -171,7 +175,7 @@ def _array(observation: Any, leaves: Mapping[str, Leaf]) -> tuple[dict[str, Nump
     return {name: part}, single
 
 
-def filled(leaf: Vector, columns: list[NumpyArray]) -> NumpyArray:
+def fill_features(leaf: Vector, columns: list[NumpyArray]) -> NumpyArray:
     """Return the features [B, O] of a leaf from its columns [B]: missing values filled, and their flags."""
     fills, features = dict(leaf.fills), dict[str, NumpyArray]()
     for name, values in zip(column_names(leaf), columns, strict=True):
@@ -270,10 +274,6 @@ def _looked_up(values: NumpyArray, name: str, vocabulary: tuple[str, ...]) -> Nu
         word = words[row][:LONGEST]
         raise SpecError(f"'{name}' is {word!r} in row {row}, unknown in the log: {nearest(word, table)}")
     return codes
-
-
-def _rows_for(count: int) -> int:
-    return 1 << max(count - 1, 0).bit_length() if count <= 1024 else -(-count // 1024) * 1024
 
 
 def _padded(leaf: NumpyArray, rows: int) -> NumpyArray:

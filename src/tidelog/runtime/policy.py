@@ -37,7 +37,7 @@ class Memory:
         return Memory(self.carry[rows])
 
 
-def carried(memory: Memory | None, rows: int, is_recurrent: bool) -> NumpyArray | None:
+def memory_state(memory: Memory | None, rows: int, is_recurrent: bool) -> NumpyArray | None:
     """Return the recurrent state [B, width] for `rows` observations; SpecError for a missing or different memory."""
     if memory is None:
         if is_recurrent:
@@ -136,7 +136,7 @@ class Policy:
     def _run(
         self, inputs: RawBatch, memory: Memory | None, generator: np.random.Generator | None = None
     ) -> PolicyOutputs:
-        carry = carried(memory, inputs.size, self.is_recurrent)
+        carry = memory_state(memory, inputs.size, self.is_recurrent)
         parts = []
         for rows, leaves in _chunks(inputs, self._chunk):
             noise = None if generator is None else self._draw(generator, len(next(iter(leaves.values()))))
@@ -175,10 +175,10 @@ class Policy:
         space = self.spec.action
         if outputs.probabilities is not None:
             return np.take_along_axis(np.asarray(outputs.probabilities), action[:, None], axis=-1)[:, 0]
-        if not isinstance(space, Continuous) or outputs.spread is None or self._epsilon is not None:
+        if not isinstance(space, Continuous) or outputs.std is None or self._epsilon is not None:
             return None
-        away = (space.to_unit(action) - outputs.mean) / outputs.spread
-        logs = -0.5 * np.square(away) - np.log(outputs.spread) - 0.5 * math.log(2 * math.pi)
+        away = (space.to_unit(action) - outputs.mean) / outputs.std
+        logs = -0.5 * np.square(away) - np.log(outputs.std) - 0.5 * math.log(2 * math.pi)
         density: NumpyArray = np.exp(logs.sum(axis=-1) - space.log_volume())
         return density
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from tidelog.runtime.networks import Array, Node, encoded, linear, mlp
+from tidelog.runtime.networks import Array, Node, encode, linear, mlp
 
 
 class PolicyInputs(NamedTuple):
@@ -31,13 +31,13 @@ class PolicyOutputs(NamedTuple):
     action: Array  # [B], [B, M] or [B, A]
     probabilities: Array | None = None  # [B, A] of discrete actions when sampling
     mean: Array | None = None  # [B, A] of a Gaussian
-    spread: Array | None = None  # [B, A] its standard deviations
+    std: Array | None = None  # [B, A] its standard deviations
     carry: Array | None = None  # [B, H]
 
 
 def likely(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
     """Return the most likely action of a network's distribution."""
-    features, carry = encoded(xp, node["encoder"], seen.leaves, seen.carry)
+    features, carry = encode(xp, node["encoder"], seen.leaves, seen.carry)
     outputs = HEADS[node["head"]["kind"]](xp, node["head"], mlp(xp, node["trunk"], features), seen, node["epsilon"])
     return outputs._replace(carry=carry)
 
@@ -67,8 +67,8 @@ def gaussian(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: 
     mean, source = linear(node["mean"], features), node["log_std"]
     mean = xp.tanh(mean) if node["squashed"] else mean
     log_std = linear(source, features) if isinstance(source, Mapping) else source
-    spread = xp.broadcast_to(xp.exp(xp.clip(log_std, *node["range"])), mean.shape)
-    return PolicyOutputs(mean if seen.noise is None else mean + spread * seen.noise, mean=mean, spread=spread)
+    std = xp.broadcast_to(xp.exp(xp.clip(log_std, *node["range"])), mean.shape)
+    return PolicyOutputs(mean if seen.noise is None else mean + std * seen.noise, mean=mean, std=std)
 
 
 def point(xp: Any, node: Node, features: Array, seen: PolicyInputs, epsilon: float | None) -> PolicyOutputs:
@@ -80,9 +80,9 @@ def supported(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
     """Return the action of highest value among the supported and allowed ones."""
     critic, imitator = node["critic"], node["imitator"]
     one, two = _parts(seen.carry, 2)
-    features, one = encoded(xp, critic["encoder"], seen.leaves, one)
+    features, one = encode(xp, critic["encoder"], seen.leaves, one)
     values = mlp(xp, critic["body"], features)
-    features, two = encoded(xp, imitator["encoder"], seen.leaves, two)
+    features, two = encode(xp, imitator["encoder"], seen.leaves, two)
     scores = linear(imitator["head"]["linear"], mlp(xp, imitator["trunk"], features))
     most_likely = xp.max(_allowed(xp, scores, seen.mask), axis=-1, keepdims=True)
     threshold = node["threshold"]
@@ -111,7 +111,7 @@ def candidates(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
     """Return the generated and perturbed candidate with the highest value of the critic."""
     names = ("generator", "perturbation", "critic")
     encodings = [
-        encoded(xp, node[n]["encoder"], seen.leaves, c) for n, c in zip(names, _parts(seen.carry, 3), strict=True)
+        encode(xp, node[n]["encoder"], seen.leaves, c) for n, c in zip(names, _parts(seen.carry, 3), strict=True)
     ]
     latents = node["latents"] if seen.noise is None else seen.noise
     latents = latents[:, None, :] if latents.ndim == 2 else latents
@@ -119,8 +119,8 @@ def candidates(xp: Any, node: Node, seen: PolicyInputs) -> PolicyOutputs:
     latents = latents + xp.zeros((count, rows, 1), xp.float32)  # a sum, to broadcast one row in ONNX too
 
     def with_features(features: Array, others: Array) -> Array:
-        spread = xp.broadcast_to(features[None], (count, rows, features.shape[-1]))
-        return xp.concatenate([spread, others], axis=-1)
+        tiled = xp.broadcast_to(features[None], (count, rows, features.shape[-1]))
+        return xp.concatenate([tiled, others], axis=-1)
 
     actions = xp.tanh(mlp(xp, node["generator"]["body"], with_features(encodings[0][0], latents)))
     direction = xp.tanh(mlp(xp, node["perturbation"]["body"], with_features(encodings[1][0], actions)))
@@ -137,7 +137,7 @@ def smallest(xp: Any, node: Node, leaves: Mapping[str, Array]) -> Array:
     """Return the smallest critic's values of every discrete action [B, A]; for `K` rewards their weighted sum."""
     members = []
     for critic in node["critics"]:
-        values = mlp(xp, critic["body"], encoded(xp, critic["encoder"], leaves, None)[0])
+        values = mlp(xp, critic["body"], encode(xp, critic["encoder"], leaves, None)[0])
         if node["weights"] is not None:
             parts = values.reshape(values.shape[0], len(node["weights"]), -1)
             values = xp.sum(parts * xp.asarray(node["weights"], xp.float32)[:, None], axis=1)

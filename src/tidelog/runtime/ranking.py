@@ -39,7 +39,7 @@ class Found(NamedTuple):
     first: NumpyArray  # [B, K] bool: supported by the log
 
 
-class Reading(NamedTuple):
+class RankingFunctions(NamedTuple):
     """The functions of a ranking policy: rows for the search, queries for histories, and scores of the items found.
 
     `queries(histories)` returns queries [B, 1 + n, Q]; the first finds the most likely items, the others generated
@@ -63,28 +63,28 @@ class Ranker:
     `supervised` ranks by likelihood only, as the history encoder without reinforcement learning.
     """
 
-    def __init__(self, reading: Reading, supervised: bool = False) -> None:
-        self._reading, self._supervised = reading, supervised
+    def __init__(self, functions: RankingFunctions, supervised: bool = False) -> None:
+        self._functions, self._supervised = functions, supervised
 
     @property
     def items(self) -> int:
         """N."""
-        return len(self._reading.table) - 1
+        return len(self._functions.table) - 1
 
     @property
     def history(self) -> int:
         """H: the number of steps of a history."""
-        return self._reading.history
+        return self._functions.history
 
     @property
     def features(self) -> int:
         """F: the number of user features, 0 for none."""
-        return self._reading.features
+        return self._functions.features
 
     @property
     def width(self) -> int:
         """The smallest number of scored items for a list."""
-        return self._reading.width
+        return self._functions.width
 
     def rank(
         self,
@@ -99,7 +99,7 @@ class Ranker:
         `users` [B, F] are user features; None means nothing is known. Supported items come first, by likelihood and Q;
         the others follow by likelihood.
         """
-        check_histories(histories, events, allowed, self.items, self._reading.kinds)
+        check_histories(histories, events, allowed, self.items, self._functions.kinds)
         who = user_array(users, len(histories), self.features)
         most = max(1, MARKS // (self.items + 1))
         parts = []
@@ -109,7 +109,7 @@ class Ranker:
             marks[:, 0] = False
             refuse_too_few(marks, k, begin)
             found = self.find(histories[rows], events[rows], k, marks, who[rows])
-            parts.append(ordered(found, k, 0.0 if self._supervised else self._reading.q_weight, self._supervised))
+            parts.append(order_found(found, k, 0.0 if self._supervised else self._functions.q_weight, self._supervised))
         items, scores = zip(*parts, strict=True)
         return np.concatenate(items), np.concatenate(scores)
 
@@ -131,30 +131,30 @@ class Ranker:
         return Found(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _find(self, seen: Histories, k: int, allowed: NumpyArray) -> Found:
-        reading = self._reading
-        queries = np.asarray(reading.queries(seen))
-        found, ideas = self._search(queries, min(max(k, reading.width), self.items), allowed)
+        functions = self._functions
+        queries = np.asarray(functions.queries(seen))
+        found, ideas = self._search(queries, min(max(k, functions.width), self.items), allowed)
         valid = np.take_along_axis(allowed, found, axis=1)
-        vectors = reading.table[found]  # [B, K, Q]
+        vectors = functions.table[found]  # [B, K, Q]
         logits = np.where(valid, np.einsum("bkq,bq->bk", vectors, queries[:, 0]), -np.inf).astype(np.float32)
         logits[_again(found)] = -np.inf
-        likelihood, rating, first = (np.asarray(part) for part in reading.score_items(seen, found, logits, ideas))
+        likelihood, rating, first = (np.asarray(part) for part in functions.score_items(seen, found, logits, ideas))
         return Found(found, likelihood, rating, first)
 
     def _search(self, queries: NumpyArray, width: int, allowed: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
         """Return items [B, K] of all queries, and which of them a generated vector found (all, without these)."""
-        found, _ = top_k(queries[:, 0], self._reading.table, width, allowed)
+        found, _ = top_k(queries[:, 0], self._functions.table, width, allowed)
         ideas = queries.shape[1] - 1
         if not ideas:
             return found, np.ones(found.shape, bool)
         near = max(1, -(-width // ideas))
-        others = [top_k(queries[:, 1 + i], self._reading.table, near, allowed)[0] for i in range(ideas)]
-        imagined = np.concatenate(others, axis=1)
-        marks = np.repeat(np.asarray([True, False]), [imagined.shape[1], found.shape[1]])
-        return np.concatenate([imagined, found], axis=1), np.broadcast_to(marks, (len(found), len(marks)))
+        others = [top_k(queries[:, 1 + i], self._functions.table, near, allowed)[0] for i in range(ideas)]
+        generated = np.concatenate(others, axis=1)
+        marks = np.repeat(np.asarray([True, False]), [generated.shape[1], found.shape[1]])
+        return np.concatenate([generated, found], axis=1), np.broadcast_to(marks, (len(found), len(marks)))
 
 
-def ordered(found: Found, k: int, weight: float, supervised: bool = False) -> tuple[NumpyArray, NumpyArray]:
+def order_found(found: Found, k: int, weight: float, supervised: bool = False) -> tuple[NumpyArray, NumpyArray]:
     """Return the best `k` found items by likelihood plus `weight` times Q, supported ones first: items, scores [B, k].
 
     Scores decrease along a list: those of unsupported items are lowered below the supported ones.
@@ -245,8 +245,7 @@ def top_k(
     rest is row 0 with a score of minus infinity. ConfigError where the table is smaller than `k`, SpecError where
     numbers are not finite.
     """
-    queries, table = _check_arrays(queries, table)
-    _check_size(k, len(queries), len(table), allowed, chunk)
+    queries, table = _check_search(queries, table, k, allowed, chunk)
     results = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
     for begin in range(0, len(queries), QUERIES):
         part = slice(begin, begin + QUERIES)
@@ -300,8 +299,10 @@ def _scan(queries: Floats, table: Floats, allowed: Bools | None, chunk: int, bes
     due = chunk
     for first in range(0, len(table), chunk):
         part = table[first : first + chunk]
-        if not np.isfinite(part.sum()):
-            _check_finite(part, first)
+        if not np.isfinite(part.sum()):  # finite rows may still have an infinite sum
+            wrong = np.flatnonzero(~np.isfinite(part).all(1))
+            if len(wrong):
+                raise SpecError(f"row {first + int(wrong[0])} of the table is not finite. fix: use finite numbers")
         scores = np.matmul(queries, part.T, out=buffer[:, : len(part)] if len(part) == chunk else None)
         if allowed is not None:
             scores = np.where(allowed[..., first : first + chunk], scores, -np.inf).astype(np.float32)
@@ -312,7 +313,8 @@ def _scan(queries: Floats, table: Floats, allowed: Bools | None, chunk: int, bes
     best.merge()
 
 
-def _check_arrays(queries: Any, table: Any) -> tuple[Floats, Floats]:
+def _check_search(queries: Any, table: Any, k: int, allowed: Bools | None, chunk: int) -> tuple[Floats, Floats]:
+    """Return queries and table as float32; SpecError or ConfigError for invalid arguments of a search."""
     queries, table = np.asarray(queries, np.float32), np.asarray(table, np.float32)
     if queries.ndim != 2 or table.ndim != 2 or queries.shape[1] != table.shape[1]:
         raise SpecError(
@@ -322,22 +324,15 @@ def _check_arrays(queries: Any, table: Any) -> tuple[Floats, Floats]:
         raise SpecError(
             f"query {int(np.flatnonzero(~np.isfinite(queries).all(1))[0])} is not finite. fix: use finite numbers"
         )
-    return queries, table
-
-
-def _check_size(k: int, queries: int, rows: int, allowed: Bools | None, chunk: int) -> None:
     if chunk < 1:
         raise ConfigError(f"chunk = {chunk}: expected at least 1. fix: use 2048")
-    if allowed is not None and (allowed.dtype != bool or allowed.shape not in {(rows,), (queries, rows)}):
+    if allowed is not None and (
+        allowed.dtype != bool or allowed.shape not in {(len(table),), (len(queries), len(table))}
+    ):
         raise SpecError(
-            f"allowed is {allowed.dtype} {allowed.shape}, expected bool [{rows}] or [{queries}, {rows}]. "
-            "fix: pass a mask"
+            f"allowed is {allowed.dtype} {allowed.shape}, expected bool [{len(table)}] or "
+            f"[{len(queries)}, {len(table)}]. fix: pass a mask"
         )
-    if not 1 <= k <= rows:
-        raise ConfigError(f"k = {k}: expected 1 to {rows}, the number of rows. fix: lower k")
-
-
-def _check_finite(part: Floats, first: int) -> None:
-    wrong = np.flatnonzero(~np.isfinite(part).all(1))
-    if len(wrong):
-        raise SpecError(f"row {first + int(wrong[0])} of the table is not finite. fix: use finite numbers")
+    if not 1 <= k <= len(table):
+        raise ConfigError(f"k = {k}: expected 1 to {len(table)}, the number of rows. fix: lower k")
+    return queries, table

@@ -1,6 +1,6 @@
 """A recipe: the computation of a policy's actions, as plain nodes with named arrays. Unknown nodes are refused.
 
-In a manifest an array is `{"array": name}`; `restored` inserts the arrays of the weights file. Every other mapping is a
+In a manifest an array is `{"array": name}`; `restore_arrays` inserts the arrays of the weights file. Every other mapping is a
 node with a `kind`, and has exactly the fields of that kind.
 """
 
@@ -30,15 +30,15 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "smallest": "critics weights",
         "imitator": "encoder trunk head",
         "network": "encoder body",
-        "listed": "catalogue reader critic imagination threshold history width q_weight",
+        "ranking": "catalogue reader critic generation threshold history width q_weight",
         "catalogue": "weight bias tower features",
-        "reader": "events empty body norm about",
+        "reader": "events empty body norm profile",
         "mean": "linear",
         "recurrent": "unit linear",
         "attention": "positions blocks",
-        "attending": "before queries keys values out between wide narrow heads",
+        "attention_block": "before queries keys values out between wide narrow heads",
         "pair": "state item body",
-        "imagination": "outward perturbation phi latents",
+        "generation": "outward perturbation phi latents",
         "encoder": "leaves gru",
         "leaf": "name tables picture",
         "picture": "layers dense",
@@ -83,7 +83,7 @@ VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are nei
     "activation": lambda value: isinstance(value, str) and value in ACTIVATIONS,
     "carry": _whole(0, 1 << 20),
     "epsilon": lambda value: value is None or _number(0.0, 1.0)(value),
-    **dict.fromkeys(("about", "features"), lambda value: value is None or _array(2)(value)),
+    **dict.fromkeys(("profile", "features"), lambda value: value is None or _array(2)(value)),
     "log_std": lambda value: isinstance(value, Mapping) or _array(1)(value),
     "name": lambda value: isinstance(value, str),
     "range": lambda value: _numbers(value) and len(value) == 2,
@@ -112,10 +112,10 @@ def noise_of(recipe: Recipe, spec: Spec) -> Noise | None:
     return Noise("gumbel", (space.n if isinstance(space, Discrete) else sum(space.sizes),))
 
 
-def restored(node: Any, arrays: Mapping[str, NumpyArray], where: str) -> Any:
+def restore_arrays(node: Any, arrays: Mapping[str, NumpyArray], where: str) -> Any:
     """Return a node of a manifest with its arrays; CheckpointError names an unknown part."""
     if isinstance(node, list):
-        return [restored(item, arrays, where) for item in node]
+        return [restore_arrays(item, arrays, where) for item in node]
     if not isinstance(node, Mapping):
         return node
     if set(node) == {"array"}:
@@ -130,7 +130,7 @@ def restored(node: Any, arrays: Mapping[str, NumpyArray], where: str) -> Any:
     for field in FIELDS[kind].symmetric_difference(set(node) - {"kind"}):
         problem = "has no field" if field in FIELDS[kind] else "has the unknown field"
         raise CheckpointError(f"{where}: a node of kind '{kind}' {problem} '{field}'. fix: export it again")
-    fields = {name: value if name == "kind" else restored(value, arrays, where) for name, value in node.items()}
+    fields = {name: value if name == "kind" else restore_arrays(value, arrays, where) for name, value in node.items()}
     for name, value in fields.items():
         if name in VALUES and not VALUES[name](value):
             raise CheckpointError(

@@ -21,6 +21,8 @@ MOST = 1e38  # largest 32-bit number, about
 FEW = 20  # values that an error lists
 LONGEST = 128  # largest number of characters of ids in a text array
 MOST_GUESSES = 2_000  # largest catalogue with a search for the nearest id
+MOST_LISTED = 50  # items from which on an error does not list all ids
+UNKNOWN_ITEMS = "fix: unknown='skip' ignores unknown items"
 
 
 class Recommendations(NamedTuple):
@@ -121,8 +123,12 @@ def recommend(
         raise SpecError(f"exclude_seen = {exclude_seen!r:.80}: expected True or False. fix: use True")
     if not isinstance(unknown, str) or unknown not in ("error", "skip"):
         raise SpecError(f"unknown = {unknown!r}: expected 'error' or 'skip'. fix: use one of them")
-    items, kinds = encoded(vocabulary, histories, events, unknown == "skip")
-    who = _read_users(ranker, vocabulary, users, len(items), unknown == "skip")
+    items, kinds = encode_histories(vocabulary, histories, events, unknown == "skip")
+    who = None
+    if users is not None:
+        if vocabulary.users is None or not ranker.features:
+            raise SpecError("this policy has no user features. fix: drop users=, or train with user_features=...")
+        who = vocabulary.users.read(users, len(items), unknown == "skip")
     offered = _offered(vocabulary, candidates, exclude)
     most = max(1, MARKS // (ranker.items + 1))
     parts = []
@@ -138,7 +144,7 @@ def recommend(
     return Recommendations(vocabulary.ids[np.concatenate(recommended) - 1], np.concatenate(scores))
 
 
-def encoded(
+def encode_histories(
     vocabulary: Vocabulary, histories: Any, events: Any = None, skip: bool = False
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Return histories by name as indices of items and kinds of events, each with its own length."""
@@ -179,14 +185,6 @@ def _is_list(value: Any) -> bool:
     return several or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
 
 
-def _read_users(ranker: Ranks, vocabulary: Vocabulary, users: Any, rows: int, skip: bool) -> NumpyArray | None:
-    if users is None:
-        return None
-    if vocabulary.users is None or not ranker.features:
-        raise SpecError("this policy has no user features. fix: drop users=, or train with user_features=...")
-    return vocabulary.users.read(users, rows, skip)
-
-
 def _offered(vocabulary: Vocabulary, candidates: Iterable[Any] | None, exclude: Iterable[Any] | None) -> NumpyArray:
     """Return [N + 1] bool: the items that may be recommended."""
     offered = np.full(len(vocabulary.ids) + 1, candidates is None)
@@ -222,7 +220,10 @@ class Vocabulary:
             raise SpecError("this policy has actions, not items to rank. fix: call it with an observation")
         history: Any = spec.observation["history"]
         kinds: History = history
-        self.ids = _id_array(spec.action.ids)
+        ids = np.empty(len(spec.action.ids), object)  # objects where an id is very long
+        ids[:] = spec.action.ids
+        short = all(type(one) is int or len(str(one)) <= LONGEST for one in spec.action.ids)
+        self.ids = np.asarray(spec.action.ids) if short else ids  # [N]
         self.kinds, self.usual = kinds.events, kinds.usual
         self._place = {str(one): i + 1 for i, one in enumerate(spec.action.ids)}
         self._kind = {word: i + 1 for i, word in enumerate(kinds.events)}
@@ -247,24 +248,11 @@ class Vocabulary:
         return [self._kind[str(word)] for word in words]
 
     def _guess(self, word: str) -> str:
-        if len(self._place) > MOST_GUESSES:
-            return "fix: unknown='skip' ignores unknown items"
-        return f"{nearest(word, self._place) if len(self._place) < 50 else nearest_or_nothing(word, self._place)}"
-
-
-def nearest_or_nothing(word: str, known: Iterable[str]) -> str:
-    """Return the nearest known id, without a list of all ids."""
-    guess = nearest(word, known)
-    return (
-        f"{guess} unknown='skip' ignores it" if guess.startswith("did") else "fix: unknown='skip' ignores unknown items"
-    )
-
-
-def _id_array(ids: tuple[str | int, ...]) -> NumpyArray:
-    """Return the ids [N]; as objects where one is very long."""
-    objects = np.empty(len(ids), object)
-    objects[:] = ids
-    return np.asarray(ids) if all(type(one) is int or len(str(one)) <= LONGEST for one in ids) else objects
+        """Return the fix for an unknown id: the nearest known one, or all ids of a small catalogue."""
+        guess = nearest(word, self._place) if len(self._place) <= MOST_GUESSES else ""
+        if len(self._place) < MOST_LISTED:
+            return guess
+        return f"{guess} unknown='skip' ignores it" if guess.startswith("did") else UNKNOWN_ITEMS
 
 
 class Profiles:

@@ -15,13 +15,13 @@ import numpy as np
 
 from tidelog.errors import CheckpointError, ExportError, SpecError
 from tidelog.runtime.artefact_files import ONNX, Saved
-from tidelog.runtime.history_encoders import LISTED, features_of
+from tidelog.runtime.history_encoders import RANKING, features_of
 from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES, check_lists, check_outputs, check_sizes
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.policy_heads import PolicyInputs, PolicyOutputs
 from tidelog.runtime.ranking import ROWS, check_histories, fit_length, refuse_too_few, user_array
-from tidelog.runtime.recipe import Recipe, noise_of, restored
+from tidelog.runtime.recipe import Recipe, noise_of, restore_arrays
 from tidelog.runtime.recommender import Recommender
 from tidelog.types import Catalogue, Continuous, Leaf, Spec, Vector
 
@@ -40,14 +40,18 @@ def load_onnx(path: str | Path, threads: int = 1) -> Policy | Recommender:
     session = _session(saved, threads)
     try:
         arrays = saved.arrays()
-        recipe = restored(saved.manifest["recipe"], arrays, saved.where)
+        recipe = restore_arrays(saved.manifest["recipe"], arrays, saved.where)
         check_sizes(recipe, saved.spec, arrays, saved.where)
-        return _ranks(saved, recipe, session) if recipe["act"]["kind"] == LISTED else _acts(saved, recipe, session)
+        return (
+            _ranking_policy(saved, recipe, session)
+            if recipe["act"]["kind"] == RANKING
+            else _acting_policy(saved, recipe, session)
+        )
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{saved.where}: invalid 'onnx': {error!r}. fix: export it again") from error
 
 
-def _acts(saved: Saved, recipe: Recipe, session: Any) -> Policy:
+def _acting_policy(saved: Saved, recipe: Recipe, session: Any) -> Policy:
     act, spec, carry = recipe["act"], saved.spec, recipe["carry"]
     outputs, noise = [one.name for one in session.get_outputs()], noise_of(recipe, spec)
 
@@ -55,7 +59,7 @@ def _acts(saved: Saved, recipe: Recipe, session: Any) -> Policy:
         feeds = {name: _columns(name, spec.observation[name], leaf) for name, leaf in seen.leaves.items()}
         optional = {"mask": seen.mask, "carry": seen.carry, "noise": seen.noise}
         feeds |= {name: value for name, value in optional.items() if value is not None}
-        return _made(dict(zip(outputs, _run(session, saved, outputs, feeds), strict=True)), spec)
+        return _policy_outputs(dict(zip(outputs, _run(session, saved, outputs, feeds), strict=True)), spec)
 
     check_outputs(make, None, carry, spec, saved.where)
     epsilon = act.get("epsilon") if noise is not None and noise.kind == "normal" else None
@@ -73,7 +77,7 @@ def _run(session: Any, saved: Saved, outputs: list[str], feeds: Mapping[str, Num
         ) from error
 
 
-def _ranks(saved: Saved, recipe: Recipe, session: Any) -> Recommender:
+def _ranking_policy(saved: Saved, recipe: Recipe, session: Any) -> Recommender:
     node, space = recipe["act"], saved.spec.action
     items = space.n if isinstance(space, Catalogue) else 0
     lists = _Lists(saved, session, items, node)
@@ -159,12 +163,12 @@ def _columns(name: str, leaf: Leaf, values: NumpyArray) -> NumpyArray:
     return columns
 
 
-def _made(outputs: Mapping[str, NumpyArray], spec: Spec) -> PolicyOutputs:
+def _policy_outputs(outputs: Mapping[str, NumpyArray], spec: Spec) -> PolicyOutputs:
     """Return the file's outputs in units of [-1, 1]."""
-    space, mean, spread = spec.action, outputs.get("mean"), outputs.get("spread")
+    space, mean, std = spec.action, outputs.get("mean"), outputs.get("std")
     action = outputs["action"]
     if isinstance(space, Continuous):
         action = space.to_unit(action)
         mean = None if mean is None else space.to_unit(mean)
-        spread = None if spread is None else spread / (space.from_unit(1.0) - space.from_unit(0.0))
-    return PolicyOutputs(action, outputs.get("probabilities"), mean, spread, outputs.get("next_carry"))
+        std = None if std is None else std / (space.from_unit(1.0) - space.from_unit(0.0))
+    return PolicyOutputs(action, outputs.get("probabilities"), mean, std, outputs.get("next_carry"))

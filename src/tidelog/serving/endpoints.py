@@ -18,17 +18,17 @@ from tidelog.runtime.policy import Memory, Policy
 from tidelog.runtime.recommender import Recommender
 from tidelog.types import Codes, Discrete, Image, Spec
 
-QUICK_ROWS = 8  # rows
-_PLURAL = {"action": "actions", "name": "names", "propensity": "propensities", "memory": "memories"}
-MOST_ITEMS = 100_000  # items in one answer
-QUICK_SCORES = 20_000  # scored items plus list places of a quick answer
-CHOICES = ("k", "exclude_seen", "candidates", "exclude", "unknown")
-ONE_LIST = ("history", "events", "user", *CHOICES)
-MANY_LISTS = ("histories", "events", "users", *CHOICES)
 NumpyArray = np.ndarray[Any, Any]
 MALFORMED, UNFIT, TOO_MANY = 400, 422, 413
 ONE = ("observation", "mask", "memory", "seed")
 MANY = ("observations", "masks", "memories", "seed")
+CHOICES = ("k", "exclude_seen", "candidates", "exclude", "unknown")
+ONE_LIST = ("history", "events", "user", *CHOICES)
+MANY_LISTS = ("histories", "events", "users", *CHOICES)
+PLURAL = {"action": "actions", "name": "names", "propensity": "propensities", "memory": "memories"}
+QUICK_ROWS = 8  # rows of a quick answer
+QUICK_SCORES = 20_000  # scored items plus list places of a quick answer
+MOST_ITEMS = 100_000  # items in one answer
 LARGEST = 3e38  # largest float32, about
 DEEPEST = 5  # lists within lists: a batch of pictures has four
 
@@ -61,8 +61,35 @@ class ActEndpoint:
         self.policy, self._most = policy, most
 
     def read(self, text: bytes) -> ParsedRequest:
-        """Return the request of a body; RequestError for an invalid one."""
-        return read_body(text, self.policy, self._most)
+        """Return the request of a body; RequestError for invalid JSON, invalid fields, or more than `most` rows."""
+        body = parse_json(text)
+        if not isinstance(body, dict) or ("observation" in body) == ("observations" in body):
+            raise RequestError(
+                UNFIT, 'the body needs {"observation": ...} for one, or {"observations": [...]} for a batch'
+            )
+        single = "observation" in body
+        fields = ONE if single else MANY
+        for name in body:
+            if name not in fields:
+                raise RequestError(UNFIT, f"unknown field '{name}': {nearest(name, fields)}")
+        rows = [body["observation"]] if single else body["observations"]
+        if not isinstance(rows, list) or not rows:
+            raise RequestError(UNFIT, "'observations' is not a list with at least one observation. fix: send [{...}]")
+        if len(rows) > self._most:
+            raise RequestError(
+                TOO_MANY, f"'observations' has {len(rows):,} rows, at most {self._most:,} are allowed. fix: send fewer"
+            )
+        where = "observation" if single else "observations"
+        observation = _observation(rows, self.policy.spec, where)
+        mask, memory = (body.get(name) for name in fields[1:3])
+        return ParsedRequest(
+            observation,
+            len(rows),
+            single,
+            None if mask is None else _mask([mask] if single else mask, fields[1]),
+            _memory(memory, single, self.policy, len(rows), fields[2]),
+            _seed(body.get("seed")),
+        )
 
     def quick(self, asked: ParsedRequest) -> bool:
         """Return whether the computation is faster than a thread switch."""
@@ -90,37 +117,7 @@ class ActEndpoint:
         plain = {name: None if values is None else values.tolist() for name, values in answer.items()}
         if asked.single:
             return {name: None if values is None else values[0] for name, values in plain.items()}
-        return {_PLURAL[name]: values for name, values in plain.items()}
-
-
-def read_body(text: bytes, policy: Policy, most: int) -> ParsedRequest:
-    """Return the request of a body; RequestError for invalid JSON, invalid fields, or more than `most` rows."""
-    body = parse_json(text)
-    if not isinstance(body, dict) or ("observation" in body) == ("observations" in body):
-        raise RequestError(UNFIT, 'the body needs {"observation": ...} for one, or {"observations": [...]} for a batch')
-    single = "observation" in body
-    fields = ONE if single else MANY
-    for name in body:
-        if name not in fields:
-            raise RequestError(UNFIT, f"unknown field '{name}': {nearest(name, fields)}")
-    rows = [body["observation"]] if single else body["observations"]
-    if not isinstance(rows, list) or not rows:
-        raise RequestError(UNFIT, "'observations' is not a list with at least one observation. fix: send [{...}]")
-    if len(rows) > most:
-        raise RequestError(
-            TOO_MANY, f"'observations' has {len(rows):,} rows, at most {most:,} are allowed. fix: send fewer"
-        )
-    where = "observation" if single else "observations"
-    observation = _observation(rows, policy.spec, where)
-    mask, memory = (body.get(name) for name in fields[1:3])
-    return ParsedRequest(
-        observation,
-        len(rows),
-        single,
-        None if mask is None else _mask([mask] if single else mask, fields[1]),
-        _memory(memory, single, policy, len(rows), fields[2]),
-        _seed(body.get("seed")),
-    )
+        return {PLURAL[name]: values for name, values in plain.items()}
 
 
 class ListRequest(NamedTuple):

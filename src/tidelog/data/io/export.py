@@ -154,7 +154,9 @@ class _Sheet:
             self.mapping.setdefault("observation", []).append(column)
             if len(self.after):
                 later = to_series(stored[self.log.next_position[self.after], place], self._flagged(stored, flag, True))
-                self.mapping.setdefault("next_observation", []).append(self.add(f"next_{label}", self._spread(later)))
+                self.mapping.setdefault("next_observation", []).append(
+                    self.add(f"next_{label}", self._at_last_rows(later))
+                )
             if flag is not None:
                 self.mapping.setdefault("missing", {})[column] = "mean+flag"
             if isinstance(leaf, Codes):
@@ -180,7 +182,7 @@ class _Sheet:
 
         return to_series
 
-    def _spread(self, later: pl.Series) -> pl.Series:
+    def _at_last_rows(self, later: pl.Series) -> pl.Series:
         """The observations after last rows as a column that is empty elsewhere."""
         import polars as pl
 
@@ -217,7 +219,7 @@ class _Sheet:
 
         self.mapping["action_mask"] = self.add("action_mask", _lists(mask[self.log.position]))
         if len(self.after):
-            later = self._spread(_lists(mask[self.log.next_position[self.after]]))
+            later = self._at_last_rows(_lists(mask[self.log.next_position[self.after]]))
             self.mapping["next_action_mask"] = self.add("next_action_mask", later.cast(pl.List(pl.UInt8)))
 
 

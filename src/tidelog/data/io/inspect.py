@@ -36,8 +36,8 @@ class Inspection:
                 f"{statistics['observations']:,} stored observations",
                 f"ends: {statistics['terminated']:,} terminated, {statistics['truncated']:,} truncated; "
                 f"{statistics['without_target']:,} rows without a target for value learning"]  # fmt: skip
-        spreads = ((name, statistics[name]) for name in ("lengths", "returns", "rewards", "propensities"))
-        body = [f"{name}: {_spread(values)}" for name, values in spreads if values]
+        summaries = ((name, statistics[name]) for name in ("lengths", "returns", "rewards", "propensities"))
+        body = [f"{name}: {_measures(values)}" for name, values in summaries if values]
         missing = f"missing propensities: {statistics['missing_propensities']:.0%} of rows"
         return "\n".join([*head, *body, missing, *_action_lines(statistics["actions"]), *_feature_lines(statistics)])
 
@@ -163,7 +163,7 @@ def _value(value: Any) -> str:
     return "[\n" + "\n".join(f"  {one}" for one in lines) + "\n]"
 
 
-def _spread(values: dict[str, Any]) -> str:
+def _measures(values: dict[str, Any]) -> str:
     return ", ".join(
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
     )
@@ -171,7 +171,7 @@ def _spread(values: dict[str, Any]) -> str:
 
 def _action_lines(actions: dict[str, Any]) -> list[str]:
     if "counts" not in actions:
-        return [f"actions: {_spread(actions)}"]
+        return [f"actions: {_measures(actions)}"]
     counts = sorted(actions["counts"].items(), key=lambda item: str(item[1]))
     if all(isinstance(count, int) for _, count in counts):
         counts = sorted(counts, key=lambda item: -item[1])
@@ -180,7 +180,7 @@ def _action_lines(actions: dict[str, Any]) -> list[str]:
 
 
 def _feature_lines(statistics: dict[str, Any]) -> list[str]:
-    lines = [f"  {name}: {_spread(values)}" for name, values in statistics["features"].items()]
+    lines = [f"  {name}: {_measures(values)}" for name, values in statistics["features"].items()]
     for name, counts in statistics["categories"].items():
         common = sorted(counts.items(), key=lambda item: -item[1])[:5]
         lines.append(

@@ -189,8 +189,9 @@ def _to_npz(log: Log, target: str, overwrite: bool) -> str:
 
 
 def _to_minari(log: Log, target: str, overwrite: bool) -> str:
-    to_minari(log, target.removeprefix("minari:"), overwrite)
-    return f"the Minari data set {target.removeprefix('minari:')}"
+    name = target.removeprefix("minari:")
+    to_minari(log, name, overwrite)
+    return f"the Minari data set {name}"
 
 
 TARGETS: dict[str, Callable[[Log, str, bool], str]] = {

@@ -47,8 +47,20 @@ def quarantine(source: Any, columns: Columns | Mapping[str, Any] | str | Path, p
 def write_faulty_rows(table: Table, found: Iterable[tuple[Check, Finding]], target: Path) -> None:
     """Write the rows of a table that errors name, with the reasons, to a new file; no file without such rows."""
     rows, reasons = _reasons(found)
-    if len(rows):
-        _write(_marked(table, rows, reasons), target)
+    if not len(rows):
+        return
+    marks = {ROW: table.numbers[rows]} | ({LINE: table.numbers[rows] + 1} if table.has_lines else {})
+    marks |= {PROBLEMS: reasons}
+    used = [name for name in marks if name in table.frame.columns]
+    if used:
+        raise ConfigError(f"the source already has a column '{used[0]}'. fix: rename it")
+    faulty = table.frame[rows]
+    nested = [name for name, kind in faulty.schema.items() if isinstance(kind, pl.List | pl.Array)]
+    faulty = faulty.with_columns(  # lists as text such as 1,0,1, which can be read again
+        pl.Series(name, [None if cell is None else ",".join(map(str, cell)) for cell in faulty[name].to_list()])
+        for name in nested
+    )
+    _write(pl.concat([pl.DataFrame(marks), faulty], how="horizontal"), target)
 
 
 def new_csv_path(path: str | Path) -> Path:
@@ -71,25 +83,6 @@ def _reasons(found: Iterable[tuple[Check, Finding]]) -> tuple[Values, list[str]]
     joined = pl.concat(frames).group_by("row").agg(pl.col("reason").unique(maintain_order=True).str.join("; "))
     ordered = joined.sort("row")
     return ordered["row"].to_numpy(), ordered["reason"].to_list()
-
-
-def _marked(table: Table, rows: Values, reasons: list[str]) -> pl.DataFrame:
-    """The rows as in the source, after their numbers and reasons."""
-    numbers = table.numbers[rows]
-    marks = {ROW: numbers} | ({LINE: numbers + 1} if table.has_lines else {}) | {PROBLEMS: reasons}
-    used = [name for name in marks if name in table.frame.columns]
-    if used:
-        raise ConfigError(f"the source already has a column '{used[0]}'. fix: rename it")
-    return pl.concat([pl.DataFrame(marks), _flat(table.frame[rows])], how="horizontal")
-
-
-def _flat(frame: pl.DataFrame) -> pl.DataFrame:
-    """Lists as text such as 1,0,1, which can be read again."""
-    nested = [name for name, kind in frame.schema.items() if isinstance(kind, pl.List | pl.Array)]
-    return frame.with_columns(
-        pl.Series(name, [None if cell is None else ",".join(map(str, cell)) for cell in frame[name].to_list()])
-        for name in nested
-    )
 
 
 def _write(frame: pl.DataFrame, target: Path) -> None:

@@ -35,7 +35,15 @@ def held_out_part(folder: Path, record: Record, log: Log | None = None) -> tuple
     if log is not None and log.fingerprint() != record.data.fingerprint:
         return log, f"all {len(log.episode_ids):,} episodes of the log"
     if log is None:
-        log = _own_log(folder, record)
+        origin: Any = record.data.origin
+        if origin is None:
+            raise ConfigError(f"the log of {folder} was in memory only. fix: pass it, or another log, with --log")
+        log = reopen(origin)
+        if log.fingerprint() != record.data.fingerprint:
+            raise LogError(
+                f"{origin['source']} is no longer the log that {folder} was trained on: its content has changed. fix: "
+                "pass the log to judge on with --log"
+            )
     if not record.held_out:
         raise ConfigError(
             f"{folder} held no episodes out, and a policy cannot be judged on episodes that it learnt from. fix: use "
@@ -70,19 +78,6 @@ def write(verdict: Verdict | Verdicts, path: Path) -> None:
         temporary.replace(path)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be written: {error}") from error
-
-
-def _own_log(folder: Path, record: Record) -> Log:
-    origin: Any = record.data.origin
-    if origin is None:
-        raise ConfigError(f"the log of {folder} was in memory only. fix: pass it, or another log, with --log")
-    log = reopen(origin)
-    if log.fingerprint() != record.data.fingerprint:
-        raise LogError(
-            f"{origin['source']} is no longer the log that {folder} was trained on: its content has changed. fix: pass "
-            "the log to judge on with --log"
-        )
-    return log
 
 
 NONE = np.zeros(0)

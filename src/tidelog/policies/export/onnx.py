@@ -2,7 +2,10 @@
 
 Traced from the same recipe that NumPy computes. It includes scaling, fills of missing values and bounds. The batch size
 is free. Inputs that most callers omit have a default in the file: `mask` (all actions allowed) and `noise` (none: the
-deterministic action). Letters: `B` batch, `K` columns of a leaf.
+deterministic action).
+
+Letters: `B` batch, `K` columns of a leaf or items found, `H` steps of a history, `N` items, `Q` query size, `n`
+generated vectors, `F` features of users.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import numpy as np
 from tidelog.data.scaling import Scaler
 from tidelog.errors import ExportError
 from tidelog.policies.policy import recipe_of
-from tidelog.runtime.history_encoders import LISTED, features_of, item_queries, item_scores, rows, states
+from tidelog.runtime.history_encoders import RANKING, features_of, item_queries, item_scores, rows, states
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy_heads import KINDS, PolicyInputs, PolicyOutputs
 from tidelog.runtime.recipe import noise_of
@@ -38,7 +41,7 @@ def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
     """
     recipe, spec = recipe_of(policy), policy.spec
     to_onnx, onnx = _tools()
-    lists = recipe["act"]["kind"] == LISTED
+    lists = recipe["act"]["kind"] == RANKING
     inputs, program, outputs = listing_graph(recipe, spec) if lists else acting_graph(recipe, spec, policy.scaler)
     shapes = [jax.ShapeDtypeStruct(one.shape, jnp.dtype(one.kind)) for one in inputs]  # type: ignore[no-untyped-call]
     names = [one.name for one in inputs]
@@ -46,7 +49,11 @@ def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
         model = to_onnx(
             program, inputs=shapes, model_name="tidelog policy", opset=OPSET, input_names=names, output_names=outputs
         )
-    facts = {"opset": OPSET, "inputs": [_input_entry(one) for one in inputs], "outputs": outputs}
+    entries = [
+        {"name": one.name, "shape": list(one.shape), "type": one.kind, "optional": one.default is not None}
+        for one in inputs
+    ]
+    facts = {"opset": OPSET, "inputs": entries, "outputs": outputs}
     _give_defaults(onnx, model, inputs)
     onnx.helper.set_model_props(model, {"tidelog": json.dumps({**facts, "spec": spec.to_json()})})
     onnx.checker.check_model(model)
@@ -70,10 +77,6 @@ def _tools() -> tuple[Callable[..., Any], Any]:
         return importlib.import_module("jax2onnx").to_onnx, importlib.import_module("onnx")
     except ImportError as error:
         raise ExportError(f"ONNX export requires an extra ({error}). fix: pip install 'tidelog[onnx]'") from error
-
-
-def _input_entry(one: Input) -> dict[str, Any]:
-    return {"name": one.name, "shape": list(one.shape), "type": one.kind, "optional": one.default is not None}
 
 
 def _give_defaults(onnx: Any, model: Any, inputs: Sequence[Input]) -> None:
@@ -104,13 +107,7 @@ class OnnxGraph(NamedTuple):
     outputs: list[str]
 
 
-def acting_graph(recipe: Mapping[str, Any], spec: Spec, scaler: Scaler) -> OnnxGraph:
-    """Return the graph from raw observations to actions in their own units."""
-    inputs = _graph_inputs(recipe, spec)
-    return OnnxGraph(inputs, *_acting_program(recipe, spec, scaler, [one.name for one in inputs]))
-
-
-def _graph_inputs(recipe: Mapping[str, Any], spec: Spec) -> list[Input]:
+def _acting_inputs(recipe: Mapping[str, Any], spec: Spec) -> list[Input]:
     inputs = [_leaf_input(name, leaf) for name, leaf in sorted(spec.observation.items())]
     if isinstance(spec.action, Discrete):
         inputs.append(Input("mask", ("B", spec.action.n), "bool", np.ones((1, spec.action.n), bool)))
@@ -133,16 +130,15 @@ def _leaf_input(name: str, leaf: Leaf) -> Input:
     return Input(name, ("B", len(column_names(leaf)) or leaf.size), "float32")
 
 
-def _acting_program(
-    recipe: Mapping[str, Any], spec: Spec, scaler: Scaler, names: Sequence[str]
-) -> tuple[Callable[..., Any], list[str]]:
-    """Return the traced function from the named arrays to the named outputs."""
+def acting_graph(recipe: Mapping[str, Any], spec: Spec, scaler: Scaler) -> OnnxGraph:
+    """Return the graph from raw observations to actions in their own units."""
+    inputs = _acting_inputs(recipe, spec)
     gaussian = isinstance(spec.action, Continuous) and recipe["act"].get("head", {}).get("kind") == "gaussian"
     outputs = ["action", *(["probabilities"] if isinstance(spec.action, Discrete) else [])]
-    outputs += [*(["mean", "spread"] if gaussian else []), *(["next_carry"] if recipe["carry"] else [])]
+    outputs += [*(["mean", "std"] if gaussian else []), *(["next_carry"] if recipe["carry"] else [])]
 
     def program(*arrays: jax.Array) -> tuple[Any, ...]:
-        arrays_by_name = dict(zip(names, arrays, strict=True))
+        arrays_by_name = dict(zip([one.name for one in inputs], arrays, strict=True))
         filled: dict[str, Any] = {n: _fill_missing(leaf, arrays_by_name[n]) for n, leaf in spec.observation.items()}
         leaves = scaler.observation(filled)
         seen = PolicyInputs(
@@ -152,7 +148,7 @@ def _acting_program(
         by_name = {**result._asdict(), "next_carry": result.carry}
         return tuple(by_name[name] for name in outputs)
 
-    return program, outputs
+    return OnnxGraph(inputs, program, outputs)
 
 
 def _fill_missing(leaf: Leaf, values: jax.Array) -> jax.Array:
@@ -173,11 +169,7 @@ def _own_units(result: PolicyOutputs, spec: Spec) -> PolicyOutputs:
         return result._replace(action=result.action.astype(jnp.int32))
     half = space.from_unit(1.0) - space.from_unit(0.0)
     result = result._replace(action=space.executed(result.action))
-    return (
-        result
-        if result.mean is None
-        else result._replace(mean=space.from_unit(result.mean), spread=result.spread * half)
-    )
+    return result if result.mean is None else result._replace(mean=space.from_unit(result.mean), std=result.std * half)
 
 
 def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
@@ -235,8 +227,8 @@ def _search(scores: list[jax.Array], width: int) -> tuple[jax.Array, jax.Array]:
     if not others:
         return found, found > 0
     near = max(1, -(-width // len(others)))
-    imagined = [jax.lax.top_k(score, near)[1] + 1 for score in others]
-    whole = jnp.concatenate([*imagined, found], axis=1)
+    generated = [jax.lax.top_k(score, near)[1] + 1 for score in others]
+    whole = jnp.concatenate([*generated, found], axis=1)
     marks = jnp.asarray(np.arange(len(others) * near + width) < len(others) * near)
     return whole, (whole > 0) & marks
 

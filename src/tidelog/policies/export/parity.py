@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from tidelog.errors import ExportError
-from tidelog.runtime.observations import column_names, filled
+from tidelog.runtime.observations import column_names, fill_features
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec
 
 ROWS = 256  # number of random observations, and largest number of logged ones
@@ -74,7 +74,8 @@ def compare_runtimes(
     }
     for reader, other in others.items():
         distances = {name: _distance(policy, expected[name], _answers(other, *inputs)) for name, inputs in sets.items()}
-        record[reader] = {**distances, "holds": all(_holds(distance, bound) for distance in distances.values())}
+        holds = (one["difference"] <= bound.difference and one["apart"] <= bound.apart for one in distances.values())
+        record[reader] = {**distances, "holds": all(holds)}
     return record
 
 
@@ -122,7 +123,7 @@ def _random(generator: np.random.Generator, name: str, leaf: Leaf, scaler: Any, 
     for column in column_names(leaf):
         missing = generator.random(rows) < (0.2 if column in fills else 0.0)
         columns.append(np.where(missing, np.nan, values[:, leaf.names.index(column)]).astype(np.float32))
-    return filled(leaf, columns)
+    return fill_features(leaf, columns)
 
 
 def random_masks(policy: Any, rows: int = ROWS, seed: int = 1) -> Any:
@@ -173,7 +174,3 @@ def _distance(policy: Any, expected: Mapping[str, Any], actual: Mapping[str, Any
     chances = np.abs(expected.get("probabilities", 0.0) - actual.get("probabilities", 0.0))
     difference = chances[same].max(initial=0.0) if "probabilities" in expected else 0.0
     return {"difference": float(difference), "apart": float(apart.mean())}
-
-
-def _holds(distance: Mapping[str, float], bound: Bound) -> bool:
-    return distance["difference"] <= bound.difference and distance["apart"] <= bound.apart

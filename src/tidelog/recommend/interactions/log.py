@@ -181,7 +181,7 @@ class Interactions:
         return digest.hexdigest()
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write a folder that `open_interactions` reads, as a whole or not at all: a `.npy` file per column, a manifest.
+        """Write a folder for `open_interactions`, as a whole or not at all: a `.npy` file per column, a manifest.
 
         LogError if the path exists (and is not such a folder).
         """

@@ -1,1 +1,1 @@
-"""Metrics of ranked lists, and baselines without a network."""
+"""Metrics of ranked lists with intervals (`ranked_lists`), and rankers without a network (`baselines`)."""

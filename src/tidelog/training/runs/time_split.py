@@ -17,7 +17,7 @@ from tidelog.errors import ConfigError, LogError
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.next_item import StoredInteractions, store_interactions
-from tidelog.runtime.ranking import MARKS, Found, ordered
+from tidelog.runtime.ranking import MARKS, Found, order_found
 from tidelog.training.engine.learner import Stores
 
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
@@ -115,7 +115,7 @@ class QWeightSelection:
         return weight, {f"held_out/{name}": value for name, value in best.items()} | {"held_out/q_weight": weight}
 
     def _metrics(self, scores: Found, k: int, weight: float) -> dict[str, float]:
-        items, _ = ordered(scores, k, weight)
+        items, _ = order_found(scores, k, weight)
         hits = items == self._log.item[self._rows][:, None]
         gain = np.where(hits, 1.0 / np.log2(np.arange(k) + 2.0), 0.0).sum(axis=1)
         reward = self._log.reward[self._rows].astype(np.float64)
