@@ -20,8 +20,6 @@ from tidelog.policies.statistics import Interval
 
 Values = np.ndarray[Any, Any]
 _DECADES = 100.0  # ratio of the largest to the smallest positive number from which an axis is logarithmic
-
-
 WIDTH = 340
 
 

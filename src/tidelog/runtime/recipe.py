@@ -1,7 +1,7 @@
 """A recipe: the computation of a policy's actions, as plain nodes with named arrays. Unknown nodes are refused.
 
-In a manifest an array is `{"array": name}`; `restore_arrays` inserts the arrays of the weights file. Every other mapping is a
-node with a `kind`, and has exactly the fields of that kind.
+In a manifest an array is `{"array": name}`; `restore_arrays` inserts the arrays of the weights file. Every other
+mapping is a node with a `kind`, and has exactly the fields of that kind.
 """
 
 from __future__ import annotations

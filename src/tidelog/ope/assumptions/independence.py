@@ -47,9 +47,10 @@ EXACT = 1e-10  # share of the variance up to which a residual counts as rounding
 ROUNDING = 1e-6  # share of a column's largest value up to which variation counts as rounding (32-bit observations)
 CELL = 10  # smallest number of rows of other folds for a cell's mean; errors of smaller cells correlate many units
 FEWEST_UNITS, MOST_UNITS = 20, 2_000
-
-
 REWARDS, ENDS, NEXT, LOGGER = "rewards", "terminations", "next observations", "the logger's actions"
+ENOUGH = 30  # smallest number of clusters; resampling this many costs little if episodes are independent
+SIGNIFICANT = 0.01
+COPIES = "duplicated rows"  # check name of the readers' warning
 
 
 class Named(NamedTuple):
@@ -346,11 +347,6 @@ def _some_rows(log: Log, seed: int) -> Ordinals:
 def failing(found: Sequence[Dependence], outcomes: Sequence[str]) -> list[Dependence]:
     """Failed tests of these outcomes, the strongest effect first."""
     return sorted((one for one in found if one.fails and one.outcome in outcomes), key=lambda one: -one.added)
-
-
-ENOUGH = 30  # smallest number of clusters; resampling this many costs little if episodes are independent
-SIGNIFICANT = 0.01
-COPIES = "duplicated rows"  # check name of the readers' warning
 
 
 class ClusteredLog(NamedTuple):

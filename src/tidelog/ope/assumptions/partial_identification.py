@@ -29,6 +29,8 @@ from tidelog.ope.estimators.ratios import required_part
 from tidelog.ope.evidence.evidence import Evidence, Floats
 
 UNKNOWN = 0.5  # share of logged actions that other episodes do not show, from which support counts as unknown
+TIMES = 1.5  # ratio of frequencies from which a policy outside the logged range is refused
+ENDS = (0.01, 0.99)  # quantiles over logged episodes
 
 
 def unshown_share(evidence: Evidence) -> float:
@@ -93,10 +95,6 @@ def extreme_returns(evidence: Evidence, best: bool = False) -> Floats:
     least = np.full(evidence.horizon, np.inf)
     np.minimum.at(least, step, sign * returns)
     return sign * np.minimum.accumulate(least[::-1])[::-1]
-
-
-TIMES = 1.5  # ratio of frequencies from which a policy outside the logged range is refused
-ENDS = (0.01, 0.99)  # quantiles over logged episodes
 
 
 class ActionCount(NamedTuple):

@@ -30,6 +30,7 @@ from tidelog.policies.statistics import Interval
 
 MOST_GROUPS = 10_000
 CHUNK = 250  # replicates whose counts are in memory together
+RESOLVED = 20  # smallest number of replicates beyond a quantile for a bootstrap estimate of it
 
 
 @dataclass(frozen=True)
@@ -179,9 +180,6 @@ def _between(estimate: float, drawn: Floats, low: float, high: float) -> Interva
     lower = np.sort(np.where(lost, -np.inf, drawn))[int(np.floor(low * last))]
     upper = np.sort(np.where(lost, np.inf, drawn))[int(np.ceil(high * last))]
     return Interval(estimate, float(lower), float(upper))
-
-
-RESOLVED = 20  # smallest number of replicates beyond a quantile for a bootstrap estimate of it
 
 
 def spent_error(level: float, number: int) -> float:

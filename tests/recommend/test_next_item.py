@@ -50,7 +50,7 @@ def test_states_stand_before_what_was_taken_and_following_ones_behind_it():
     _, (data, *_), count = columns(described(), 6, 3)
     read = jnp.broadcast_to(jnp.arange(7.0)[None, :, None], (count, 7, 1))
     assert data.states(read)[0, :, 0].tolist() == [3.0, 4.0, 5.0]
-    assert data.following(read)[0, :, 0].tolist() == [4.0, 5.0, 6.0]
+    assert data.next_states(read)[0, :, 0].tolist() == [4.0, 5.0, 6.0]
 
 
 def test_a_log_without_slates_has_none_in_its_windows():

@@ -1,4 +1,4 @@
-"""History encoders are causal, ignore the padding before a short history, and items have length 1."""
+"""History encoders are causal and ignore padding; items have length 1; critics return the same values in every form."""
 
 import equinox as eqx
 import jax
@@ -6,7 +6,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.recommend.networks import HISTORY_ENCODERS, HistoryEncoder, Table, perturb_vectors, unit_vectors
+from tidelog.recommend.networks import (
+    HISTORY_ENCODERS,
+    HistoryEncoder,
+    ItemCritics,
+    Pair,
+    Table,
+    perturb_vectors,
+    unit_vectors,
+)
 
 B, L, D = 3, 5, 8
 
@@ -83,3 +91,18 @@ def test_items_have_length_1_and_their_moves_are_bounded():
     np.testing.assert_allclose(jnp.linalg.norm(moved, axis=-1), 1.0, atol=1e-5)
     assert 0.0 < jnp.linalg.norm(moved - items.vectors, axis=-1).max() <= 0.05 + 1e-5
     np.testing.assert_allclose(perturb_vectors(items.vectors, jnp.ones((7, D)), 0.0), items.vectors, atol=1e-6)
+
+
+@pytest.mark.parametrize("items", [5, 50])
+def test_chosen_items_are_rated_as_they_are_alone(items):
+    """Of 5 items all are encoded once, of 50 only the 24 selected ones."""
+    random = np.random.default_rng(0)
+    raters = ItemCritics(tuple(Pair.create(random, 4, 6, (8, 8), 1) for _ in range(2)))
+    states, vectors = (
+        jax.random.normal(jax.random.key(0), (8, 4)),
+        unit_vectors(jax.random.normal(jax.random.key(1), (items, 6))),
+    )
+    chosen = jax.random.randint(jax.random.key(2), (8, 3), 0, items)
+    alone = raters(states[:, None], vectors[chosen])
+    assert alone.shape == (2, 8, 3)
+    np.testing.assert_allclose(raters.among(states, vectors, chosen), alone, atol=1e-5)
