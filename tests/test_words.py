@@ -16,7 +16,31 @@ MODULES = (  # the field's term stands beside each in docs/glossary.md or in the
     "pages parts periods pieces places playing proposals propose raw_log rankers rating reading recorder refusals "
     "remarks reuse scenes sight streams taken timed timetable trying tuning visits watch words"
 ).split()
-NAMES = ["Beginner", "Draw", "Keep", "Lesson", "Sight", "Taught", "Visits", "begin_as", "beginners", "brought", "depots", "errand", "hopeless", "lesson", "now_and_after", "refuse_what_lists_lack", "remembers", "taught", "teacher", "timetable", "told", "told_beside", "what_is_kept"]
+NAMES = [
+    "Beginner",
+    "Draw",
+    "Keep",
+    "Lesson",
+    "Sight",
+    "Taught",
+    "Visits",
+    "begin_as",
+    "beginners",
+    "brought",
+    "depots",
+    "errand",
+    "hopeless",
+    "lesson",
+    "now_and_after",
+    "refuse_what_lists_lack",
+    "remembers",
+    "taught",
+    "teacher",
+    "timetable",
+    "told",
+    "told_beside",
+    "what_is_kept",
+]
 PHRASES = (
     "mend:", "the door", "as it fell", "leave one away", "told beside", "hand over", "handed over", "at hand",
     "by nothing", "of which one", "to which every", "what is told",

@@ -36,6 +36,7 @@ def ensemble_error(values: jax.Array, target: jax.Array, loss: PointLoss = squar
     """Sum over the ensemble of `loss(values - target)`: [E, B, ...] and [B, ...] (without gradient) -> [B, ...]."""
     if values.ndim < 2 or values.shape[1:] != target.shape:
         raise TypeError(
-            f"values {values.shape} and target {target.shape}: expected [E, B, ...] and [B, ...]. fix: match B"
+            f"values have shape {values.shape} and target {target.shape}, expected [E, B, ...] and [B, ...]. "
+            "fix: return one target per sample"
         )
     return jnp.sum(loss(values - jax.lax.stop_gradient(target)), axis=0)
