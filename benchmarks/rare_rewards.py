@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.keep import keep
 from tidelog.data.log import Log
 from tidelog.ope.estimators.estimate import Supports
-from tidelog.ope.evidence.gather import gather
+from tidelog.ope.evidence.policy_evidence import evidence_of
 from tidelog.ope.evidence.target import as_policy
 from tidelog.ope.verdict.checks import reuse_of
 from tidelog.ope.verdict.decide import Case, apply_limits, evaluate
@@ -63,7 +63,7 @@ def one(name: str, seed: int) -> tuple[float, list[str]]:
         reward=draw(generator, rows), terminated=np.ones(rows, bool), propensity=np.full(rows, 0.25),
     )  # fmt: skip
     known = as_policy(Prefers(first), log.spec)
-    found = gather(known, log, sample=True, seed=seed, cloning=False)
+    found = evidence_of(known, log, sample=True, seed=seed, cloning=False)
     limits = Limits()
     case = Case(found.policy, None, reuse_of(known, log), limits, seed)
     seen = evaluate(case, Supports(found.policy))

@@ -57,7 +57,7 @@ def test_a_single_name_is_a_list_of_one_and_no_name_is_asked_twice(log):
 
 def test_models_are_fitted_only_where_they_are_read(log, monkeypatch):
     asked = []
-    real = module.gather
+    real = module.evidence_of
     monkeypatch.setattr(
         module, "gather", lambda *a, **k: asked.append(k["model"]) or real(*a, **{**k, "model": "tabular"})
     )

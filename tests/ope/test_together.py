@@ -7,7 +7,7 @@ import pytest
 
 from tests.ope.noise import Table, noise, random_policies
 from tidelog import ConfigError, SpecError, Verdicts, judge
-from tidelog.ope.evidence import gather as gathering
+from tidelog.ope.evidence import evidence_of as gathering
 from tidelog.ope.verdict import judge as judging
 from tidelog.ope.verdict.limits import Limits
 
@@ -102,8 +102,8 @@ def test_what_does_not_depend_on_the_policy_is_made_once(propensities, monkeypat
     real = gathering.propensities_of
     monkeypatch.setattr(gathering, "propensities_of", lambda *a, **b: made.append(1) or real(*a, **b))
     cloned = []
-    gather = judging.gather
-    monkeypatch.setattr(judging, "gather", lambda *a, **b: cloned.append(b["cloning"]) or gather(*a, **b))
+    evidence_of = judging.evidence_of
+    monkeypatch.setattr(judging, "gather", lambda *a, **b: cloned.append(b["cloning"]) or evidence_of(*a, **b))
     found = judge(random_policies(3), helped(), propensities=propensities, limits=QUICK, ledger=False)
     assert (len(made), cloned) == (1, [True, False, False])
     assert all(one.difference_from_bc is not None for one in found)

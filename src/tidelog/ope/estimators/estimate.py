@@ -19,7 +19,7 @@ from tidelog.ope.estimators.ratios import Ratios, means, required_part
 from tidelog.ope.estimators.support import Estimate, Estimates, Support, occupancy_support, support_of
 from tidelog.ope.evidence.episodes import check_kind, check_seed
 from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.evidence.gather import gather
+from tidelog.ope.evidence.policy_evidence import evidence_of
 from tidelog.ope.evidence.target import ExternalPolicy, as_policy
 
 IMPOSSIBLE = "outside the range that an episode can earn"
@@ -133,7 +133,7 @@ def estimate(
     check_kind(log)
     needed = {part for name in chosen or ESTIMATORS for part in ESTIMATORS[name].needs}
     known = as_policy(policy, log.spec)
-    evidence = gather(
+    evidence = evidence_of(
         known,
         log,
         sample=sample or isinstance(known, ExternalPolicy),
@@ -229,7 +229,7 @@ def is_listed(name: str, evidence: Evidence) -> bool:
 
 
 def model_of(asked: str, needed: bool) -> str | None:
-    """The `model` argument of `gather`: "auto" becomes None (chosen by the log), or "none" if no model is needed."""
+    """The `model` argument of `evidence_of`: "auto" is None (chosen by the log), or "none" if no model is needed."""
     if asked == "auto":
         return None if needed else "none"
     return asked

@@ -1,6 +1,6 @@
 """The verdict: a policy is better than the logger, worse, not shown to differ, or the log cannot decide.
 
-`judge` reads from top to bottom: the checks of its arguments; the evidence about each policy (`gather`) unless a
+`judge` reads from top to bottom: the checks of its arguments; the evidence about each policy (`evidence_of`) unless a
 precondition is violated (`checks`); the look at these episodes (`ledger`) with the width of all intervals
 (`intervals`); then for each policy the decision (`decide`), its risk, and its sentences (`verdict_text`).
 docs/judging.md describes the parts in order.
@@ -39,7 +39,7 @@ from tidelog.ope.estimators.risk import ALPHA, Risk, check_risk, risk_of, tail_s
 from tidelog.ope.estimators.support import Estimates, Support
 from tidelog.ope.evidence.episodes import check_kind, check_log, check_seed
 from tidelog.ope.evidence.evidence import Evidence, Floats
-from tidelog.ope.evidence.gather import LoggerModel, PolicyEvidence, choose_model, gather, logger_model
+from tidelog.ope.evidence.policy_evidence import LoggerModel, PolicyEvidence, choose_model, evidence_of, logger_model
 from tidelog.ope.evidence.target import ExternalPolicy, as_policy, check_fit
 from tidelog.ope.verdict import verdict_text
 from tidelog.ope.verdict.checks import Finding, Reuse, overlap_finding, reuse_of, violated_preconditions
@@ -263,10 +263,10 @@ def comparisons_of(
             comparisons.append(Comparison(name, policy, sample, reuse, tuple(refused), None, densities))
             continue
         if shared is None and len(policies) > 1:
-            unweighted = replace(log, weight=None)  # as in `gather`, with the same folds
+            unweighted = replace(log, weight=None)  # as in `evidence_of`, with the same folds
             choice = choose_model(unweighted, settings.model, None, settings.seed)
             shared = logger_model(unweighted, choice, propensities, settings.seed)
-        gathered = gather(
+        gathered = evidence_of(
             policy,
             log,
             sample=sample,

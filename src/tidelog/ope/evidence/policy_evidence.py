@@ -68,7 +68,7 @@ class ModelChoice:
     folds: Ordinals
 
 
-def gather(
+def evidence_of(
     policy: Policy,
     log: Log,
     *,

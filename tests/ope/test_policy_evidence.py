@@ -12,7 +12,7 @@ from tidelog import ConfigError, SpecError
 from tidelog.envs.treatment import clinician, treatment
 from tidelog.ope.estimators.sequential import double_reinforcement
 from tidelog.ope.evidence import propensities
-from tidelog.ope.evidence.gather import gather
+from tidelog.ope.evidence.policy_evidence import evidence_of
 from tidelog.ope.models import function_approximation as values
 
 
@@ -47,7 +47,7 @@ def quick(monkeypatch):
 
 def test_tables_are_chosen_where_the_log_is_one_and_double_reinforcement_finds_the_value(log, policy):
     told = []
-    found = gather(policy, log, sample=True, progress=lambda what, share: told.append(share))
+    found = evidence_of(policy, log, sample=True, progress=lambda what, share: told.append(share))
     assert (found.model, found.folds.max(), found.bandwidth, found.notes) == ("tabular", 4, None, ())
     assert told == sorted(told)
     assert told[-1] == 1.0
@@ -60,7 +60,7 @@ def test_tables_are_chosen_where_the_log_is_one_and_double_reinforcement_finds_t
 
 
 def test_parts_fit_each_other(log, policy):
-    evidence = gather(policy, log, discount=0.9, propensities="estimated").policy
+    evidence = evidence_of(policy, log, discount=0.9, propensities="estimated").policy
     rows = np.arange(log.steps)
     assert evidence.estimated
     assert evidence.discount == 0.9
@@ -71,25 +71,25 @@ def test_parts_fit_each_other(log, policy):
 
 
 def test_estimated_propensities_give_the_sampled_clone_weights_near_one(log, policy):
-    found = gather(policy, log, sample=True, propensities="estimated").cloning
+    found = evidence_of(policy, log, sample=True, propensities="estimated").cloning
     assert (found.target / found.behaviour).mean() == pytest.approx(1.0, abs=0.1)
     assert found.occupancy.mean() == pytest.approx(1.0, abs=0.1)
 
 
 def test_networks_are_chosen_for_short_logs_and_asking_decides(log, policy, quick):
     some = log.take_episodes(range(60))
-    neural = gather(policy, some, sample=True)
+    neural = evidence_of(policy, some, sample=True)
     assert (neural.model, neural.folds.max()) == ("neural", 1)
     assert neural.policy.model_all.shape == (some.steps, 6)
     assert (neural.policy.occupancy >= 0).all()
-    assert gather(policy, some, model="tabular", folds=3).folds.max() == 2
-    nothing = gather(policy, log, model="none", cloning=False)
+    assert evidence_of(policy, some, model="tabular", folds=3).folds.max() == 2
+    nothing = evidence_of(policy, log, model="none", cloning=False)
     assert nothing.cloning is None
     assert nothing.policy.model is nothing.policy.model_all is nothing.policy.occupancy is None
 
 
 def test_the_same_seed_gathers_the_same(log, policy):
-    one, again, other = (gather(policy, log, seed=seed).policy.model for seed in (0, 0, 1))
+    one, again, other = (evidence_of(policy, log, seed=seed).policy.model for seed in (0, 0, 1))
     assert (one == again).all()
     assert (one != other).any()
 
@@ -99,7 +99,7 @@ def test_one_step_logs_need_nothing_else():
     seen, action = rng.integers(0, 3, 2_000), rng.integers(0, 2, 2_000)
     log = tl.Log.from_arrays(observation=seen, action=action, reward=1.0 * (seen == action), terminated=True)
     policy = tl.fit(tl.BC(hidden=(8,)), log, 5).policy()
-    found = gather(policy, log, sample=True).policy
+    found = evidence_of(policy, log, sample=True).policy
     assert found.model_all == pytest.approx(np.eye(3)[seen][:, :2], abs=1e-6)
     assert found.occupancy == pytest.approx(found.target / found.behaviour)
 
@@ -107,14 +107,14 @@ def test_one_step_logs_need_nothing_else():
 def test_continuous_actions_with_and_without_a_bandwidth(quick):
     log = even(world("continuous"), 16, 4)
     policy = tl.fit(tl.BC(hidden=(8,), embedding=2), log, 5).policy()
-    smooth = gather(policy, log, bandwidth=0.3)
+    smooth = evidence_of(policy, log, bandwidth=0.3)
     assert smooth.bandwidth == 0.3
     assert "noise of 0.3 half-ranges" in smooth.notes[0]
     assert f"{smooth.smoothing:+.3g} (model estimate)" in smooth.notes[0]
     assert smooth.policy.target_all is smooth.policy.behaviour_all is smooth.policy.model_all is None
     assert np.isfinite(smooth.policy.occupancy).all()
     assert smooth.cloning is not None
-    exact = gather(policy, log, cloning=False)
+    exact = evidence_of(policy, log, cloning=False)
     assert not exact.policy.target.any()
     assert exact.policy.occupancy is None
     assert "has no density" in exact.notes[0]
@@ -130,7 +130,7 @@ def test_smoothing_is_reported_as_what_it_costs():
     )  # fmt: skip
     policy = tl.fit(tl.BC(hidden=(8,), learning_rate=0.0), log, 1).policy()
     assert np.abs(policy(np.zeros((1, 1)))).max() == 0.0
-    found = gather(policy, log, bandwidth=0.2, cloning=False)
+    found = evidence_of(policy, log, bandwidth=0.2, cloning=False)
     assert found.smoothing == pytest.approx(-0.04, abs=0.02)
     weights = found.policy.target / found.policy.behaviour
     assert np.mean(weights * log.reward) == pytest.approx(-0.04, abs=0.01)
@@ -151,35 +151,35 @@ def test_several_choices_at_once_need_recorded_propensities_and_a_probability():
     rng = np.random.default_rng(0)
     columns = {"observation": rng.random((50, 2)), "action": rng.integers(0, 2, (50, 2)), "reward": rng.random(50)}
     log = tl.Log.from_arrays(**columns, terminated=True, propensity=np.full(50, 0.5))
-    found = gather(Several(log.spec), log)
+    found = evidence_of(Several(log.spec), log)
     assert found.model == "none"
     assert found.cloning is None
     assert found.policy.target == pytest.approx(0.25)
     assert found.policy.behaviour_all is None
     with pytest.raises(SpecError, match="model = 'neural' does not support several simultaneous choices"):
-        gather(Several(log.spec), log, model="neural")
+        evidence_of(Several(log.spec), log, model="neural")
 
 
 def test_weights_of_the_log_are_not_used_and_that_is_said(log, policy):
     weighted = replace(log, weight=np.linspace(0, 1, log.steps, dtype=np.float32))
-    found = gather(policy, weighted)
+    found = evidence_of(policy, weighted)
     assert "each episode counts once" in found.notes[0]
-    assert (found.policy.model == gather(policy, log).policy.model).all()
+    assert (found.policy.model == evidence_of(policy, log).policy.model).all()
 
 
 def test_what_cannot_be_judged_is_refused(log, policy):
     with pytest.raises(SpecError, match="has no rewards"):
-        gather(policy, replace(log, reward=None))
+        evidence_of(policy, replace(log, reward=None))
     both = replace(log, reward=np.stack([log.reward] * 2, 1), spec=replace(log.spec, rewards=2))
     with pytest.raises(SpecError, match=r"2 rewards: expected one\. fix: name one column as reward"):
-        gather(policy, both)
+        evidence_of(policy, both)
     with pytest.raises(ConfigError, match=r"discount = 1\.5"):
-        gather(policy, log, discount=1.5)
+        evidence_of(policy, log, discount=1.5)
     with pytest.raises(ConfigError, match="did you mean 'tabular'"):
-        gather(policy, log, model="tabulr")
+        evidence_of(policy, log, model="tabulr")
     continuous = world("continuous")
     other = tl.fit(tl.BC(hidden=(8,), embedding=2), continuous, 1).policy()
     with pytest.raises(SpecError, match="model = 'tabular': expected discrete actions, found Continuous"):
-        gather(other, continuous, model="tabular")
+        evidence_of(other, continuous, model="tabular")
     with pytest.raises(SpecError, match="this log"):
-        gather(other, log)
+        evidence_of(other, log)
