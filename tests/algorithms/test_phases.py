@@ -41,7 +41,7 @@ def test_phases_take_turns():
     training = trainer()
     assert run(training) == [3, 2, 3, 2, 3, 2, 2]
     np.testing.assert_array_equal(page(training).phase, ([1] * 3 + [2] * 2) * 3 + [1] * 2)
-    assert training.position == Position(round=3, phase=0, taken=2)
+    assert training.position == Position(round=3, phase=0, updates=2)
 
 
 def test_each_draw_has_its_own_rows_and_each_update_new_ones():
@@ -121,5 +121,5 @@ def test_a_phase_may_rest_for_a_round():
 def test_at_the_end_of_a_run_nothing_is_left():
     training = trainer()
     run(training)
-    assert training.visit()[1] == 0
+    assert training._schedule.next_phase(training.position, training.update)[1] == 0
     assert training.advance(5) == 0

@@ -240,7 +240,7 @@ def test_a_memory_of_ours_and_a_network_of_your_own_are_refused_together():
         tl.ConfigError, match=r"PPG\.recurrent_size = 4 and network=... exclude each other. fix: set only one"
     ):
         tl.PPG(recurrent_size=4, network=lambda spec, key: None)
-    with pytest.raises(tl.ConfigError, match="OffPolicyPPG has no hyper-parameter 'memory'"):
+    with pytest.raises(tl.ConfigError, match="OffPolicyPPG has no hyper-parameter 'recurrent_size'"):
         tl.OffPolicyPPG(recurrent_size=4)
 
 

@@ -94,7 +94,7 @@ def test_priorities_of_the_logs_half_go_back_to_the_log():
     ("numbers", "said"),
     [
         ({"offline": 1.5}, r"offline = 1.5: expected a share of a minibatch in \[0, 1\]"),
-        ({"offline": "half"}, "offline = 'half': expected a number"),
+        ({"offline": "half"}, "offline = 'half': expected a finite number. fix: use 0.5"),
         ({"updates": 0}, "updates = 0: expected more than 0 per decision"),
         ({"collect_every": 0}, "collect_every = 0: expected a whole number of at least 1"),
     ],

@@ -75,9 +75,9 @@ def test_logits_of_imitation_are_of_both_signs():
     assert (np.asarray(logits) != 0.0).mean() > 0.99
 
 
-@pytest.mark.parametrize("memory", [None, 3])
-def test_imitation_moves_nothing_of_q_and_q_nothing_of_imitation(memory):
-    h = small("discrete-bcq", memory=memory, window=3, shared="never")
+@pytest.mark.parametrize("recurrent_size", [None, 3])
+def test_imitation_moves_nothing_of_q_and_q_nothing_of_imitation(recurrent_size):
+    h = small("discrete-bcq", recurrent_size=recurrent_size, window=3, shared="never")
     state, batch = fresh(h, LOG), drawn(h, LOG)
 
     def part(name):

@@ -129,7 +129,8 @@ def check_fit(algorithm: Any, spec: Spec, what: str = "log") -> None:
     kind = type(spec.action)
     if kind in algorithm.takes:
         return
-    known = [name for name in names(source_of(algorithm)) if kind in configured(name)[0].takes]
+    online = learns_online(algorithm)
+    known = [one for one in names() if kind in configured(one)[0].takes and learns_online(configured(one)[0]) == online]
     supported = " or ".join(k.__name__ for k in algorithm.takes)
     raise SpecError(
         f"{type(algorithm).__name__} requires {supported} actions, but this {what} has {kind.__name__} actions. "
