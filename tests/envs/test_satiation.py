@@ -122,7 +122,7 @@ def test_a_policy_of_histories_sees_no_more_than_it_is_shown():
     assert seen[2][0][0].tolist() == [0, 1, 1]
     assert all(histories.shape == (len(histories), 3) for histories, _ in seen)
     assert all(((events > 0) == (histories > 0)).all() for histories, events in seen)
-    with pytest.raises(ConfigError, match=r"chances \[5, 12\], found \[5, 13\]"):
+    with pytest.raises(ConfigError, match=r"shape \[5, 13\]: expected \[5, 12\]"):
         simulate_visits(lambda histories, events: np.ones((5, 13)), 5)
     with pytest.raises(ConfigError, match="sum to 1"):
         simulate_visits(lambda histories, events: np.ones((5, 12)), 5)

@@ -40,7 +40,7 @@ def test_exactly_k_items_that_are_allowed_or_a_word_about_how_many_there_are(
     allowed = [offered - set(history) if exclude_seen else offered for history in taken]
     short = [i for i, one in enumerate(allowed) if len(one) < k]
     if short:
-        with pytest.raises(SpecError, match=f"history {short[0]} has {len(allowed[short[0]])} candidates"):
+        with pytest.raises(SpecError, match=f"history {short[0]} has only {len(allowed[short[0]])} candidates"):
             recommender.recommend(taken, k, exclude_seen, candidates, exclude)
         return
     found = recommender.recommend(taken, k, exclude_seen, candidates, exclude)

@@ -62,10 +62,10 @@ def play(
     `episodes` and `steps` is set; errors of the environment are not caught.
     """
     if (episodes is None) == (steps is None):
-        raise ConfigError("expected exactly one of episodes and steps. fix: set only one of them")
+        raise ConfigError(f"play: episodes = {episodes}, steps = {steps}: expected exactly one. fix: set only one")
     target = episodes if steps is None else steps
     if target is None or target < 1:
-        raise ConfigError(f"episodes or steps = {target}: expected at least 1")
+        raise ConfigError(f"play: episodes = {episodes}, steps = {steps}: expected at least 1")
     generator = np.random.default_rng([seed, 1])
     tally = _Tally(environment.count)
     rows: list[_Row] = []
