@@ -37,8 +37,8 @@ def test_a_run_is_exported_with_its_metrics_and_checked(tidelog, run, clinic, tm
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (("{run}", "--out", "policy.zip"), "expected a name that ends in no suffix for --to folder"),
-    (("{run}", "--to", "zip", "--out", "policy"), "expected a name that ends in .zip"),
+    (("{run}", "--out", "policy.zip"), "expected a path that ends in no suffix for --to folder"),
+    (("{run}", "--to", "zip", "--out", "policy"), "expected a path that ends in .zip"),
     (("{run}", "--check"), "is a run folder: --check expects an exported policy"),
     (("nowhere", "--check"), "nowhere does not exist"),
     (("nowhere", "--out", "x"), "nowhere does not exist: expected a run folder or a saved policy"),

@@ -89,7 +89,7 @@ def test_all_members_are_judged_at_once(run, tmp_path, tidelog):
         "member-1-sampled-1.json",
     }
     assert "2 policies judged at once" in done.said
-    assert "95% together" in done.said
+    assert "95%, simultaneous" in done.said
     whole = json.loads((tmp_path / "all.json").read_text())
     one = json.loads((run / "verdicts" / "member-1-sampled-1.json").read_text())
     assert whole["verdicts"]["member-1"] == one
@@ -171,7 +171,7 @@ def test_a_gate_may_ask_for_the_tail(run, tidelog, monkeypatch):
         words = ("--cvar-tolerance", tolerance) if tolerance else ()
         done = tidelog("judge", run, "--gate", "--cvar", 0.2, *words)
         assert done.code == code, (given.cvar, done.said)
-        assert ("the gate is not passed" in done.said) == (code == 3)
+        assert ("the gate stays closed" in done.said) == (code == 3)
         assert tidelog("judge", run, "--gate").code == 0, "the tail is asked for by --cvar alone"
     assert tidelog("judge", run, "--cvar-tolerance", 1.0, "--cvar", 0.1).code == 2
     assert tidelog("judge", run, "--cvar-tolerance", -1.0, "--cvar", 0.1, "--gate").code == 2

@@ -139,9 +139,12 @@ def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--user", "u"], "name --item and --time too"),
+        (["--user", "u"], "needs --user, --item and --time. fix: add --item and --time"),
         ([*ROLES[:6], "--reward", "click=much", "--event", "kind"], "--reward click=much: expected one column"),
-        ([*ROLES[:6], "--columns", "columns.toml"], "leave"),
+        (
+            [*ROLES[:6], "--columns", "columns.toml"],
+            "--columns is not for interactions (--user, --item). fix: drop --columns",
+        ),
     ],
 )
 def test_flags_that_lack_or_contradict_are_said(shop, capsys, words, expected):

@@ -131,7 +131,7 @@ WORDS = {
     "an unknown command": (["trian"], "no command 'trian': did you mean 'train'"),
     "an unknown subcommand": (["data", "inspct", "x"], "no command 'data inspct': did you mean 'inspect'"),
     "data alone": (["data"], "all problems of a log"),
-    "train alone": (["train"], "usage: tidelog train {iql,bc,bcq,discrete-bcq,recommender-bcq} --data LOG"),
+    "train alone": (["train"], "usage: tidelog train {bc,bcq,discrete-bcq,iql,recommender-bcq} --data LOG"),
     "flags before the algorithm": (["train", "--data", "x"], "the name of the algorithm is missing"),
     "an unknown algorithm": (["train", "iqll", "--data", "x"], "no algorithm 'iqll': did you mean 'iql'"),
     "an unknown flag": (["train", "bc", "--data", "x", "--stepz", "3"], "--steps INT"),
@@ -149,8 +149,8 @@ WORDS = {
     "no such run": (["resume", "nowhere"], "nowhere is no run folder: it has no run.json"),
     "neither run nor policy": (["act", "nowhere", "--data", "visits.csv", "--out", "a.csv"], "nowhere does not exist"),
     "no run to evaluate": (["evaluate", "nowhere", "--env", "treatment"], "nowhere is no run folder"),
-    "nothing to collect": (["collect", "--env", "treatment", "--out", "log"], "exactly one of episodes and steps"),
-    "no episodes": (["collect", "--env", "treatment", "--out", "log", "--episodes", "0"], "= 0: expected at least 1"),
+    "nothing to collect": (["collect", "--env", "treatment", "--out", "log"], "episodes = None, steps = None: expected exactly one"),
+    "no episodes": (["collect", "--env", "treatment", "--out", "log", "--episodes", "0"], "episodes = 0, steps = None: expected at least 1"),
     "no environment": (["collect", "--env", "tretment", "--out", "log", "--steps", "5"], "did you mean 'treatment'"),
     "no repeats": (["bench", "--repeats", "0"], "repeats = 0: expected at least 1"),
     "nothing to measure": (["bench", "--algorithm", "nope"], "no benchmark 'nope'"),
@@ -232,7 +232,7 @@ def test_a_config_file_is_checked_like_flags(wrong, here, tidelog):
 
 def test_a_preset_is_for_those_that_have_some(here, tidelog):
     done = tidelog("train", "bc", "--data", "visits.csv", "--preset", "antmaze")
-    assert (done.code, done.err) == (2, "tidelog: BC has no presets\n")
+    assert (done.code, done.err) == (2, "tidelog: BC has no presets. fix: drop --preset\n")
 
 
 def test_what_exists_is_left_alone(here, run, tidelog):

@@ -196,7 +196,9 @@ def test_a_policy_without_another_reader_has_nothing_to_check(tmp_path):
     path = tmp_path / "policy"
     export(policy("iql, box"), path, onnx=False)
     rewritten(path, Saved(path), recipe=None)
-    with pytest.raises(ExportError, match=r"contains a custom module; only the JAX runtime can run it\. fix: use the networks"):
+    with pytest.raises(
+        ExportError, match=r"contains a custom module; only the JAX runtime can run it\. fix: use the networks"
+    ):
         recheck(path)
 
 

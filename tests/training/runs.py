@@ -41,7 +41,7 @@ def chunks_of(size, monkeypatch):
     """Let every chunk have that many updates (fewer at a report), whatever the clock says."""
 
     class Steady(run_module._Pace):
-        def took(self, updates):
+        def add_chunk(self, updates):
             self.chunk = size
 
         def __init__(self, settings_steps):

@@ -193,7 +193,7 @@ def test_a_policy_without_a_density_makes_a_log_without_propensities(tmp_path):
     log = tl.collect(HOST, episodes=8, seed=0)
     small = {"generator_hidden": (8,), "perturbation_hidden": (8,), "target_samples": 2, "samples": 2}
     run = tl.fit(tl.BCQ(**SMALL, **small), log, 10)
-    tl.learn(run, HOST, 20, log_out=tmp_path / "log", offline=0.25)
+    tl.finetune(run, HOST, 20, log_out=tmp_path / "log", offline=0.25)
     played = tl.open_log(tmp_path / "log")
     assert played.steps == 20
     assert played.propensity is None

@@ -168,7 +168,7 @@ def test_a_damaged_piece_is_refused(tmp_path, monkeypatch):
     with pytest.raises(tl.CheckpointError, match=r"collected.*npy was changed after it was written"):
         tl.load(tmp_path / "run")
     shutil.rmtree(path.parent)
-    with pytest.raises(tl.CheckpointError, match="is not a tidelog piece of a phase memory"):
+    with pytest.raises(tl.CheckpointError, match="is not a tidelog piece of a phase buffer"):
         tl.load(tmp_path / "run")
 
 

@@ -1,6 +1,6 @@
 """The command line: one module per command, imported when the command runs.
 
-Exit codes: 0 done, 1 unexpected error, 2 invalid input, 3 gate not passed, 4 stopped by a failure
+Exit codes: 0 done, 1 unexpected error, 2 invalid input, 3 gate closed, 4 stopped by a failure
 (saved, resumable), 130 and 143 interrupted.
 """
 

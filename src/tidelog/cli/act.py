@@ -45,7 +45,7 @@ def run(words: list[str]) -> int:
         if place is not None and place.exists():
             raise ConfigError(f"{place} exists, nothing was written. fix: choose another file")
         if place is not None and place.suffix not in ENDINGS:
-            raise ConfigError(f"{place}: expected a name that ends in {' or '.join(ENDINGS)}")
+            raise ConfigError(f"{place}: expected a path that ends in {' or '.join(ENDINGS)}. fix: change the suffix")
     policy = open_policy(options.policy, options.seed)
     if skipped_file is None:
         acted = act_on_table(policy, Path(options.data), options.columns)

@@ -87,7 +87,7 @@ def _inspect(words: list[str]) -> int:
     if roles_of(options) is not None or is_saved_interactions(options.data):
         return _inspect_interactions(options)
     if options.write is not None and Path(options.write).suffix.lower() != ".toml":
-        raise ConfigError(f"{options.write}: expected a name that ends in .toml for a mapping")
+        raise ConfigError(f"{options.write}: expected a path that ends in .toml. fix: change the suffix")
     if options.columns is None and is_table(options.data):
         return _describe(options)
     if options.write is not None:

@@ -86,7 +86,7 @@ def _target(options: Export, folder: Path, record: Record | None) -> Path:
     target = Path(options.out) if options.out is not None else folder / f"policy{SUFFIX[options.to]}"
     suffix = SUFFIX[options.to]
     if target.suffix != suffix if suffix else target.suffix in SUFFIX.values() and target.suffix:
-        raise ConfigError(f"--out {target}: expected a name that ends in {suffix or 'no suffix'} for --to {options.to}")
+        raise ConfigError(f"--out {target}: expected a path that ends in {suffix or 'no suffix'} for --to {options.to}")
     if target == folder:
         raise ConfigError(f"--out {target} is the exported policy itself. fix: choose another path")
     return target

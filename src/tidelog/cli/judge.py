@@ -27,7 +27,7 @@ from tidelog.training.runs.policies import member_policy, policy_of_run
 from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.record import Record
 
-NEGATIVE = 3  # the exit code of a gate that is not passed
+NEGATIVE = 3  # the exit code of a gate that stays closed
 
 
 @dataclass
@@ -122,7 +122,7 @@ def run(words: list[str]) -> int:
 
 
 def _blocked(options: Judge, named_policies: list[_NamedPolicy], verdicts: list[Verdict]) -> bool:
-    """Whether a gate is not passed; print the reasons."""
+    """Whether a gate stays closed; print the reasons."""
     if options.gate is None:
         return False
     whys = [list(verdict.blocks_gate) for verdict in verdicts]
@@ -133,7 +133,7 @@ def _blocked(options: Judge, named_policies: list[_NamedPolicy], verdicts: list[
     closed = all(whys) if options.gate == "any" else any(whys)
     if closed:
         lines = [f"- {one.name}: {why}" for one, reasons in zip(named_policies, whys, strict=True) for why in reasons]
-        print_line("the gate is not passed:\n" + "\n".join(lines))
+        print_line("the gate stays closed:\n" + "\n".join(lines))
     return closed
 
 
