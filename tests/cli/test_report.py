@@ -58,7 +58,7 @@ def test_bad_words_are_refused_and_nothing_is_written(here, run, tidelog):
         ([], "name a run folder"), (["nowhere"], "nowhere is no run folder"), ([run, run], "is named twice"),
         ([run, "--out", "taken.html"], "is not a report of tidelog"), ([run, "--out", "."], "is a folder"),
         ([run, "--out", "no/report.html"], "no is not a folder"), (["half"], "has no metrics yet"),
-        (["cut"], "run.json has schema 1, expected 2. fix: read it with"), ([run, "--columns", "columns.toml"], "name the table with --log"),
+        (["cut"], "has schema 1, expected 2"), ([run, "--columns", "columns.toml"], "name the table with --log"),
         ([run, "--log", "none.csv", "--columns", "columns.toml"], "the file does not exist"),
     ):  # fmt: skip
         done = tidelog("report", *words)
