@@ -59,7 +59,7 @@ def test_models_are_fitted_only_where_they_are_read(log, monkeypatch):
     asked = []
     real = module.evidence_of
     monkeypatch.setattr(
-        module, "gather", lambda *a, **k: asked.append(k["model"]) or real(*a, **{**k, "model": "tabular"})
+        module, "evidence_of", lambda *a, **k: asked.append(k["model"]) or real(*a, **{**k, "model": "tabular"})
     )
     estimate(Told(clinician()), log, ["wis"])
     estimate(Told(clinician()), log, ["wdr"])

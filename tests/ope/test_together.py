@@ -7,7 +7,7 @@ import pytest
 
 from tests.ope.noise import Table, noise, random_policies
 from tidelog import ConfigError, SpecError, Verdicts, judge
-from tidelog.ope.evidence import evidence_of as gathering
+from tidelog.ope.evidence import policy_evidence as gathering
 from tidelog.ope.verdict import judge as judging
 from tidelog.ope.verdict.limits import Limits
 
@@ -103,7 +103,7 @@ def test_what_does_not_depend_on_the_policy_is_made_once(propensities, monkeypat
     monkeypatch.setattr(gathering, "propensities_of", lambda *a, **b: made.append(1) or real(*a, **b))
     cloned = []
     evidence_of = judging.evidence_of
-    monkeypatch.setattr(judging, "gather", lambda *a, **b: cloned.append(b["cloning"]) or evidence_of(*a, **b))
+    monkeypatch.setattr(judging, "evidence_of", lambda *a, **b: cloned.append(b["cloning"]) or evidence_of(*a, **b))
     found = judge(random_policies(3), helped(), propensities=propensities, limits=QUICK, ledger=False)
     assert (len(made), cloned) == (1, [True, False, False])
     assert all(one.difference_from_bc is not None for one in found)

@@ -25,7 +25,7 @@ from tidelog.envs.treatment import clinician, exact_value
 from tidelog.ope.estimators.estimate import ESTIMATORS, Supports
 from tidelog.ope.estimators.sequential import logged_return
 from tidelog.ope.estimators.support import pareto_k
-from tidelog.ope.evidence import evidence_of
+from tidelog.ope.evidence import policy_evidence
 from tidelog.ope.models.tabular import Values
 from tidelog.ope.verdict import decide as deciding
 from tidelog.ope.verdict.checks import Reuse, violated_preconditions
@@ -224,7 +224,7 @@ def test_what_cannot_be_earned_is_said(steady, monkeypatch):
     """Networks on a tiny log may rate beginnings at what no episode can earn."""
     log = Log.from_arrays(**steady)
     wild = Values(*(np.full(shape, 99.0) for shape in (log.steps, log.steps, (log.steps, 2))))
-    monkeypatch.setattr(evidence_of, "tabular_values", lambda *rest: wild)
+    monkeypatch.setattr(policy_evidence, "tabular_values", lambda *rest: wild)
     found = judge(Copies(0.75), log, limits=QUICK)
     assert found.estimates["fqe"].note == "outside the range that an episode can earn (0 to 3)"
     assert "'fqe'" in found.paragraph
