@@ -69,7 +69,7 @@ class RunFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     data: TrainingData
     held_out_episodes: list[Any]
     machine: dict[str, Any]
-    sketches: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies it
+    sketches: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
