@@ -57,6 +57,9 @@ def test_no_limit_is_changed_for_less_than_one_answer_in_a_hundred():
     assert preferred([(present, {"answered": 199}), (near, {"answered": 201})], present) == present
     assert preferred([(present, {"answered": 198}), (near, {"answered": 201})], present) == near
     assert preferred([(far, {"answered": 201}), (near, {"answered": 200})], present) == near
+    loose = Limits(unsupported_mass=0.3, largest_weight=0.1)
+    far, near = (Limits(unsupported_mass=mass, largest_weight=0.1) for mass in (0.02, 0.2))
+    assert preferred([(far, {"answered": 9}), (near, {"answered": 9})], loose) == near
     looser, tighter = (Limits(largest_weight=0.1, unsupported_mass=mass) for mass in (0.2, 0.05))
     assert preferred([(looser, {"answered": 9}), (tighter, {"answered": 9})], present) == tighter
 

@@ -142,7 +142,7 @@ def test_rare_clicks_are_counted_in_clusters_where_there_are_some():
 
 
 def test_two_clicks_of_one_person_carry_as_much_as_one():
-    """Fifteen people of two rows, who click in both: fifteen influences, not thirty; a third of them is to be expected."""
+    """Fifteen people of two rows, who click in both: fifteen influences, not thirty, of which a third is expected."""
     evidence = clicked(np.sort(np.r_[np.arange(0, 600, 40), np.arange(1, 600, 40)]))
     in_people = dataclasses.replace(evidence, clusters=np.arange(600) // 2)
     assert Case(in_people, None, NOTHING_KNOWN, QUICK).earning(100.0) == pytest.approx(5.5, rel=0.1)
