@@ -258,6 +258,13 @@ def steps_from(present: Limits, limits: Limits) -> int:
     )
 
 
+def preferred(admissible: Sequence[tuple[Limits, dict]], present: Limits) -> Limits:
+    """Of the sets with the most answers, up to `SPARED`, the nearest to the present one; of these the tightest."""
+    enough = (1.0 - SPARED) * max(one["answered"] for _, one in admissible)
+    candidates = [limits for limits, one in admissible if one["answered"] >= enough]
+    return min(candidates, key=lambda limits: (steps_from(present, limits), looseness(limits)))
+
+
 def choose(rows: Sequence[dict]) -> dict:
     """The chosen limits, what speaks for them, and what each step further would do."""
     rulings, facts = Rulings(rows), RowFacts(rows)
@@ -267,11 +274,7 @@ def choose(rows: Sequence[dict]) -> dict:
     before = judged(facts, rulings.of(Limits(**BEFORE)))
     if not admissible:
         return {"grid": GRID, "verdicts": len(rows), "sets": len(every), "admissible": 0, "of_before": before}
-    enough = (1.0 - SPARED) * max(one[1]["answered"] for one in admissible)
-    best, _ = min(
-        (one for one in admissible if one[1]["answered"] >= enough),
-        key=lambda one: (steps_from(Limits(), one[0]), looseness(one[0])),
-    )
+    best = preferred(admissible, Limits())
     return {
         "grid": GRID,
         "verdicts": len(rows),

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import tidelog as tl
+from benchmarks import judging_page
+from benchmarks.keep import kept
 from tests.shared import shared
 from tidelog.cli import demo
 
@@ -122,3 +124,24 @@ def test_a_policy_of_another_make_is_judged() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("no difference shown: ")
     assert "clicked when Thompson sampling chose: 0.00690" in done.stdout
+
+
+@pytest.mark.parametrize("section", ["adversarial", "calibration", "judges", "judging_speed", "looks", "risk_bands"])
+def test_evidence_says_what_its_results_say(section: str) -> None:
+    """Sections of docs/evidence.md about verdicts are those that the kept results give; empty where nothing is kept."""
+    page = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")
+    assert getattr(judging_page, section)() in page
+
+
+def test_worlds_that_no_log_can_show_have_their_measured_numbers() -> None:
+    """Each `N of M` in the table of docs/judging.md is the count of one variant's wrong verdicts."""
+    cells = kept("adversarial")["cells"]
+    counts = set()
+    for world, variant in {(cell["world"], cell["variant"]) for cell in cells}:
+        own = [cell for cell in cells if (cell["world"], cell["variant"]) == (world, variant)]
+        counts.add((sum(cell["wrong_better"]["count"] for cell in own), sum(cell["logs"] for cell in own)))
+    text = (ROOT / "docs/judging.md").read_text(encoding="utf-8")
+    table = text.split("| what the log does not hold |")[1].split("\n\n")[0]
+    told = [(int(wrong), int(of)) for wrong, of in re.findall(r"\| (\d+) of (\d+) \|", table)]
+    assert len(told) == 10
+    assert set(told) <= counts

@@ -14,6 +14,7 @@ from benchmarks.choose_limits import (
     _nested,
     judged,
     named,
+    preferred,
     rows_read,
     table,
 )
@@ -48,6 +49,19 @@ def test_looking_limits_up_decides_as_the_judge_does(study, change):
     limits = Limits(**{**named(Limits()), **change})
     asked = [CODES[decision(rows[i]["shown"], limits)[0]] for i in some]
     assert rulings.of(limits)[some].tolist() == asked
+
+
+def test_no_limit_is_changed_for_less_than_one_answer_in_a_hundred():
+    present = Limits(unsupported_mass=0.1, largest_weight=0.1)
+    near, far = (Limits(unsupported_mass=0.2, largest_weight=weight) for weight in (0.1, 0.2))
+    assert preferred([(present, {"answered": 199}), (near, {"answered": 201})], present) == present
+    assert preferred([(present, {"answered": 198}), (near, {"answered": 201})], present) == near
+    assert preferred([(far, {"answered": 201}), (near, {"answered": 200})], present) == near
+    loose = Limits(unsupported_mass=0.3, largest_weight=0.1)
+    far, near = (Limits(unsupported_mass=mass, largest_weight=0.1) for mass in (0.02, 0.2))
+    assert preferred([(far, {"answered": 9}), (near, {"answered": 9})], loose) == near
+    looser, tighter = (Limits(largest_weight=0.1, unsupported_mass=mass) for mass in (0.2, 0.05))
+    assert preferred([(looser, {"answered": 9}), (tighter, {"answered": 9})], present) == tighter
 
 
 def test_each_limit_of_the_grid_refuses_something(study):

@@ -141,6 +141,17 @@ def test_rare_clicks_are_counted_in_clusters_where_there_are_some():
     assert together == pytest.approx(alone, rel=0.1)
 
 
+def test_two_clicks_of_one_person_carry_as_much_as_one():
+    """Fifteen people of two rows, who click in both: fifteen influences, not thirty, of which a third is expected."""
+    evidence = clicked(np.sort(np.r_[np.arange(0, 600, 40), np.arange(1, 600, 40)]))
+    in_people = dataclasses.replace(evidence, clusters=np.arange(600) // 2)
+    assert Case(in_people, None, NOTHING_KNOWN, QUICK).earning(100.0) == pytest.approx(5.5, rel=0.1)
+
+
+def test_returns_that_are_all_the_same_need_no_episode():
+    assert Case(clicked([]), None, NOTHING_KNOWN, QUICK).earning(200.0) == np.inf
+
+
 def test_many_clicks_under_the_policy_speak_for_themselves():
     """Ten clicks in 600 rows, nine of them where the policy goes: more than any chance would bring."""
     found = outcome(clicked([*range(0, 180, 20), 400]))

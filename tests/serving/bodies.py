@@ -6,6 +6,7 @@ ROW = {"age": 3.0, "dose": 1.0, "pressure": 1.0, "ward": "b", "sex": "m"}
 JSON = {"content-type": "application/json"}
 BODIES = {
     "a name": ({"observation": ROW | {"agee": 1.0}}, 422, "unknown feature 'agee': did you mean 'age'?"),
+    "none at all": ({"observation": {}}, 422, "the observation is empty. fix: give every feature a value"),
     "too few": ({"observation": {k: v for k, v in ROW.items() if k != "ward"}}, 422, "missing features ward"),
     "no value": ({"observation": ROW | {"age": None}}, 422, "'age' is missing or infinite in row 0"),
     "a string": ({"observation": ROW | {"age": "3"}}, 422, "'age' is a string, expected a number"),

@@ -148,7 +148,9 @@ def _named(columns: Mapping[str, NumpyArray], leaves: Mapping[str, Leaf]) -> dic
         raise SpecError(f"the log has no feature names. fix: pass arrays for {', '.join(leaves)}")
     missing = [name for name in known if name not in columns]
     if missing:
-        raise SpecError(f"missing features {', '.join(missing[:5])}: {nearest(missing[0], columns)}")
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        hint = nearest(missing[0], columns) if columns else "the observation is empty. fix: give every feature a value"
+        raise SpecError(f"missing features {', '.join(missing[:5])}{more}: {hint}")
     shapes = {name: list(columns[name].shape) for name in known}
     if any(len(shape) != 1 or shape != shapes[known[0]] for shape in shapes.values()):
         raise SpecError(f"features have shapes {shapes}, expected one value per row. fix: use equal 1-D columns")
