@@ -26,7 +26,8 @@ from scipy.stats import t as student
 from benchmarks.keep import keep
 from tidelog.ope.estimators.intervals import Confidence, bernstein, resampled_counts
 from tidelog.ope.estimators.ratios import means
-from tidelog.ope.estimators.risk import QUANTILES, Risk, Sample, bands_of, summary
+from tidelog.ope.estimators.risk import QUANTILES, Risk, summary
+from tidelog.ope.estimators.risk_bands import Sample, bands_of
 from tidelog.ope.estimators.sequential import log_weights
 from tidelog.ope.evidence.evidence import Evidence
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.ope.estimators.risk import Band, Compared, Risk
+from tidelog.ope.estimators.risk import Compared, Risk
+from tidelog.ope.estimators.risk_bands import Band
 from tidelog.ope.estimators.support import Estimate
 from tidelog.ope.verdict.results import Verdict, percent
 from tidelog.ope.verdict.verdict_store import SavedVerdict
