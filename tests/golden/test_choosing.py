@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.losses.next_item_losses import importance, next_item_error, sampled_error, standardised
+from tidelog.recommend.next_item import next_item_error, sampled_error
+from tidelog.recommend.ranking import standardised
+from tidelog.recommend.recommender_bcq import importance
 
 
 def test_no_item_is_left_out_of_the_sum():

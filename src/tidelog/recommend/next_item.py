@@ -20,9 +20,10 @@ from scipy import sparse
 
 from tidelog.algorithms.core.sampling import Batch, Gathered
 from tidelog.errors import ConfigError
-from tidelog.losses.next_item_losses import next_item_error, sampled_error
+from tidelog.losses.imitation import pick
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.networks import HistoryEncoder, Items, Table
+from tidelog.types import same_shape
 
 InitialVectors: TypeAlias = Callable[[Interactions, int, int], Any]  # (log, D, seed) -> rows [N, D] of the table, None
 EXAMINED = 16  # windows whose most likely item is computed in a large catalogue
@@ -175,6 +176,27 @@ def encode_windows(
 def item_logits(states: jax.Array, items: Items) -> jax.Array:
     """Return logits [..., N + 1] of all items in states [..., D]; -inf for no item."""
     return (states @ items.vectors.T + items.bias).at[..., 0].set(-jnp.inf)
+
+
+def next_item_error(logits: jax.Array, item: jax.Array) -> jax.Array:
+    """Negative log-likelihood of the next item: logits [..., N + 1], item [...] counted from 1 -> [...].
+
+    Index 0 is no item: its logit is excluded from the sum.
+    """
+    items = logits.at[..., 0].set(-jnp.inf)
+    return jax.nn.logsumexp(items, axis=-1) - pick(logits, item)
+
+
+def sampled_error(logit: jax.Array, others: jax.Array, log_expected: jax.Array, hit: jax.Array) -> jax.Array:
+    """Sampled negative log-likelihood: the item's logit [...], those of sampled items [..., S] -> [...].
+
+    `log_expected` [S] is the log of the expected count of each sampled item in the sample; it is subtracted, and the
+    sum then estimates the whole catalogue (Bengio and Senecal 2008). `hit` [..., S] marks sampled items that equal the
+    item; they count only once.
+    """
+    same_shape(others=others, hit=hit)
+    corrected = jnp.where(hit, -jnp.inf, others - log_expected)
+    return jnp.logaddexp(logit, jax.nn.logsumexp(corrected, axis=-1)) - logit
 
 
 def next_item_loss(

@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.errors import ConfigError
-from tidelog.losses.next_item_losses import standardised
 from tidelog.networks.recipe import whole
 from tidelog.recommend.networks import (
     ItemGeneration,
@@ -30,7 +29,7 @@ from tidelog.recommend.networks import (
 from tidelog.recommend.next_item import NextItemModel
 from tidelog.runtime.ranking import ROWS, Bools, Floats, Integers, Ranker, RankingFunctions, top_k
 from tidelog.support import supported
-from tidelog.types import Histories
+from tidelog.types import Histories, same_shape
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -69,6 +68,15 @@ def queries(config: Any, params: PolicyParams, seen: Histories, key: jax.Array |
     latents = params.latents if key is None else clipped_latents(key, params.latents.shape, config.latent_clip)
     vectors = decode_items(params.generation, states[:, None], latents[None], config.phi)
     return jnp.concatenate([queries, jnp.pad(vectors, ((0, 0), (0, 0), (0, 1)))], axis=1)
+
+
+def standardised(values: jax.Array, among: jax.Array) -> jax.Array:
+    """Values [..., K] minus mean, over standard deviation, both of marked ones [..., K]; 0 where all are equal."""
+    same_shape(values=values, among=among)
+    count = jnp.maximum(jnp.sum(among, axis=-1, keepdims=True), 1)
+    mean = jnp.sum(values, axis=-1, keepdims=True, where=among) / count
+    variance = jnp.sum(jnp.square(values - mean), axis=-1, keepdims=True, where=among) / count
+    return jnp.where(among & (variance > 1e-12), (values - mean) * jax.lax.rsqrt(jnp.maximum(variance, 1e-12)), 0.0)
 
 
 def score_items(

@@ -52,7 +52,6 @@ from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.running_statistics import Running, add_batch, deviation, empty_statistics
 from tidelog.algorithms.core.sampling import Batch, Sampler
 from tidelog.errors import ConfigError, SpecError
-from tidelog.losses.next_item_losses import importance
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error
 from tidelog.networks.mlp import host_generator
@@ -280,6 +279,12 @@ class Negatives(NamedTuple):
     vectors: jax.Array  # [B, T, D]
     target: jax.Array  # [B, T]
     weight: jax.Array  # [B, T]
+
+
+def importance(log_wanted: jax.Array, log_drawn: jax.Array) -> jax.Array:
+    """Importance weights of mean 1 for items drawn from another distribution: log-probabilities [...] -> [...]."""
+    same_shape(log_wanted=log_wanted, log_drawn=log_drawn)
+    return jax.nn.softmax((log_wanted - log_drawn).reshape(-1)).reshape(log_drawn.shape) * log_drawn.size
 
 
 def negative_items(
