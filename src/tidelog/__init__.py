@@ -76,7 +76,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tidelog import testing
-    from tidelog.algorithms import register
     from tidelog.algorithms.bc import BC
     from tidelog.algorithms.bcq import BCQ
     from tidelog.algorithms.core.hyperparameters import hyperparameters, number, static
@@ -84,6 +83,7 @@ if TYPE_CHECKING:
     from tidelog.algorithms.core.short_form import follow_targets, gradient_steps
     from tidelog.algorithms.discrete_bcq import DiscreteBCQ
     from tidelog.algorithms.iql import IQL
+    from tidelog.algorithms.names import register
     from tidelog.algorithms.off_policy_ppg import OffPolicyPPG
     from tidelog.algorithms.ppg import PPG, PPO
     from tidelog.data.core.columns import Columns
@@ -132,7 +132,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "policies.export.artefact": ("export",),
     "policies.policy": ("Policy", "load_policy"),
     "policies.rollout": ("collect", "rollout"),
-    "algorithms": ("register",),
+    "algorithms.names": ("register",),
     "algorithms.bc": ("BC",),
     "algorithms.core.hyperparameters": ("hyperparameters", "number", "static"),
     "algorithms.core.short_form": ("follow_targets", "gradient_steps"),

@@ -17,9 +17,9 @@ import jax
 import numpy as np
 
 from tidelog import runtime
-from tidelog.algorithms import learns_online, ranks
 from tidelog.algorithms.core.contract import Algorithm, Portable
 from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.algorithms.names import learns_online, ranks
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.ope.estimators.estimate import estimate

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tidelog import BC, IQL, ConfigError
-from tidelog.algorithms import ALGORITHMS, algorithm_class, algorithm_name, check_fit
 from tidelog.algorithms.core.hyperparameters import (
     from_config,
     hyperparameters,
@@ -18,6 +17,7 @@ from tidelog.algorithms.core.hyperparameters import (
     to_config,
 )
 from tidelog.algorithms.iql import PRESETS
+from tidelog.algorithms.names import ALGORITHMS, algorithm_class, algorithm_name, check_fit
 from tidelog.errors import SpecError
 from tidelog.training.engine.learner import as_arrays
 from tidelog.types import Discrete, MultiDiscrete, Spec, Vector

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from tidelog import Log
-from tidelog.algorithms import ALGORITHMS
 from tidelog.algorithms.core.sampling import Batch
+from tidelog.algorithms.names import ALGORITHMS
 from tidelog.data.scaling import Scaler
 from tidelog.training.engine.learner import as_arrays
 from tidelog.training.engine.stores import stores_of

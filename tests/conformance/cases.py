@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
 from tidelog import Log
-from tidelog.algorithms import algorithm_class
+from tidelog.algorithms.names import algorithm_class
 from tidelog.policies.named_arrays import named_arrays
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import as_arrays

@@ -11,12 +11,12 @@ import pytest
 
 from tests.algorithms.worlds import compiled, drawn, small, world
 from tidelog import ConfigError
-from tidelog.algorithms import check_fit
 from tidelog.algorithms.bcq import clipped_normal, target_value
 from tidelog.algorithms.bcq import drawn as noise_of
 from tidelog.algorithms.bcq import step as bcq_step
 from tidelog.algorithms.core.choosing_actions import EpsilonGreedy
 from tidelog.algorithms.discrete_bcq import seeing, step, step_along
+from tidelog.algorithms.names import check_fit
 from tidelog.errors import SpecError
 from tidelog.losses.td import huber
 from tidelog.support import best, supported

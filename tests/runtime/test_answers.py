@@ -8,7 +8,7 @@ import pytest
 
 from tests.runtime.cases import CASES, ONNX, WITHOUT, policy
 from tidelog import CheckpointError, ExportError, RecommenderBCQ, SpecError, runtime
-from tidelog.algorithms import ALGORITHMS
+from tidelog.algorithms.names import ALGORITHMS
 from tidelog.policies.export import parity
 from tidelog.policies.export.artefact import Logged, export, recheck
 from tidelog.policies.export.parity import random_masks, random_observations

@@ -9,7 +9,7 @@ import pytest
 import tidelog as tl
 from tests.algorithms.players import tiny
 from tests.training.runs import chunks_of, finish, stop_at
-from tidelog.algorithms import check_fit
+from tidelog.algorithms.names import check_fit
 from tidelog.cli import main
 from tidelog.envs import registry
 from tidelog.envs.toys import PointMass

@@ -24,8 +24,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms import algorithm_class, names
 from tidelog.algorithms.discrete_bcq import DiscreteBCQ
+from tidelog.algorithms.names import algorithm_class, names
 from tidelog.bench.plain import discrete_bcq_loop
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler

@@ -81,7 +81,7 @@ def _without_plugins(words: list[str]) -> list[str]:
             rest.append(word)
     if plugins:
         sys.path.insert(0, str(Path.cwd()))  # the console script does not look there, `python -m tidelog` does
-        algorithms = importlib.import_module("tidelog.algorithms")
+        algorithms = importlib.import_module("tidelog.algorithms.names")
         for plugin in plugins:
             algorithms.load_plugin(plugin)
     return rest

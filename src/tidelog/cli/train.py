@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tidelog.algorithms import configured, learns_online, names, ranks
 from tidelog.algorithms.core.hyperparameters import chosen_preset
+from tidelog.algorithms.names import configured, learns_online, names, ranks
 from tidelog.cli.act import open_policy
 from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder, sink_of
 from tidelog.cli.flags import (

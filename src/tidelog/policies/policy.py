@@ -22,9 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.algorithms import algorithm_class, algorithm_name
 from tidelog.algorithms.core.contract import Portable
 from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.algorithms.names import algorithm_class, algorithm_name
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, ExportError, SpecError
 from tidelog.networks.recipe import named

@@ -7,9 +7,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from tidelog.algorithms import as_algorithms, check_fit, check_source
 from tidelog.algorithms.core.hyperparameters import same_program
 from tidelog.algorithms.core.optimisation import copied
+from tidelog.algorithms.names import as_algorithms, check_fit, check_source
 from tidelog.data.log import Log
 from tidelog.data.overlap import Sketch
 from tidelog.data.scaling import Scaler

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tidelog.algorithms import as_algorithms, check_fit, check_source, names
 from tidelog.algorithms.core.hyperparameters import same_program
+from tidelog.algorithms.names import as_algorithms, check_fit, check_source, names
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError

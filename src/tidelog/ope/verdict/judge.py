@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.algorithms import algorithm_name
+from tidelog.algorithms.names import algorithm_name
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.ope.assumptions.independence import with_detected_clusters

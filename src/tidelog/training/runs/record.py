@@ -15,8 +15,8 @@ import jax
 import msgspec
 import numpy as np
 
-from tidelog.algorithms import algorithm_class, algorithm_name
 from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.algorithms.names import algorithm_class, algorithm_name
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError
