@@ -18,11 +18,13 @@ from tidelog.judging.evidence import Evidence, Floats
 from tidelog.judging.findings import (
     Finding,
     assumption_findings,
+    carrying_finding,
     chosen_finding,
     earning_finding,
     excess_finding,
     habit_finding,
     overlap_finding,
+    range_finding,
     support_findings,
     unshown_finding,
 )
@@ -237,7 +239,7 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
         lacking += support_findings(
             found.support, limits, deterministic=deterministic, visits=found.visits, estimated=found.estimated
         )
-        lacking += earning_finding(found.earning, limits)
+        lacking += few_episodes_findings(found, limits)
         lacking += unshown_share_findings(found, limits)
     if lacking:
         return "unsupported", lacking
@@ -249,6 +251,11 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
     if found.by_products is not None and not support_findings(found.by_products, limits, estimated=found.estimated):
         against = [*found.against_by_products, *against]
     return ("no difference shown", against) if against else (found.side, [])
+
+
+def few_episodes_findings(found: Shown, limits: Limits) -> list[Finding]:
+    """The limit on how many episodes carry the difference: another one for products than for ratios of visits."""
+    return (carrying_finding if found.visits else earning_finding)(found.earning, limits)
 
 
 def unshown_share_findings(found: Shown, limits: Limits) -> list[Finding]:
@@ -273,7 +280,7 @@ def _bound_findings(found: Shown) -> list[Finding]:
 
 def _unable(case: Case, difference: Interval) -> list[Finding]:
     if case.able and np.isfinite(difference.low) and np.isfinite(difference.high):
-        return []
+        return _out_of_range(case, difference)
     advice = "judge a policy that stays closer to what the logger did"
     if case.deciding == "drl" and not case.able:
         sentence = (
@@ -290,6 +297,15 @@ def _unable(case: Case, difference: Interval) -> list[Finding]:
             )
         ]
     return [Finding("weight", "at some step no recorded episode has gone on as the policy would have", advice)]
+
+
+def _out_of_range(case: Case, difference: Interval) -> list[Finding]:
+    """Whether the policy would return more, or less, on average than any episode of the log did."""
+    logged, limits = logged_return(case.policy).contributions, case.limits
+    low = min([float(logged.min()), *([] if limits.lowest_return is None else [limits.lowest_return])])
+    high = max([float(logged.max()), *([] if limits.highest_return is None else [limits.highest_return])])
+    slack = ROUNDING * max(abs(low), abs(high))
+    return range_finding(logged_return(case.policy).estimate + difference.estimate, low - slack, high + slack)
 
 
 def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Finding], list[Finding]]:

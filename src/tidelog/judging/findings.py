@@ -206,6 +206,30 @@ def earning_finding(episodes: float, limits: Limits) -> list[Finding]:
     return [Finding("earning_episodes", sentence, "collect more episodes, so that rare rewards come often enough")]
 
 
+def carrying_finding(episodes: float, limits: Limits) -> list[Finding]:
+    """Whether enough episodes carry a difference by ratios of visits, which no return of the log keeps in bounds."""
+    if not episodes < limits.carrying_episodes:
+        return []
+    sentence = (
+        f"what is known of the difference rests on about {episodes:.1f} episodes, because the policy often comes to "
+        f"states that the log hardly knows; at least {limits.carrying_episodes:g} are needed"
+    )
+    return [Finding("carrying_episodes", sentence, "judge a policy closer to the logger, or collect more episodes")]
+
+
+def range_finding(estimate: float, low: float, high: float) -> list[Finding]:
+    """Whether the policy's estimated mean return lies among the returns of the log."""
+    if low <= estimate <= high:
+        return []
+    side, name, end = ("highest", "highest_return", high) if estimate > high else ("lowest", "lowest_return", low)
+    sentence = (
+        f"the policy's mean return would be {estimate:.4g}, which is beyond the {side} return of any episode of the "
+        f"log, {end:.4g}: the estimate is not credible"
+    )
+    advice = f"judge a policy closer to the logger; where such returns are possible, set Limits({name}=...)"
+    return [Finding("range", sentence, advice)]
+
+
 def overlap_finding(overlap: Overlap | None, limits: Limits) -> list[Finding]:
     """Whether the policy learnt from the episodes that it is judged on."""
     if overlap is None or not overlap.exceeds(limits.overlap):

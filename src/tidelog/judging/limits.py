@@ -22,7 +22,8 @@ class Limits:
     mean_weight_errors: float = 2.0  # the mean weight is 1 within so many of its standard errors
     unsupported_mass: float = 0.10  # at most this share of the target's actions is one that the logger hardly took
     unshown_share: float = 0.10  # of the policy's actions that no other episode shows, beyond the logger's own
-    earning_episodes: float = 4.0  # so many episodes, at least, carry the difference where rewards are rare
+    earning_episodes: float = 4.0  # so many episodes, at least, carry the difference where rewards are rare,
+    carrying_episodes: float = 10.0  # and so many where ratios of visits decide
     horizon: int = 50  # longer episodes are judged by ratios of visits and not by products of ratios
     odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds, and "better" must stand
     overlap: float = 0.01  # at most this share of the judged episodes was learnt from
@@ -56,6 +57,7 @@ _RANGES: dict[str, tuple[float, Any]] = {
     "unsupported_mass": (0.0, 1.0),
     "unshown_share": (0.0, 1.0),
     "earning_episodes": (0.0, _ANY),
+    "carrying_episodes": (0.0, _ANY),
     "horizon": (1, _ANY),
     "odds_ratio": (1.0, 1e6),
     "overlap": (0.0, 1.0),
