@@ -46,11 +46,12 @@ def policies() -> dict[str, np.ndarray]:
     }
 
 
-def sepsis(seed: int, asked: str | None) -> list[dict]:
-    """What is shown of every policy from one log, with recorded (None) or estimated propensities."""
+def sepsis(seed: int, asked: str | None, names: Sequence[str] | None = None) -> list[dict]:
+    """What is shown of policies (None: all) from one log, with recorded (None) or estimated propensities."""
     here, log = world("icu-sepsis"), made_log("icu-sepsis", EPISODES, seed)
     about = {"problem": "icu-sepsis", "episodes": EPISODES, "propensities": asked or "recorded", "seed": seed}
-    made, find = policies(), _lookup("icu-sepsis")
+    made = {name: chances for name, chances in policies().items() if names is None or name in names}
+    find = _lookup("icu-sepsis")
     tables = {name: Table(chances, find) for name, chances in made.items()}
     found = evidence(tables, log, seed, propensities=asked, model="tabular")
     worth = {
@@ -111,8 +112,10 @@ def study(logs: int) -> dict:
 
 
 def report(logs: int) -> dict:
-    """Verdicts at the defaults on logs that nobody looked at."""
-    rows = judged(sepsis, [(seed, how) for seed in range(FRESH, FRESH + logs) for how in (None, "estimated")])
+    """Verdicts at the defaults on fresh logs, of the policies that the calibration study does not have."""
+    names = [name for name in policies() if name not in world("icu-sepsis").targets]
+    seeds = range(FRESH, FRESH + logs)
+    rows = judged(sepsis, [(seed, how, names) for seed in seeds for how in (None, "estimated")])
     each = {name: {"truth": group[0]["truth"], **summary(group)} for name, group in grouped(rows).items()}
     return {"logs": logs, "first_seed": FRESH, "summary": summary(rows), "each": each}
 

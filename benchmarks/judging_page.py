@@ -316,7 +316,7 @@ number is {found["chosen"]:g}. The rule on estimates beyond all returns of the l
 {_header("least", "answered", "covered", "wrong", "kept")}
 {tried}
 
-ICU-Sepsis at the defaults on logs that nobody had looked at:
+ICU-Sepsis at the defaults on fresh logs, policies that the study above does not have:
 
 {_header("policy", "propensities", "true difference", "unsupported", "better", "worse", "interval covers")}
 {rows}
