@@ -51,7 +51,7 @@ LOGS, FEW = 400, 40  # logs of each size of the problem that is quick to judge, 
 SCRATCH = Path(tempfile.gettempdir()) / "tidelog-calibration"
 KEYS = ("problem", "propensities", "episodes", "target")
 REFITS, REFIT_LOGS, REFIT_EPISODES = 50, 2, 2_500
-FIRST_SEED, LEARNT_SEED = 1_000, 1
+FIRST_SEED, SEPSIS_SEED, LEARNT_SEED = 1_000, 3_000, 1  # of logs; of ICU-Sepsis; of what IQL learnt from
 TORQUE, NOISE = Continuous((-2.0,), (2.0,)), 0.5  # of Pendulum, and of its logger: a share of half the range
 
 
@@ -330,14 +330,19 @@ def refits(seed: int) -> dict:
 # The whole study.
 
 
-def jobs(first: int = FIRST_SEED, logs: int = LOGS, few: int = FEW) -> Iterator[tuple]:
-    """Everything that is judged, a function and its arguments; the first logs of every problem come first."""
+def jobs(first: int, logs: int, few: int, sepsis: int | None = None) -> Iterator[tuple]:
+    """Everything that is judged, a function and its arguments; the first logs of every problem come first.
+
+    Logs of ICU-Sepsis have the seeds from `sepsis` on, if given: those from 1,000 on were looked at before
+    `carrying_episodes` was chosen.
+    """
     for seed in range(first, first + logs):
         sizes = (2_500, 8_000)
         yield from ((exact, "treatment", size, seed, "recorded") for size in sizes)
         yield from ((exact, "treatment", size, seed, "estimated") for size in sizes if (seed - first) % 2 == 0)
         if seed < first + few:
-            yield from ((exact, "icu-sepsis", 10_000, seed, asked) for asked in PROPENSITIES)
+            own = seed if sepsis is None else seed - first + sepsis
+            yield from ((exact, "icu-sepsis", 10_000, own, asked) for asked in PROPENSITIES)
         if seed < first + few // 2:
             yield from ((cartpole, 300, seed), (pendulum, 100, seed))
 
@@ -361,7 +366,7 @@ def done(chosen: Sequence[tuple], processes: int, scratch: Path) -> list[list[di
 
 def study(logs: int = LOGS, few: int = FEW, processes: int = 2, scratch: Path | None = None) -> dict:
     """Judge everything, and keep what came of it."""
-    found = done(list(jobs(FIRST_SEED, logs, few)), processes, scratch or SCRATCH)
+    found = done(list(jobs(FIRST_SEED, logs, few, SEPSIS_SEED)), processes, scratch or SCRATCH)
     rows = [row for part in found for row in part]
     content = {"logs": logs, "few": few, "state": state(), "summary": summary(rows), "groups": grouped(rows)}
     content["refits"] = [refits(seed) for seed in range(FIRST_SEED, FIRST_SEED + REFIT_LOGS)]

@@ -126,7 +126,9 @@ def test_a_policy_of_another_make_is_judged() -> None:
     assert "clicked when Thompson sampling chose: 0.00690" in done.stdout
 
 
-@pytest.mark.parametrize("section", ["adversarial", "calibration", "judges", "judging_speed", "looks", "risk_bands"])
+@pytest.mark.parametrize(
+    "section", ["adversarial", "calibration", "carrying", "judges", "judging_speed", "looks", "risk_bands"]
+)
 def test_evidence_says_what_its_results_say(section: str) -> None:
     """Sections of docs/evidence.md about verdicts are those that the kept results give; empty where nothing is kept."""
     page = (ROOT / "docs/evidence.md").read_text(encoding="utf-8")

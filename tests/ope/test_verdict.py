@@ -162,7 +162,7 @@ def test_long_products_contradict_where_they_have_support():
     """Nearly no weight on what was earned: ratios of visits say what the model says, which is far too high."""
     high = {"model": np.full(1200, 9.0), "model_target": np.full(1200, 9.0), "model_all": None}
     lied = episodes(-1.0, occupancy=0.01 + 1e-4 * (np.arange(1200) % 7), **high)
-    limits = dataclasses.replace(QUICK, horizon=2, mean_weight_errors=1e9)
+    limits = dataclasses.replace(QUICK, horizon=2, mean_weight_errors=1e9, highest_return=20.0)
     found = outcome(lied, limits)
     assert found.difference.low > 0
     assert (found.decision, set(rules(found))) == ("no difference shown", {"contradiction"})
@@ -195,6 +195,36 @@ def test_visits_have_support_of_their_own():
     assert rules(halved) == ["mean_weight"]
     assert "occupancy-weighted terminations average 0.5 (expected 1.00)" in halved.findings[0].sentence
     assert "--discount 0.9" in halved.findings[0].advice
+
+
+def test_visits_that_five_episodes_carry_are_no_basis():
+    """Ratios of 60 at five first steps, which the model rates too low: most of the difference is theirs."""
+    short = dataclasses.replace(QUICK, horizon=2)
+    plain = episodes()
+    first = 3 * np.arange(20, 400, 80)
+    weights, rated = plain.occupancy.copy(), plain.model.copy()
+    weights[first], rated[first] = 60.0, plain.model[first] - 1.5
+    evidence = episodes(occupancy=weights, model=rated)
+    found = outcome(evidence, short)
+    assert found.difference.low > 0.15, "the true difference"
+    assert (found.decision, rules(found)) == ("unsupported", ["carrying_episodes"])
+    assert "rests on about 3.5 episodes" in found.findings[0].sentence
+    assert outcome(evidence, dataclasses.replace(short, carrying_episodes=3.0)).decision == "better"
+    assert outcome(evidence, dataclasses.replace(QUICK, carrying_episodes=1e9)).decision == "better", "products decide"
+
+
+@pytest.mark.parametrize(("sign", "side"), [(1.0, "highest"), (-1.0, "lowest")])
+def test_a_mean_return_that_no_episode_had_is_not_credible(sign, side):
+    """Nearly no weight on what was earned, and a model that promises 9 where the log has at most 3."""
+    wrong = {"model": np.full(1200, sign * 9.0), "model_target": np.full(1200, sign * 9.0), "model_all": None}
+    evidence = episodes(occupancy=0.01 + 1e-4 * (np.arange(1200) % 7), **wrong)
+    limits = dataclasses.replace(QUICK, horizon=2, mean_weight_errors=1e9)
+    found = outcome(evidence, limits)
+    assert found.decision == "unsupported"
+    assert "range" in rules(found)
+    assert f"the {side} return of any episode in the log" in found.findings[0].sentence
+    possible = dataclasses.replace(limits, **{f"{side}_return": sign * 20.0})
+    assert "range" not in rules(outcome(evidence, possible))
 
 
 def test_a_step_without_any_weight_is_no_number():

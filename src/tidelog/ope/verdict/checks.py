@@ -271,6 +271,32 @@ def earning_finding(episodes: float, limits: Limits) -> list[Finding]:
     return [Finding("earning_episodes", sentence, "collect more episodes, because rare rewards occur too seldom here")]
 
 
+def carrying_finding(episodes: float, limits: Limits) -> list[Finding]:
+    """Whether enough episodes carry a difference that occupancy ratios estimate, which no logged return bounds."""
+    if not episodes < limits.carrying_episodes:
+        return []
+    sentence = (
+        f"the difference rests on about {episodes:.1f} episodes, because the policy often visits states that the log "
+        f"rarely contains; at least {limits.carrying_episodes:g} are needed"
+    )
+    return [Finding("carrying_episodes", sentence, "judge a policy closer to the logger, or collect more episodes")]
+
+
+def range_finding(estimate: float, low: float, high: float) -> list[Finding]:
+    """Whether the policy's estimated mean return is within the returns of the log."""
+    if low <= estimate <= high:
+        return []
+    side, word, name, end = (
+        ("highest", "above", "highest_return", high) if estimate > high else ("lowest", "below", "lowest_return", low)
+    )
+    sentence = (
+        f"the estimated mean return of the policy, {estimate:.4g}, is {word} the {side} return of any episode in the "
+        f"log, {end:.4g}: the estimate is not credible"
+    )
+    advice = f"judge a policy closer to the logger; if such returns are possible, set Limits({name}=...)"
+    return [Finding("range", sentence, advice)]
+
+
 class Reuse(NamedTuple):
     """Overlaps with the judged episodes; None if unknown."""
 

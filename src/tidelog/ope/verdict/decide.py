@@ -29,11 +29,13 @@ from tidelog.ope.verdict.checks import (
     Finding,
     Reuse,
     assumption_findings,
+    carrying_finding,
     chosen_finding,
     earning_finding,
     excess_finding,
     habit_finding,
     overlap_finding,
+    range_finding,
     support_findings,
     unshown_finding,
 )
@@ -251,7 +253,7 @@ def apply_limits(
         violations += support_findings(
             found.support, limits, deterministic=deterministic, visits=found.visits, estimated=found.estimated
         )
-        violations += earning_finding(found.earning, limits)
+        violations += few_episodes_findings(found, limits)
         violations += unshown_share_findings(found, limits)
     if violations:
         return "unsupported", violations
@@ -263,6 +265,11 @@ def apply_limits(
     if found.by_products is not None and not support_findings(found.by_products, limits, estimated=found.estimated):
         against = [*found.against_by_products, *against]
     return ("no difference shown", against) if against else (found.side, [])
+
+
+def few_episodes_findings(found: Undecided, limits: Limits) -> list[Finding]:
+    """The limit on how many episodes carry the difference: one for products of ratios, one for occupancy ratios."""
+    return (carrying_finding if found.visits else earning_finding)(found.earning, limits)
 
 
 def unshown_share_findings(found: Undecided, limits: Limits) -> list[Finding]:
@@ -287,7 +294,7 @@ def _bound_findings(found: Undecided) -> list[Finding]:
 
 def _unable(case: Case, difference: Interval) -> list[Finding]:
     if case.able and np.isfinite(difference.low) and np.isfinite(difference.high):
-        return []
+        return _out_of_range(case, difference)
     advice = "judge a policy that stays closer to the logger's decisions"
     if case.deciding == "drl" and not case.able:
         sentence = (
@@ -304,6 +311,15 @@ def _unable(case: Case, difference: Interval) -> list[Finding]:
             )
         ]
     return [Finding("weight", "at some step no recorded episode agrees with the policy's decisions so far", advice)]
+
+
+def _out_of_range(case: Case, difference: Interval) -> list[Finding]:
+    """Whether the policy's estimated mean return is above or below the returns of all episodes in the log."""
+    logged, limits = logged_return(case.policy).contributions, case.limits
+    low = min([float(logged.min()), *([] if limits.lowest_return is None else [limits.lowest_return])])
+    high = max([float(logged.max()), *([] if limits.highest_return is None else [limits.highest_return])])
+    slack = ROUNDING * max(abs(low), abs(high))
+    return range_finding(logged_return(case.policy).estimate + difference.estimate, low - slack, high + slack)
 
 
 def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Finding], list[Finding]]:

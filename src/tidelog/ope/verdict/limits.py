@@ -23,6 +23,7 @@ class Limits:
     unsupported_mass: float = 0.10  # largest share of the target's actions that the logger hardly took
     unshown_share: float = 0.10  # largest excess over the logger's share of actions that no other episode shows
     earning_episodes: float = 4.0  # smallest number of episodes that carry the difference, where rewards are rare
+    carrying_episodes: float = 10.0  # smallest such number where occupancy ratios decide
     horizon: int = 50  # longer episodes are judged by occupancy ratios, not by products of ratios
     odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds; "better" must still hold
     overlap: float = 0.01  # largest share of the judged episodes that the policy may have learnt from
@@ -56,6 +57,7 @@ _RANGES: dict[str, tuple[float, Any]] = {
     "unsupported_mass": (0.0, 1.0),
     "unshown_share": (0.0, 1.0),
     "earning_episodes": (0.0, _ANY),
+    "carrying_episodes": (0.0, _ANY),
     "horizon": (1, _ANY),
     "odds_ratio": (1.0, 1e6),
     "overlap": (0.0, 1.0),
