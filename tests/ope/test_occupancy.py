@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
+from benchmarks import calibration
+from tests.ope.cases import NOTHING_KNOWN
 from tests.ope.played import better, played, policy_of, random_policy, random_problem, treated
 from tests.ope.test_tabular import exact_counts
-from tidelog import Log
+from tests.shared import shared
+from tidelog import Limits, Log
 from tidelog.envs.treatment import treatment
 from tidelog.ope.estimators.sequential import double_reinforcement, marginal_importance
 from tidelog.ope.evidence.episodes import episode_folds
@@ -13,6 +16,7 @@ from tidelog.ope.evidence.evidence import Evidence
 from tidelog.ope.evidence.target import Target, target_of
 from tidelog.ope.models.function_approximation import feature_ratios, solved_weights
 from tidelog.ope.models.tabular import by_state, count_model, flow, layered_flow, number_observations, tabular_ratios
+from tidelog.ope.verdict.decide import apply_limits
 
 
 def exact_visits(problem, policy, discount, steps):
@@ -124,3 +128,24 @@ def test_double_reinforcement_by_hand():
     )  # fmt: skip
     assert double_reinforcement(evidence).contributions == pytest.approx([2.0 + 2 * 1.5 + 4 * 0.5, 0.5 + 1.0])
     assert marginal_importance(evidence).contributions == pytest.approx([2.0 + 16.0, 1.0])
+
+
+def test_ratios_and_models_that_are_wrong_together_make_no_verdict():
+    """The best policy within the clinicians' support often comes to rare states; the truth is +0.079."""
+    shared("data/icu_sepsis/dynamics.npz")
+    name = "the best within its support"
+    policy = {name: calibration.Table(calibration.world("icu-sepsis").targets[name], calibration._lookup("icu-sepsis"))}
+    log = calibration.made_log("icu-sepsis", 10_000, 500)
+    found = calibration.evidence(policy, log, 500, propensities=None, model="tabular")[name]
+    assert found.difference.low > 0.5, "far from the truth"
+    assert [one.rule for one in found.unable] == ["range"], "the log's returns are 0 and 1"
+
+    def decided(seen, **changes):
+        said, findings = apply_limits(seen, Limits(**changes), NOTHING_KNOWN)
+        return said, [one.rule for one in findings]
+
+    any_return, open_limits = found._replace(unable=[]), {"carrying_episodes": 0.0}
+    assert decided(found) == ("unsupported", ["range", "carrying_episodes"])
+    assert decided(found, **open_limits) == ("unsupported", ["range"])
+    assert decided(any_return) == ("unsupported", ["carrying_episodes"])
+    assert decided(any_return, **open_limits) == ("better", []), "either rule closes it"
