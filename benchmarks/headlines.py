@@ -36,10 +36,26 @@ def _calibration(found: Found) -> str:
     return f"*better* wrong in {_share(one['better_though_not'])}; {answered:.0%} of {one['verdicts']:,} logs answered"
 
 
+def _carrying(found: Found) -> str:
+    fresh = kept("carrying_report")["summary"]
+    covered = fresh["covered"]
+    return f"at least {found['chosen']:g} episodes; on fresh logs {covered['count']} of {covered['of']} intervals cover"
+
+
 def _adversarial(found: Found) -> str:
     promises = found["promises"]
     held = promises.get("kept", 0) + promises.get("kept by its words", 0)
     return f"{held} of {len(found['cells'])} cells keep their promise, {promises.get('kept by its words', 0)} by words"
+
+
+def _looks(found: Found) -> str:
+    rows = found["rows"]
+    some = {
+        rule: sum(row["rules"][rule]["logs_with_some_better"] for row in rows)
+        for rule in ("alone", "ledger", "at once")
+    }
+    logs = sum(row["logs"] for row in rows)
+    return f"thirty policies on {logs} logs of noise: some *better* in {some['ledger']} by the ledger, {some['at once']} at once"
 
 
 def _judges(found: Found) -> str:
@@ -90,8 +106,10 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
     ),
     "fine_tuning_pendulum": lambda f: f"online - offline in return: {_interval(f['interval'])}",
     "calibration": _calibration,
+    "choose_carrying": _carrying,
     "adversarial": _adversarial,
     "judge_peers": _judges,
+    "looks": _looks,
     "cartpole_discrete_bcq": lambda f: f"discrete BCQ - BC in return: {_interval(f['interval'])}",
     "icu_sepsis_bcq": lambda f: "value by threshold and size of the log",
     "risk_bands": lambda f: (
