@@ -482,7 +482,6 @@ case("recommender: mean", encoder="mean", q_weight=0.5, joint=False)(recommended
 case("recommender: content", content=True, profile=False)(recommended)
 case("recommender: slates", slates=True, negative_weight=0.5, exclude_seen=True)(recommended)
 case("recommender: sampled", full_softmax=0, sampled_items=4)(recommended)
-case("recommender: from disk", mapped=True)(recommended)
 
 
 @case("recommender: compared")
