@@ -463,12 +463,9 @@ def clicks(slates: bool = False) -> Any:
     return tl.read_interactions(frame, **roles)
 
 
-def recommended(folder: Path, slates: bool = False, mapped: bool = False, **changes: Any) -> Any:
+def recommended(folder: Path, slates: bool = False, **changes: Any) -> Any:
     """A recommender's states, reports, scores and lists."""
     log = clicks(slates)
-    if mapped:
-        log.save(folder / "log")
-        log = tl.open_interactions(folder / "log", memory_map=True)
     algorithm = tl.RecommenderBCQ(**{**RECOMMENDER, **changes})
     run = tl.fit(algorithm, log, UPDATES, 2, every=UPDATES // 2, held_out=0.25, progress=False)
     policy = run.policy(seed=0)
@@ -483,7 +480,6 @@ case("recommender: mean", encoder="mean", q_weight=0.5, joint=False)(recommended
 case("recommender: content", content=True, profile=False)(recommended)
 case("recommender: slates", slates=True, negative_weight=0.5, exclude_seen=True)(recommended)
 case("recommender: sampled", full_softmax=0, sampled_items=4)(recommended)
-case("recommender: from disk", mapped=True)(recommended)
 
 
 @case("recommender: compared")
