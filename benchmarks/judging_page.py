@@ -6,7 +6,10 @@ from typing import Any
 
 from benchmarks.keep import RESULTS, kept
 
-JUDGES = {"tidelog": "tidelog", "obp": "OBP", "sb-obp": "sb-obp", "scope-rl": "SCOPE-RL", "skdr-eval": "skdr-eval"}
+JUDGES = {
+    "tidelog": "tidelog", "obp": "OBP", "sb-obp": "sb-obp", "scope-rl": "SCOPE-RL", "skdr-eval": "skdr-eval",
+    "skdr-eval, its advice": "skdr-eval's advice to deploy",
+}  # fmt: skip
 JUDGE_COLUMNS = (
     "judge",
     "version",
