@@ -35,14 +35,8 @@ from benchmarks.adversarial import PROMISED
 from benchmarks.adversarial_worlds import WORLDS, Cell, cells
 from benchmarks.calibration import NOTHING_KNOWN, SCRATCH, decision, done, evidence, exact, jobs, row, share, shown_of
 from benchmarks.keep import keep, kept
-from tidelog.judging.deciding import (
-    Shown,
-    few_episodes_findings,
-    reported_difference,
-    ruled,
-    unshown_share_findings,
-)
-from tidelog.judging.findings import support_findings
+from tidelog.judging.deciding import Shown, reported_difference, ruled, unshown_share_findings
+from tidelog.judging.findings import few_episodes_finding, support_findings
 from tidelog.judging.limits import Limits
 
 NAME = "calibration_limits"
@@ -151,7 +145,7 @@ def _fails(found: Shown | None, limits: Limits) -> tuple[bool, bool, bool]:
         return True, True, True
     own = found.able and bool(
         support_findings(found.support, limits, visits=found.visits, estimated=found.estimated)
-        or few_episodes_findings(found, limits)
+        or few_episodes_finding(found.earning, limits, visits=found.visits)
         or unshown_share_findings(found, limits)
     )
     visits = found.by_visits is None or bool(

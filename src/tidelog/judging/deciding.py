@@ -18,10 +18,9 @@ from tidelog.judging.evidence import Evidence, Floats
 from tidelog.judging.findings import (
     Finding,
     assumption_findings,
-    carrying_finding,
     chosen_finding,
-    earning_finding,
     excess_finding,
+    few_episodes_finding,
     habit_finding,
     overlap_finding,
     range_finding,
@@ -239,7 +238,7 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
         lacking += support_findings(
             found.support, limits, deterministic=deterministic, visits=found.visits, estimated=found.estimated
         )
-        lacking += few_episodes_findings(found, limits)
+        lacking += few_episodes_finding(found.earning, limits, visits=found.visits)
         lacking += unshown_share_findings(found, limits)
     if lacking:
         return "unsupported", lacking
@@ -251,11 +250,6 @@ def ruled(found: Shown, limits: Limits, reuse: Reuse, *, deterministic: bool = F
     if found.by_products is not None and not support_findings(found.by_products, limits, estimated=found.estimated):
         against = [*found.against_by_products, *against]
     return ("no difference shown", against) if against else (found.side, [])
-
-
-def few_episodes_findings(found: Shown, limits: Limits) -> list[Finding]:
-    """The limit on how many episodes carry the difference: another one for products than for ratios of visits."""
-    return (carrying_finding if found.visits else earning_finding)(found.earning, limits)
 
 
 def unshown_share_findings(found: Shown, limits: Limits) -> list[Finding]:
@@ -302,8 +296,9 @@ def _unable(case: Case, difference: Interval) -> list[Finding]:
 def _out_of_range(case: Case, difference: Interval) -> list[Finding]:
     """Whether the policy would return more, or less, on average than any episode of the log did."""
     logged, limits = logged_return(case.policy).contributions, case.limits
-    low = min([float(logged.min()), *([] if limits.lowest_return is None else [limits.lowest_return])])
-    high = max([float(logged.max()), *([] if limits.highest_return is None else [limits.highest_return])])
+    low, high = float(logged.min()), float(logged.max())
+    low = low if limits.lowest_return is None else min(low, limits.lowest_return)
+    high = high if limits.highest_return is None else max(high, limits.highest_return)
     slack = ROUNDING * max(abs(low), abs(high))
     return range_finding(logged_return(case.policy).estimate + difference.estimate, low - slack, high + slack)
 

@@ -195,26 +195,21 @@ def assumption_findings(
     return found
 
 
-def earning_finding(episodes: float, limits: Limits) -> list[Finding]:
-    """Whether enough episodes earned something else than most for an interval to know how rare that is."""
-    if not episodes < limits.earning_episodes:
+def few_episodes_finding(episodes: float, limits: Limits, *, visits: bool) -> list[Finding]:
+    """Whether enough episodes carry the difference; `visits`: whether ratios of visits decide.
+
+    Products of ratios are short of episodes where rewards are rare, ratios of visits where states are. The latter need
+    more episodes, because no return of the log bounds what they estimate.
+    """
+    least = limits.carrying_episodes if visits else limits.earning_episodes
+    if not episodes < least:
         return []
-    sentence = (
-        f"what is known of the difference rests on about {episodes:.1f} episodes that earned something else than most; "
-        f"at least {limits.earning_episodes:g} are needed"
-    )
+    rests = f"the difference rests on about {episodes:.1f} episodes"
+    if visits:
+        sentence = f"{rests}, because the policy often comes to states that the log hardly knows; {least:g} are needed"
+        return [Finding("carrying_episodes", sentence, "judge a policy closer to the logger, or collect more episodes")]
+    sentence = f"{rests} that earned something else than most; {least:g} are needed"
     return [Finding("earning_episodes", sentence, "collect more episodes, so that rare rewards come often enough")]
-
-
-def carrying_finding(episodes: float, limits: Limits) -> list[Finding]:
-    """Whether enough episodes carry a difference by ratios of visits, which no return of the log keeps in bounds."""
-    if not episodes < limits.carrying_episodes:
-        return []
-    sentence = (
-        f"what is known of the difference rests on about {episodes:.1f} episodes, because the policy often comes to "
-        f"states that the log hardly knows; at least {limits.carrying_episodes:g} are needed"
-    )
-    return [Finding("carrying_episodes", sentence, "judge a policy closer to the logger, or collect more episodes")]
 
 
 def range_finding(estimate: float, low: float, high: float) -> list[Finding]:
@@ -223,8 +218,8 @@ def range_finding(estimate: float, low: float, high: float) -> list[Finding]:
         return []
     side, name, end = ("highest", "highest_return", high) if estimate > high else ("lowest", "lowest_return", low)
     sentence = (
-        f"the policy's mean return would be {estimate:.4g}, which is beyond the {side} return of any episode of the "
-        f"log, {end:.4g}: the estimate is not credible"
+        f"the policy's estimated mean return, {estimate:.4g}, is beyond the {side} return of any episode of the log, "
+        f"{end:.4g}: the estimate is not credible"
     )
     advice = f"judge a policy closer to the logger; where such returns are possible, set Limits({name}=...)"
     return [Finding("range", sentence, advice)]
