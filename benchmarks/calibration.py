@@ -130,7 +130,7 @@ def _icu() -> World:
 
 
 @cache
-def _lookup(name: str) -> Callable[[dict], np.ndarray]:
+def lookup(name: str) -> Callable[[dict], np.ndarray]:
     return state_finder(world(name).problem)
 
 
@@ -150,7 +150,7 @@ def made_log(name: str, episodes: int, seed: int) -> tl.Log:
     """Episodes of the logger, with its propensities."""
     here = world(name)
     environment = TabularEnvironment(here.problem, 500)
-    return log_of(environment.spec, play(environment, drawn_from(here.logger, _lookup(name)), episodes, seed))
+    return log_of(environment.spec, play(environment, drawn_from(here.logger, lookup(name)), episodes, seed))
 
 
 def drawn_from(table: np.ndarray, find: Callable[[dict], np.ndarray]):
@@ -169,7 +169,7 @@ def drawn_from(table: np.ndarray, find: Callable[[dict], np.ndarray]):
 def exact(name: str, episodes: int, seed: int, propensities: str) -> list[dict]:
     """What is shown of every target of a finite problem, from one log."""
     here, log = world(name), made_log(name, episodes, seed)
-    targets = {label: Table(target, _lookup(name)) for label, target in here.targets.items()}
+    targets = {label: Table(target, lookup(name)) for label, target in here.targets.items()}
     found = evidence(targets, log, seed, propensities=PROPENSITIES[propensities], model="tabular")
     about = {"problem": name, "episodes": episodes, "propensities": propensities, "seed": seed}
     return [{**about, "target": label, **row(found_of, gain(name, label))} for label, found_of in found.items()]
@@ -317,7 +317,7 @@ def _pendulum_policies() -> tuple[float, dict]:
 
 def refits(seed: int) -> dict:
     """Half the width of one verdict's interval, and of that from 50 resampled logs with everything fitted anew."""
-    target = Table(world("treatment").targets["a fifth optimal"], _lookup("treatment"))
+    target = Table(world("treatment").targets["a fifth optimal"], lookup("treatment"))
     log = made_log("treatment", REFIT_EPISODES, seed)
     once = tl.judge(target, log, seed=seed, ledger=False).difference
     generator = np.random.default_rng(seed)

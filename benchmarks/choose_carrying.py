@@ -20,7 +20,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import binomtest
 
-from benchmarks.calibration import Table, _lookup, cartpole, decision, evidence, made_log, row, shown_of, summary, world
+from benchmarks.calibration import Table, cartpole, decision, evidence, lookup, made_log, row, shown_of, summary, world
 from benchmarks.keep import keep
 from benchmarks.side_by_side import side_by_side
 from tidelog.ope.verdict.limits import Limits
@@ -51,7 +51,7 @@ def sepsis(seed: int, asked: str | None, names: Sequence[str] | None = None) -> 
     here, log = world("icu-sepsis"), made_log("icu-sepsis", EPISODES, seed)
     about = {"problem": "icu-sepsis", "episodes": EPISODES, "propensities": asked or "recorded", "seed": seed}
     made = {name: chances for name, chances in policies().items() if names is None or name in names}
-    find = _lookup("icu-sepsis")
+    find = lookup("icu-sepsis")
     tables = {name: Table(chances, find) for name, chances in made.items()}
     found = evidence(tables, log, seed, propensities=asked, model="tabular")
     worth = {

@@ -35,11 +35,10 @@ from benchmarks.adversarial import PROMISED
 from benchmarks.adversarial_worlds import WORLDS, Cell, cells
 from benchmarks.calibration import NOTHING_KNOWN, SCRATCH, decision, done, evidence, exact, jobs, row, share, shown_of
 from benchmarks.keep import keep, kept
-from tidelog.ope.verdict.checks import support_findings
+from tidelog.ope.verdict.checks import few_episodes_finding, support_findings
 from tidelog.ope.verdict.decide import (
     Undecided,
     apply_limits,
-    few_episodes_findings,
     reported_difference,
     unshown_share_findings,
 )
@@ -151,7 +150,7 @@ def _fails(found: Undecided | None, limits: Limits) -> tuple[bool, bool, bool]:
         return True, True, True
     own = found.able and bool(
         support_findings(found.support, limits, visits=found.visits, estimated=found.estimated)
-        or few_episodes_findings(found, limits)
+        or few_episodes_finding(found.earning, limits, visits=found.visits)
         or unshown_share_findings(found, limits)
     )
     visits = found.by_visits is None or bool(

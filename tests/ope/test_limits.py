@@ -33,6 +33,13 @@ def test_the_defaults_are_the_chosen_ones(study):
     assert named(Limits()) == study[0]["chosen"]
 
 
+def test_the_number_of_carrying_episodes_is_the_chosen_one():
+    found = kept("choose_carrying")
+    assert Limits().carrying_episodes == found["chosen"]
+    keeping = {one["least"]: one["keeps"] for one in found["tried"]}
+    assert not any(keeps for least, keeps in keeping.items() if least < found["chosen"]), "no smaller number keeps it"
+
+
 def test_kept_evidence_can_be_ruled_on_again(study):
     found, _, rulings, facts = study
     chosen, specified = (judged(facts, rulings.of(limits)) for limits in (Limits(), Limits(**SPECIFIED)))

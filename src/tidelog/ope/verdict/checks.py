@@ -260,26 +260,24 @@ def assumption_findings(
     return findings
 
 
-def earning_finding(episodes: float, limits: Limits) -> list[Finding]:
-    """Whether enough episodes have an unusual return for an interval to measure how rare it is."""
-    if not episodes < limits.earning_episodes:
+def few_episodes_finding(episodes: float, limits: Limits, *, visits: bool) -> list[Finding]:
+    """Whether enough episodes carry the difference; `visits`: whether occupancy ratios estimate it.
+
+    Products of ratios are short of episodes if rewards are rare, occupancy ratios if states are. The latter need more
+    episodes, because no logged return bounds what they estimate.
+    """
+    least = limits.carrying_episodes if visits else limits.earning_episodes
+    if not episodes < least:
         return []
-    sentence = (
-        f"the difference rests on about {episodes:.1f} episodes whose return is unlike most others; at least "
-        f"{limits.earning_episodes:g} are needed"
-    )
+    rests = f"the difference rests on about {episodes:.1f} episodes"
+    if visits:
+        sentence = (
+            f"{rests}, because the policy often visits states that the log rarely contains; at least {least:g} are "
+            "needed"
+        )
+        return [Finding("carrying_episodes", sentence, "judge a policy closer to the logger, or collect more episodes")]
+    sentence = f"{rests} whose return is unlike most others; at least {least:g} are needed"
     return [Finding("earning_episodes", sentence, "collect more episodes, because rare rewards occur too seldom here")]
-
-
-def carrying_finding(episodes: float, limits: Limits) -> list[Finding]:
-    """Whether enough episodes carry a difference that occupancy ratios estimate, which no logged return bounds."""
-    if not episodes < limits.carrying_episodes:
-        return []
-    sentence = (
-        f"the difference rests on about {episodes:.1f} episodes, because the policy often visits states that the log "
-        f"rarely contains; at least {limits.carrying_episodes:g} are needed"
-    )
-    return [Finding("carrying_episodes", sentence, "judge a policy closer to the logger, or collect more episodes")]
 
 
 def range_finding(estimate: float, low: float, high: float) -> list[Finding]:

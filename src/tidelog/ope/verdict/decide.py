@@ -29,10 +29,9 @@ from tidelog.ope.verdict.checks import (
     Finding,
     Reuse,
     assumption_findings,
-    carrying_finding,
     chosen_finding,
-    earning_finding,
     excess_finding,
+    few_episodes_finding,
     habit_finding,
     overlap_finding,
     range_finding,
@@ -253,7 +252,7 @@ def apply_limits(
         violations += support_findings(
             found.support, limits, deterministic=deterministic, visits=found.visits, estimated=found.estimated
         )
-        violations += few_episodes_findings(found, limits)
+        violations += few_episodes_finding(found.earning, limits, visits=found.visits)
         violations += unshown_share_findings(found, limits)
     if violations:
         return "unsupported", violations
@@ -265,11 +264,6 @@ def apply_limits(
     if found.by_products is not None and not support_findings(found.by_products, limits, estimated=found.estimated):
         against = [*found.against_by_products, *against]
     return ("no difference shown", against) if against else (found.side, [])
-
-
-def few_episodes_findings(found: Undecided, limits: Limits) -> list[Finding]:
-    """The limit on how many episodes carry the difference: one for products of ratios, one for occupancy ratios."""
-    return (carrying_finding if found.visits else earning_finding)(found.earning, limits)
 
 
 def unshown_share_findings(found: Undecided, limits: Limits) -> list[Finding]:
@@ -316,8 +310,9 @@ def _unable(case: Case, difference: Interval) -> list[Finding]:
 def _out_of_range(case: Case, difference: Interval) -> list[Finding]:
     """Whether the policy's estimated mean return is above or below the returns of all episodes in the log."""
     logged, limits = logged_return(case.policy).contributions, case.limits
-    low = min([float(logged.min()), *([] if limits.lowest_return is None else [limits.lowest_return])])
-    high = max([float(logged.max()), *([] if limits.highest_return is None else [limits.highest_return])])
+    low, high = float(logged.min()), float(logged.max())
+    low = low if limits.lowest_return is None else min(low, limits.lowest_return)
+    high = high if limits.highest_return is None else max(high, limits.highest_return)
     slack = ROUNDING * max(abs(low), abs(high))
     return range_finding(logged_return(case.policy).estimate + difference.estimate, low - slack, high + slack)
 
