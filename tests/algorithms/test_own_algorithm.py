@@ -18,6 +18,16 @@ from tidelog.algorithms.names import algorithm_class, load_plugin
 from tidelog.cli import main
 
 TINY = {"hidden": (16, 16), "batch_size": 32}
+OWN = {name: registry.ALGORITHMS.pop(name) for name in ("cql", "td3-bc")}  # other files know the built-in ones alone
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    """The two examples, registered while this file runs."""
+    registry.ALGORITHMS.update(OWN)
+    yield
+    for name in OWN:
+        registry.ALGORITHMS.pop(name, None)
 
 
 @pytest.fixture

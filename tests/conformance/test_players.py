@@ -27,11 +27,11 @@ from tests.conformance.cases import differ, finite, same
 from tidelog import PPG, ConfigError, OffPolicyPPG, SpecError, fit, learn
 from tidelog.algorithms.core.hyperparameters import from_config, to_config
 from tidelog.algorithms.core.sampling import Sampler
-from tidelog.algorithms.off_policy_ppg import judged
+from tidelog.algorithms.off_policy_ppg import with_policy_inputs
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import Phasic
 from tidelog.policies.named_arrays import fill, named_arrays
-from tidelog.training.engine import trainer
+from tidelog.training.engine import members
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import as_arrays, report, unstack
 from tidelog.training.engine.members import Position
@@ -69,7 +69,7 @@ def estimated(h, learner):
 def traced(h, learner):
     """Return the policy loss's inputs from replayed segments."""
     batch = first_batch(learner, h.phases()[0])["policy"]
-    return eqx.filter_jit(lambda: judged(h, learner.state, batch).data)()
+    return eqx.filter_jit(lambda: with_policy_inputs(h, learner.state, batch).data)()
 
 
 # Results that fields affect.
@@ -288,7 +288,7 @@ def test_seeds_side_by_side_are_seeds_alone(player, whole, monkeypatch):
     assert differ(together.learners[0].state, together.learners[1].state, by=0.01)
     same(together.state(1), together.learners[1].state)
     told, copied = [report(learner) for learner in together.learners], []
-    monkeypatch.setattr(trainer, "unstack", lambda whole, i: copied.append(whole) or unstack(whole, i))
+    monkeypatch.setattr(members, "unstack", lambda whole, i: copied.append(whole) or unstack(whole, i))
     assert together.peek() == told[0]
     assert not together.failures()
     assert all(row | mine == row for row, mine in zip(together.report(), told, strict=True))
@@ -421,12 +421,8 @@ def test_an_auxiliary_phase_over_a_store_that_is_not_full_reads_what_is_there():
 
 
 def test_what_learns_in_an_environment_is_refused_a_log_and_the_other_way_round(case):
-    with pytest.raises(
-        SpecError,
-        match=r"PPG learns in an environment, with tl.learn. fix: use an algorithm that learns from a log, .* iql",
-    ):
+    fix = "fix: use an algorithm that learns"
+    with pytest.raises(SpecError, match=rf"PPG learns in an environment, with tl.learn. {fix} from a log, .* iql"):
         fit(PPG(), case.log, 10)
-    with pytest.raises(
-        SpecError, match=r"learns from a log, with tl.fit. fix: use an algorithm that learns in an environment, .*: ppg"
-    ):
+    with pytest.raises(SpecError, match=rf"learns from a log, with tl.fit. {fix} in an environment, .*: .*ppg"):
         learn(case.algorithm, ENV, 10)

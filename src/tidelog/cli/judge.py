@@ -269,14 +269,10 @@ def _show_table(verdicts: Verdicts) -> None:
         ]
         for row in verdicts.table
     ]
-    head = [
-        "policy",
-        "decision",
-        "difference from the logger",
-        f"{percent(verdicts.level)}, simultaneous",
-        "effective episodes",
-    ]
-    table(f"{len(rows):,} policies judged at once", head, rows)
+    title = (
+        f"{len(rows):,} policies judged at once: differences from the logger, {percent(verdicts.level)} simultaneous"
+    )
+    table(title, ["policy", "decision", "difference", "interval", "effective episodes"], rows)
     print_line(f"better: {', '.join(verdicts.better) or 'none'}")
     if verdicts.best is not None:
         print_line(f"highest lower limit: {verdicts.best}, {verdicts[verdicts.best].difference.low:+.4g}")

@@ -22,7 +22,8 @@ def categorical_log_probability(logits: jax.Array, action: jax.Array) -> jax.Arr
     """Log-probability of a choice: logits [..., A] (forbidden ones -inf), action [...] int -> [...]."""
     if logits.shape[:-1] != action.shape:
         raise TypeError(
-            f"logits {logits.shape} and action {action.shape}: expected [..., A] and [...]. fix: one action per row"
+            f"logits have shape {logits.shape} and action {action.shape}, expected [..., A] and [...]. "
+            "fix: one action per row"
         )
     return pick(jax.nn.log_softmax(logits), action)
 
